@@ -46,6 +46,25 @@ def borda(responses: np.ndarray) -> np.ndarray:
         return np.where(known, share, 0.0).sum(1) / known.sum(1)
 
 
+def borda_parts(responses: np.ndarray) -> np.ndarray:
+    """What each item adds to `borda`: the share of the other subjects' responses to it that a subject's is above.
+
+    Args:
+        responses: shape (N, M); NaN is missing, and counts for nobody.
+
+    Returns:
+        Shape (N, M); NaN where it is missing or nobody else has it. Without gaps the mean over the items is `borda`.
+    """
+    seen = ~np.isnan(responses)
+    parts = np.full(responses.shape, np.nan)
+    rivals = seen.sum(0) - 1
+    for one, values in enumerate(responses):
+        with np.errstate(invalid="ignore"):
+            won = ((values > responses) + 0.5 * (values == responses)).sum(0) - 0.5  # all but the tie with itself
+            parts[one] = np.where(seen[one] & (rivals > 0), won / rivals, np.nan)
+    return parts
+
+
 def borda_of_shares(shares: np.ndarray) -> np.ndarray:
     """The Borda count that is expected where each response is 1 with the probability of its share, independently.
 
@@ -61,9 +80,9 @@ def borda_of_shares(shares: np.ndarray) -> np.ndarray:
     """
     seen = (~np.isnan(shares)).astype(float)
     values = np.where(seen > 0, shares, 0.0)
-    both, own = seen @ seen.T, values @ seen.T  # own: the sum of i's shares over the items that j has, too
+    both, sums = seen @ seen.T, values @ seen.T  # of i's shares over the items that j has, too
     with np.errstate(invalid="ignore"):
-        won = 0.5 + (own - own.T) / (2 * both)
+        won = 0.5 + (sums - sums.T) / (2 * both)
     np.fill_diagonal(won, np.nan)
     known = ~np.isnan(won)
     with np.errstate(invalid="ignore"):

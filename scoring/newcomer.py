@@ -159,6 +159,7 @@ def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyw
         both,
         bootstrap(plain_mean, both, images[seen].tolist(), seed=seed),
         fit,
+        images=len(set(images[seen])),
     )
     problem = fit.diagnostics.problem
     notes = [*([problem] if problem else []), *([stretch_note(effect)] if effect >= NOTICED else [])]

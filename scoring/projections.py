@@ -75,16 +75,24 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
         raise ValueError(f"expected at least 1 image, got {images}")
     order = np.argsort(-ranking.score, kind="stable")
     more = np.arange(1, (TIMES - 1) * images + 1)
-    projections = []
+    projections, apart = [], ranking.apart
     for one, other in pairwise(order):
-        beats = float(ranking.beats[one, other])
-        if not beats <= (1 + LEVEL) / 2:
+        beats, deviations = float(ranking.beats[one, other]), _deviations(ranking, int(one), int(other))
+        if apart[one, other]:
             continue
-        z = norm.ppf(np.clip(beats, 0.5, 1)) * np.sqrt(1 + more / images)
+        z = deviations * np.sqrt(1 + more / images)
         chance = norm.cdf((z - norm.ppf((1 + LEVEL) / 2)) / np.sqrt(more / (images + more)))
         counts = [_first(more, chance >= each) for each in CHANCES]
         projections.append(Projection(ranking.subjects[one], ranking.subjects[other], beats, images, *counts))
     return projections
+
+
+def _deviations(ranking: Ranking, better: int, worse: int) -> float:
+    """How many deviations the better of two is above the other: of the two that a verdict asks for the smaller."""
+    by_draws = norm.ppf(np.clip(ranking.beats[better, worse], 0.5, 1))
+    if ranking.p_values is None:
+        return float(by_draws)
+    return float(min(by_draws, norm.isf(ranking.p_values[better, worse] / 2)))
 
 
 def describe_projections(projections: Sequence[Projection]) -> list[str]:
@@ -164,7 +172,6 @@ def rank_subsamples(
 
 def _measure(ranking: Ranking) -> tuple[float, float, float]:
     """Mean width of the scores' intervals and of the ranks', and the number of pairs that are told apart."""
-    pairs = ranking.beats[np.triu_indices(len(ranking.subjects), 1)]
-    apart = int((np.maximum(pairs, 1 - pairs) > (1 + LEVEL) / 2).sum())
+    apart = int(np.triu(ranking.apart, 1).sum())
     ranks = float(np.mean(ranking.rank_high - ranking.rank_low + 1))
     return float(np.mean(ranking.high - ranking.low)), ranks, float(apart)

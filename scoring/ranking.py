@@ -10,10 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from .baselines import FEWEST, agreement, bootstrap, borda, borda_of_shares, plain_mean
+from ..intervals import tail_of
+from .baselines import FEWEST, agreement, bootstrap, borda, borda_of_shares, borda_parts, plain_mean
 from .dependence import design_effect
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
+from .paired import paired_p_values
 from .plots import draw_figure
 from .responses import Responses, check_several, complete_items
 
@@ -40,7 +42,8 @@ class Ranking:
         rank_low: best rank in the 95 % interval, shape (N,).
         rank_high: worst rank in it, shape (N,).
         rank_probability: P(rank of i is r + 1), shape (N, N); a tie gives each of its ranks the same share.
-        beats: P(i ranks above j), a tie counting half, shape (N, N).
+        beats: P(i ranks above j), a tie counting half, shape (N, N); of means and Borda counts the share of the
+            resamplings in which it does, which for few images is no test.
         groups: letters of each subject; two that share a letter do not differ significantly at 95 %.
         mean: plain mean response, shape (N,).
         agreement: Kendall's tau with other rankings, by name.
@@ -49,6 +52,7 @@ class Ranking:
         notes: what a reader should know first; a fit that failed comes before all else.
         diagnostics: of the fit; None without one.
         fit: of the item response model; None without one.
+        p_values: of means and Borda counts those of the sign-flip test over images, (N, N); None for other methods.
     """
 
     method: str
@@ -69,6 +73,12 @@ class Ranking:
     notes: tuple[str, ...] = ()
     diagnostics: Diagnostics | None = None
     fit: IRTFit | None = field(default=None, repr=False)
+    p_values: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def apart(self) -> np.ndarray:
+        """Whether two subjects differ significantly at 95 %, (N, N) bool: what the letters are made of."""
+        return told_apart(self.beats, self.p_values)
 
     def __repr__(self) -> str:
         frame = self.to_frame()
@@ -175,7 +185,10 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     if scoring != "irt":
         rule = plain_mean if scoring == "mean" else count
         draws = resampled if scoring == "mean" else bootstrap(rule, plain, images, seed=seed)
-        ranking = make_ranking(scoring, subjects, rule(plain), draws, plain, resampled)
+        parts = borda_parts(plain) if rule is borda else plain  # Borda counts of shares differ as shares do
+        p_values = paired_p_values(parts, images)
+        options: dict[str, Any] = {"images": len(set(images)), "p_values": p_values}
+        ranking = make_ranking(scoring, subjects, rule(plain), draws, plain, resampled, **options)
         if shares is not None:
             ranking = _with_borda(ranking, plain)
         few = len(set(images))
@@ -187,7 +200,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     draws, effect = fit.ability.reshape(-1, len(values)), design_effect(fit, values, images)
     draws = stretch(draws, effect)
     name = f"{fit.model.name}, {fit.model.response} responses"
-    ranking = make_ranking(name, subjects, fit.expected, draws, plain, resampled, fit)
+    ranking = make_ranking(name, subjects, fit.expected, draws, plain, resampled, fit, images=len(set(images)))
     if shares is not None:
         ranking = _with_borda(ranking, plain)
     notes, several = list(ranking.notes), len(set(images))
@@ -252,7 +265,7 @@ def rank_matrix(
     return replace(ranking, notes=(*ranking.notes, *responses.notes))
 
 
-def make_ranking(
+def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of them by keyword
     name: str,
     subjects: Sequence[str],
     score: np.ndarray,
@@ -260,6 +273,9 @@ def make_ranking(
     responses: np.ndarray,
     resampled: np.ndarray,
     fit: IRTFit | None = None,
+    *,
+    images: int = 0,
+    p_values: np.ndarray | None = None,
 ) -> Ranking:
     """Sum up draws of the scores.
 
@@ -271,14 +287,19 @@ def make_ranking(
         responses: that were scored, shape (N, M).
         resampled: plain means of resampled images, shape (replicates, N).
         fit: of the item response model.
+        images: that were resampled, for expanded percentile intervals (`tail_of`); 0: plain percentiles.
+        p_values: of the paired test over images that a significant difference needs as well, shape (N, N).
 
     Returns:
         The ranking.
     """
+    plain = (1 - LEVEL) / 2
+    expanded = tail_of(images) if images else plain
+    tail = plain if p_values is None else expanded
     best, worst = _rank_bounds(draws)
-    rank_low, rank_high = _rank_interval(best, worst)
-    bootstrap_low, bootstrap_high = _rank_interval(*_rank_bounds(resampled))
-    low, high = _score_interval(draws)
+    rank_low, rank_high = _rank_interval(best, worst, tail)
+    bootstrap_low, bootstrap_high = _rank_interval(*_rank_bounds(resampled), expanded)
+    low, high = _score_interval(draws, tail)
     mean = plain_mean(responses)
     taus = agreement(score, {"mean": mean, "borda": borda(responses)})
     beats = np.stack([0.5 + 0.5 * ((one[:, None] > draws).mean(0) - (one[:, None] < draws).mean(0)) for one in draws.T])
@@ -298,7 +319,7 @@ def make_ranking(
         rank_high=rank_high,
         rank_probability=_rank_probability(best, worst),
         beats=beats,
-        groups=tie_groups(score, beats),
+        groups=tie_groups(score, beats, p_values),
         mean=mean,
         agreement=taus,
         bootstrap_low=bootstrap_low,
@@ -306,21 +327,34 @@ def make_ranking(
         notes=tuple(notes),
         diagnostics=fit.diagnostics if fit else None,
         fit=fit,
+        p_values=p_values,
     )
 
 
-def tie_groups(score: np.ndarray, beats: np.ndarray) -> tuple[str, ...]:
-    """Letters: two subjects share one exactly when all from one to the other, by score, do not differ significantly.
+def told_apart(beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
+    """Pairs that differ significantly at 95 %, (N, N) bool: beaten in 97.5 %, and by the paired test if there is one.
+
+    Args:
+        beats: P(i ranks above j), shape (N, N).
+        p_values: see `make_ranking`.
+    """
+    apart = np.maximum(beats, beats.T) > (1 + LEVEL) / 2
+    return apart if p_values is None else apart & (p_values < 1 - LEVEL)
+
+
+def tie_groups(score: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> tuple[str, ...]:
+    """Letters: two subjects share one exactly when of all from one to the other, by score, no two are told apart.
 
     Args:
         score: shape (N,).
         beats: P(i ranks above j), shape (N, N).
+        p_values: see `make_ranking`.
 
     Returns:
         Letters of each subject, those of the best group first.
     """
     order = np.argsort(-score, kind="stable")
-    apart = np.maximum(beats, beats.T)[np.ix_(order, order)] > (1 + LEVEL) / 2
+    apart = told_apart(beats, p_values)[np.ix_(order, order)]
     groups: list[range] = []
     for start in range(len(order)):
         stop = start + 1
@@ -344,10 +378,10 @@ def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return best, scores.shape[1] - np.stack([(scores < one[:, None]).sum(1) for one in scores.T], 1)
 
 
-def _rank_interval(best: np.ndarray, worst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _rank_interval(best: np.ndarray, worst: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest rank of each subject's 95 % interval, from the ranks of the draws, (D, N)."""
-    low = np.quantile(best, (1 - LEVEL) / 2, axis=0, method="inverted_cdf")
-    return low, np.quantile(worst, (1 + LEVEL) / 2, axis=0, method="inverted_cdf")
+    low = np.quantile(best, tail, axis=0, method="inverted_cdf")
+    return low, np.quantile(worst, 1 - tail, axis=0, method="inverted_cdf")
 
 
 def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
@@ -357,11 +391,11 @@ def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
     return np.stack([(share * ((best <= place) & (place <= worst))).mean(0) for place in places], 1)
 
 
-def _score_interval(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _score_interval(draws: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the 95 % interval, each (N,); NaN for one of no width: more is possible."""
     known = ~np.isnan(draws).all(0)
     ends = np.full((2, draws.shape[1]), np.nan)
-    ends[:, known] = np.nanquantile(draws[:, known], ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
+    ends[:, known] = np.nanquantile(draws[:, known], (tail, 1 - tail), axis=0)
     low, high = np.where(ends[0] < ends[1], ends, np.nan)
     return low, high
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from ...intervals import share_interval
-from ..statistics.bootstrap import FEWEST, resample, tail_of
+from ...intervals import share_interval, tail_of
+from ..statistics.bootstrap import FEWEST, resample
 
 REPLICATES = 1000
 

@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
 import torch
 
 from ...errors import InvalidInput
+from ...intervals import TAIL, tail_of
 from ...metrics import half_distortion
 from ...metrics.cost import LEVELS
 
-_TAIL = 0.025  # on each side of a 95 % interval
 _AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
 _IN_CACHE = 2**19  # of them, where many are made of each other, one after the other
 _ROUNDING = 1e-12  # of an optimality, which is of the order of 1
@@ -125,20 +123,7 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
     return Estimate(float(draws[0]), low, high, n)
 
 
-@cache
-def tail_of(n: int) -> float:
-    """What is left out of the replicates on each side for an interval of 95 % that rests on `n` images.
-
-    Percentiles of 2.5 % are those of a normal distribution of a spread that is known, and too narrow by sqrt((n - 1) /
-    n): for few images they cover less. The expanded percentile interval has the width of Student's for normal data
-    (Hesterberg 2015, What Teachers Should Know About the Bootstrap, 4.4).
-    """
-    if n < 2:
-        return _TAIL
-    return float(scipy.special.ndtr(math.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, _TAIL)))
-
-
-def bands(draws: np.ndarray, tail: float = _TAIL) -> tuple[np.ndarray, np.ndarray]:
+def bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, np.ndarray]:
     """Percentile interval of every column of `draws`, shape (R, C), row 0 left out: two of shape (C,).
 
     Args:

@@ -93,7 +93,7 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     columns = (
         "model", "rank", Column("95 % interval", "ranks that remain plausible"),
         Column("score", f"{ranking.label} with its 95 % interval"), Column("mean", "plain mean response"),
-        Column("P(first)", "probability of rank 1"),
+        Column("P(first)", "share of the draws, or of the resamplings of the images, in which it has rank 1"),
         Column("group", "a shared letter: no significant difference at 95 %"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
