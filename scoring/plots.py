@@ -17,8 +17,8 @@ ROUNDED = 0.25  # logits: difficulties that are drawn as one circle
 def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: str = "ranking") -> dict[str, str]:
     """Scores with their 95 % intervals, the best above, and a bracket around each group that cannot be told apart.
 
-    A subject outside all brackets is told apart from every other. Left of the axes there must be room for the names,
-    right of them for the numbers.
+    A subject outside all brackets is told apart from the one above and the one below it. Left of the axes there
+    must be room for the names, right of them for the numbers.
 
     Args:
         axes: to draw on; colours are those of its cycle.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
+from .baselines import FEWEST
 from .ranking import LEVEL, Ranking, rank_matrix
 from .responses import Responses, of_items
 
@@ -66,13 +67,16 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
         images: number of different images behind it.
 
     Returns:
-        In the order of the ranking; empty where all neighbours are told apart.
+        In the order of the ranking; empty where all neighbours are told apart, and where fewer than `FEWEST` images
+        were not resampled (means and Borda counts): nothing is known then of how far images differ.
 
     Raises:
         ValueError: for no image.
     """
     if images < 1:
         raise ValueError(f"expected at least 1 image, got {images}")
+    if ranking.p_values is not None and images < FEWEST:
+        return []
     order = np.argsort(-ranking.score, kind="stable")
     more = np.arange(1, (TIMES - 1) * images + 1)
     projections, apart = [], ranking.apart

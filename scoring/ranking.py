@@ -78,7 +78,7 @@ class Ranking:
     @property
     def apart(self) -> np.ndarray:
         """Whether two subjects differ significantly at 95 %, (N, N) bool: what the letters are made of."""
-        return told_apart(self.beats, self.p_values)
+        return significant_pairs(self.beats, self.p_values)
 
     def __repr__(self) -> str:
         frame = self.to_frame()
@@ -195,6 +195,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
         if few >= FEWEST:
             return ranking
         note = f"{_count(few)}: too few to resample, {FEWEST} are the least; nobody is told apart"
+        note += ", and how many images would be enough is not known"
         return replace(ranking, notes=(*ranking.notes, note))
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed)
     draws, effect = fit.ability.reshape(-1, len(values)), design_effect(fit, values, images)
@@ -331,7 +332,7 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     )
 
 
-def told_apart(beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
+def significant_pairs(beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
     """Pairs that differ significantly at 95 %, (N, N) bool: beaten in 97.5 %, and by the paired test if there is one.
 
     Args:
@@ -354,7 +355,7 @@ def tie_groups(score: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None
         Letters of each subject, those of the best group first.
     """
     order = np.argsort(-score, kind="stable")
-    apart = told_apart(beats, p_values)[np.ix_(order, order)]
+    apart = significant_pairs(beats, p_values)[np.ix_(order, order)]
     groups: list[range] = []
     for start in range(len(order)):
         stop = start + 1

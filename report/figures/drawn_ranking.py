@@ -11,6 +11,8 @@ _ROW, _BESIDE = 0.16, 0.6  # inches of a row, and of the axis below
 def draw_ranking(make: type, width: float, ranking: Any) -> Any:
     """The best above; to the right its letters: subjects that share one do not differ significantly at 95 %.
 
+    Those that differ significantly from the first are grey.
+
     Args:
         make: `Figure` of Matplotlib.
         width: inches.
@@ -19,10 +21,11 @@ def draw_ranking(make: type, width: float, ranking: Any) -> Any:
     frame = ranking.to_frame()
     figure = make(figsize=(width, _ROW * len(frame) + _BESIDE), layout="constrained")
     axes = figure.add_subplot()
-    top = set(frame["group"][0])
+    apart = ranking.apart[ranking.subjects.index(frame["subject"][0])]
+    places = {name: place for place, name in enumerate(ranking.subjects)}
     beside = max(30, 6 + 4.5 * max(map(len, frame["group"])))  # points from the axis to the ranks
     for place, row in enumerate(frame.to_dict("records")):
-        first = bool(top & set(row["group"]))
+        first = not apart[places[row["subject"]]]
         colour = COLOURS[0] if first else "#555555"
         if not math.isnan(row["low"]):
             axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.1, solid_capstyle="butt")

@@ -28,7 +28,6 @@ from ...scoring import (
     project_pairs,
     rank_responses,
 )
-from ...scoring.plots import members
 from ..parts.blocks import Bar, Bars, Column, Entry, Fold, Section, Text, make_table
 from ..parts.figures import draw_item_map
 from ..parts.reading import Folder
@@ -109,15 +108,15 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
     """Scores with their intervals and the letters of the groups that cannot be told apart."""
     ends = [each for each in (*ranking.low, *ranking.high, *ranking.score) if np.isfinite(each)]
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
-    close = {row for rows in members(ranking).values() if 0 in rows for row in rows} | {0}
+    apart = ranking.apart[order[0]]  # letters do not say it: two without a common one may not differ themselves
     bars = []
-    for row, i in enumerate(map(int, order)):
+    for i in map(int, order):
         value, *rest = (float(each[i]) for each in (ranking.score, ranking.low, ranking.high))
         known = all(np.isfinite(each) for each in rest)
         a, b = ((each - low) / span for each in rest) if known else (None, None)
         text = f"{value:.2f} ({rest[0]:.2f} to {rest[1]:.2f}) {ranking.groups[i]}" if known else f"{value:.2f}"
         title = f"{ranking.subjects[i]}: {text}, rank {ranking.rank_low[i]} to {ranking.rank_high[i]}"
-        bars.append(Bar(ranking.subjects[i], (value - low) / span, a, b, text, faint=row not in close, title=title))
+        bars.append(Bar(ranking.subjects[i], (value - low) / span, a, b, text, faint=bool(apart[i]), title=title))
     ticks = tuple((share, f"{low + share * span:.2f}") for share in (0.0, 0.5, 1.0))
     legend = [
         ("bar", f"{ranking.label} with its 95 % interval; models that share a letter do not differ significantly")

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from davylamp.scoring import ResponseModel, agreement, bootstrap, borda, drop_each, plain_mean, rank_responses
+from davylamp.scoring import (
+    ResponseModel,
+    agreement,
+    bootstrap,
+    borda,
+    drop_each,
+    plain_mean,
+    project_pairs,
+    rank_responses,
+)
 from davylamp.scoring.diagnostics import Diagnostics
 from davylamp.scoring.irt import fit_irt
 from davylamp.scoring.ranking import make_ranking, tie_groups
@@ -187,7 +196,9 @@ def test_few_images_tell_nobody_apart(scoring):
         assert set(ranking.groups) == {"a"}
         assert np.isnan(ranking.low).all()
         assert ranking.rank_probability == pytest.approx(np.full((3, 3), 1 / 3))
-        assert ranking.notes == ("2 images: too few to resample, 5 are the least; nobody is told apart",)
+        (note,) = ranking.notes
+        assert note.startswith("2 images: too few to resample, 5 are the least; nobody is told apart, and how many")
+        assert project_pairs(ranking, 2) == []  # "more than 10 times the images" was of draws that nobody had made
     assert json.dumps(ranking.to_dict(), allow_nan=False)
 
 

@@ -3,14 +3,17 @@
 from itertools import pairwise
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import pytest
 
 from davylamp.engine.run.measure import EXAMPLES
+from davylamp.report.figures.drawn_ranking import draw_ranking
 from davylamp.report.parts.blocks import Bars, Figure, PageTable, Text
 from davylamp.report.parts.reading import read_folder
 from davylamp.report.sections.ranking import _blocks, response_frame, write_ranking
 from davylamp.scoring import build_responses, rank_responses
+from davylamp.scoring.ranking import make_ranking
 
 
 def test_a_radius_is_a_number_whether_there_is_one_or_not(folder):
@@ -92,3 +95,29 @@ def test_neighbours_that_cannot_be_told_apart_get_a_number(folder):
 
 def blocks_rows(blocks):
     return next(block.rows for block in blocks if isinstance(block, PageTable))
+
+
+@pytest.fixture
+def uncertain():
+    """a is above b beyond chance; c is below both and hardly known: it has b's letter, and may be above a."""
+    generator = np.random.default_rng(0)
+    draws = generator.normal([1.0, 0.0, -0.1], [0.1, 0.1, 1.0], (4000, 3))
+    ranking = make_ranking("irt", list("abc"), draws.mean(0), draws, np.eye(3), draws)
+    assert ranking.groups == ("a", "b", "b")
+    assert 0.8 < ranking.beats[0, 2] < 0.9
+    return ranking
+
+
+def test_a_bar_is_faint_if_its_model_differs_significantly_from_the_first(uncertain):
+    (bars,) = (block for block in _blocks(uncertain, [], 50) if isinstance(block, Bars))
+    assert [(bar.label, bar.faint) for bar in bars.bars] == [("a", False), ("b", True), ("c", False)]
+    assert ("faint", "significantly different from the first") in bars.legend
+
+
+def test_a_figure_greys_the_same_models(uncertain):
+    figure = draw_ranking(matplotlib.figure.Figure, 3.3, uncertain)
+    (axes,) = figure.axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    points = [line for line in axes.lines if len(line.get_ydata()) == 1]
+    greys = {names[int(line.get_ydata()[0])]: line.get_color() == "#555555" for line in points}
+    assert greys == {"a": False, "b": True, "c": False}
