@@ -422,8 +422,9 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
     if len(kinds) > 1:
         shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
         rest = f" and {len(shares) - NAMED} more" if len(shares) > NAMED else ""
+        sides = "Models" if responses.kind in ("attacks", "implementations") else "Attacks"
         sentences.append(
-            f"Attacks that separate the subjects, by share of the information: {', '.join(shares[:NAMED])}{rest}."
+            f"{sides} that separate the subjects, by share of the information: {', '.join(shares[:NAMED])}{rest}."
         )
     images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
     sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")

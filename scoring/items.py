@@ -113,7 +113,7 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
     Returns:
         Columns item, information (mean of a response), share (of the information of all items on which two subjects
         differ; 0 without any), differ (share of the items on which two subjects differ), mean (response), responses;
-        those first that have a share, most information first.
+        the largest share first, and of equal ones that with the most information.
 
     Raises:
         ValueError: for a continuous response or a curve whose items have intercepts.
@@ -137,11 +137,10 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
     table = groups.sum()
     table["differ"] /= groups.size()
     table["share"] /= table["share"].sum() or 1.0
-    table["parts"] = table["share"] > 0
     table["mean"] = table["total"] / table["responses"]
     table["information"] /= table["responses"]
     columns = ["information", "share", "differ", "mean", "responses"]
-    return table.sort_values(["parts", "information"], ascending=False, kind="stable")[columns].reset_index()
+    return table.sort_values(["share", "information"], ascending=False, kind="stable")[columns].reset_index()
 
 
 def _information(fit: IRTFit) -> np.ndarray:

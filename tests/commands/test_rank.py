@@ -44,6 +44,16 @@ def test_models_of_a_folder(run, folder):
     assert {"fgsm linf 4/255", "pgd linf 4/255"} == set(re.findall(r"(\w+ l\S+(?: \d+/255)?) \d+%", shares))
 
 
+def test_what_separates_attacks_are_models(run, folder):
+    code, out, err = run("rank", folder, "--subjects", "attacks", "--norm", "linf", "--json")
+    assert code == 0, err
+    (sentence,) = (line for line in json.loads(out)["sentences"] if "by share of the information" in line)
+    assert sentence.startswith("Models that separate the subjects, by share of the information: ")
+    shares = [int(share) for share in re.findall(r"(\d+)%", sentence)]
+    assert len(shares) == 3
+    assert shares == sorted(shares, reverse=True)
+
+
 def test_neighbours_that_share_a_letter_are_projected_and_fewer_images_ranked(run, folder):
     code, out, err = run("rank", folder, "--norm", "linf", "--stability", "--json")
     assert code == 0, err

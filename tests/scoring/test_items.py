@@ -153,6 +153,11 @@ def test_what_divides_the_subjects_is_informative():
     assert table_of_rest.loc["hard", ["share", "differ"]].tolist() == [0, 0]
     assert table_of_rest.index[-1] == "hard"
     assert table_of_rest["share"].sum() == pytest.approx(1)
+    few = ["few" if place in range(44, 46) else kind for place, kind in enumerate(kinds)]  # of the most informative
+    by_share = informative_items(fit, responses, few)
+    assert by_share["item"].tolist()[0] == "middle"
+    assert by_share["item"].tolist() != by_share.sort_values("information", ascending=False)["item"].tolist()
+    assert by_share["share"].is_monotonic_decreasing
     first = responses[:, :30]
     assert table.loc["easy", "differ"] == pytest.approx((first.max(0) > first.min(0)).mean())
     with pytest.raises(ValueError, match="expected outcomes and difficulties, got beta"):
