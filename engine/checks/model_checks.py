@@ -63,9 +63,12 @@ def _judge_deterministic(probe: Mapping[str, Any]) -> _Judged:
     if probe.get("random"):
         return _DECLARED
     relative = probe["difference"] / max(probe["scale"], 1e-12)
-    state: State = "fail" if relative > SAME_PASS or probe["changed"] else "pass"
+    unsteady = probe.get("unsteady", False)
+    state: State = "fail" if relative > SAME_PASS or probe["changed"] or unsteady else "pass"
     detail = f"the same {probe['images']} images twice: logits differ by up to {relative:.1e} of the largest, "
-    return _Judged(state, detail + f"{len(probe['changed'])} predictions change", probe["changed"])
+    detail += f"{len(probe['changed'])} predictions change"
+    detail += "; its server answers differently about the fixed images of its identity" if unsteady else ""
+    return _Judged(state, detail, probe["changed"])
 
 
 def _judge_zero(probe: Mapping[str, Any]) -> _Judged:

@@ -75,6 +75,12 @@ class RemoteModel(nn.Module):
             return self._about, "" if self.encoding.random else _UNSTEADY
         return [self._about, known.digest], ""
 
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether it answered fixed images otherwise when it was asked again, also where it is said to be random."""
+        known = self._fingerprint()
+        return known is not None and not known.steady
+
     @contextmanager
     def afresh(self) -> Iterator[None]:
         """In the block the server is asked, whatever answers are kept."""

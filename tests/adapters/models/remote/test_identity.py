@@ -99,6 +99,11 @@ def test_a_random_server_of_labels_keeps_no_answers(digits, serve, tmp_path):
     for _ in range(2):
         remote.model(digits.inputs[:3])
     assert server.images() - before == 6
+    server.net = digits.module  # so that the few images of the check itself are answered alike
+    logits = remote.predict_logits(digits.inputs)
+    checks = model_checks("m", probe_model(remote, digits.inputs, digits.labels, logits), [""] * 16, "")
+    (found,) = (each for each in checks if each.name == "deterministic")
+    assert (found.state, "fixed images of its identity" in found.detail) == ("fail", True)
 
 
 def test_an_identity_is_that_of_the_answers_and_the_metadata(digits, serve):
