@@ -12,7 +12,7 @@ ComponentState = Literal["active", "withdrawn", "archived"]
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
 KINDS: tuple[Kind, ...] = ("model", "attack", "defence", "data")
 ENDED: tuple[TaskState, ...] = ("done", "failed", "cancelled")
-VERSION = 2  # of these tables
+VERSION = 3  # of these tables
 _JSON: Any = JSON
 
 
@@ -135,6 +135,7 @@ class PartRow(ServerTable):
 class CellRow(ServerTable):
     """A finished cell of a task: what it is about, and how many of how many images were fooled.
 
+    An image of a random model counts in `fooled` by the share of its draws that are fooled.
     `attack_id` is None for a worst case, which is the result of several attacks together and of none by itself;
     `attack_ids` has them all. `parameters` are the attack's and `terms` what else can differ between two cells of the
     same components (the rule of targets, pixels, what a search tries), both as JSON with sorted names.
@@ -165,7 +166,7 @@ class CellRow(ServerTable):
     terms: Mapped[str] = mapped_column(Text, default="{}")
     images: Mapped[int] = mapped_column(Integer)
     attacked: Mapped[int] = mapped_column(Integer, default=0)
-    fooled: Mapped[int] = mapped_column(Integer, default=0)
+    fooled: Mapped[float] = mapped_column(Float, default=0)
     reused: Mapped[bool] = mapped_column(default=False)
     created: Mapped[float] = mapped_column(Float)
 

@@ -135,13 +135,17 @@ def _canonical(values: Any) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def _counts(record: Record) -> dict[str, int]:
-    """How many images were attacked, and fooled without a broken rule."""
+def _counts(record: Record) -> dict[str, float]:
+    """How many images were attacked, and fooled without a broken rule: of a random model, by the share of its draws."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
     columns = {name: record.table[name].to_numpy().astype(bool) for name in ("attacked", "success", "violated")}
     kept = columns["attacked"] & ~columns["violated"]
-    return {"attacked": int(np.sum(kept)), "fooled": int(np.sum(kept & columns["success"]))}
+    fooled = columns["success"].astype(float)
+    if "draws_fooled" in record.table.column_names:
+        shares = record.table["draws_fooled"].to_numpy()
+        fooled = np.where(np.isnan(shares), fooled, shares)
+    return {"attacked": int(np.sum(kept)), "fooled": float(np.sum(fooled[kept]))}
 
 
 def _broken_rules(record: Record) -> str:

@@ -158,11 +158,15 @@ def of_component(viewer: Viewer, component: int) -> Any:
 
 
 def describe_cell(row: CellRow) -> dict[str, Any]:
-    """What tables and answers say of a cell: share fooled with its interval (Clopper and Pearson)."""
+    """What tables and answers say of a cell: share fooled with its interval (Clopper and Pearson).
+
+    `fooled` is a whole number, but for a random model, where images count by the share of their draws.
+    """
     low, high = share_interval(row.fooled, row.attacked)
     names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
     numbers = ("seed", "images", "attacked", "fooled", "reused", "created", *_PARTS, "attack_ids")
     about = {name: getattr(row, name) for name in (*names, *numbers)}
+    about["fooled"] = int(row.fooled) if row.fooled == int(row.fooled) else row.fooled
     about |= {"parameters": json.loads(row.parameters), "worst_case": row.attack_id is None}
     is_none = not row.attacked
     shares = {"share": None if is_none else row.fooled / row.attacked, "low": low, "high": high}

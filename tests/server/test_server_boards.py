@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from davylamp.engine import build_table
+from davylamp.engine import build_table, load
 from davylamp.server.components.registering import change_card, find_component
 from davylamp.server.database.records import CellRow, HistoryRow
 from davylamp.server.database.viewing import VISITOR
@@ -387,3 +387,24 @@ def test_the_rank_of_a_defended_model_is_not_that_of_the_model(evaluate, folder,
         (noted,) = another.get(f"/api/v1/components/{embedded[name]}/history").json()
         (mine,) = (row for row in rows if row["name"] == name)
         assert (noted["rank"], noted["subjects"]) == (mine["rank"], 4)
+
+
+def test_a_random_defence_has_the_share_of_its_draws_as_tables_have(evaluate, folder, visitor, users, add, embedded):
+    noise = add(users["bob"], "defence", "named", "torchvision:noise:sigma=0.4", name="noise", visibility="public")
+    number = evaluate(("foolbox:fgsm", {}), models=[embedded[MODELS[0]]], defences=[noise])
+    cells = {cell["model"]: cell for cell in visitor.get(f"/api/v1/tasks/{number}").json()["cells"]}
+    table = build_table(folder.task(number) / "results", by="pairs", metrics=["MR"], bootstrap=20)
+    for row in table.rows:
+        cell, rate = cells[row.labels["model"]], row.metrics["MR"]
+        assert cell["share"] == pytest.approx(rate.value)
+        assert (cell["low"], cell["high"]) == pytest.approx((rate.low, rate.high))
+    random, plain = cells[f"{MODELS[0]}+torchvision:noise:sigma=0.4"], cells[MODELS[0]]
+    rows = load(folder.task(number) / "results").set_index("cell").loc[random["key"]]
+    assert random["fooled"] == pytest.approx(float(rows["draws_fooled"][rows["attacked"]].sum()))
+    assert random["fooled"] % 1 > 1e-6  # or nothing is tested here
+    assert isinstance(plain["fooled"], int)
+    with folder.database.reading() as session:
+        course = boards.count_fooled(session, VISITOR, noise)
+    assert course[-1][1] == pytest.approx(random["share"])
+    assert "by the share of draws" in visitor.get(f"/cells/{random['id']}").text
+    assert "by the share of draws" not in visitor.get(f"/cells/{plain['id']}").text
