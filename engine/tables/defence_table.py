@@ -19,6 +19,7 @@ from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, d
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
+from ..store.stored_columns import join_columns
 from ..store.transfers import Shown, read_shown
 from .groups import Group, group_cells, may_be_called, model_names, plain_setting_of
 from .table import Table, TableRow, aggregate
@@ -27,6 +28,7 @@ _OUTPUTS = ("CAV", "CV", "CRR", "CSR", "CCV", "COS")  # of two models' logits, p
 _ATTACKED = ("ARAC", "AITC")
 _DIFFERENCES = {"MRV": "MR", "AMDV": "AMD", "AEDV": "AED", "APCRV": "APCR", "ADMSV": "ADMS", "ALMSV": "ALMS"}
 SYMBOLS = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS", "MRV", "ARAC", "AITC", *list(_DIFFERENCES)[1:])
+_MOST = "MR, violations as fooled"  # what MRV may be made of at most, beside "MR", where they count as 0
 _TARGETED = "under targeted attacks"  # an untargeted rate of a random model there is that of its median draw
 _UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
 _SHARES = ("CRR", "CSR")
@@ -108,6 +110,9 @@ def build_defence(
         for labels, draws, shares, _ in every
     )
     notes = (*outcomes.notes, *_how_judged(outcomes, (original, *names), judged if "MRV" in kept else {}))
+    if "MRV" in kept and any(row.labels["violations"] for row in lines):
+        ends = ", and as 1 in the upper ends of their intervals" if bootstrap else ""
+        notes += (f"violations prove nothing: they count as 0 in the rates that MRV is the difference of{ends}",)
     return Table("defence", _LABELS, tuple(kept), lines, notes)
 
 
@@ -263,7 +268,16 @@ def _met(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Repeat:
     violations = sum(int(each.columns["violated"].sum()) for each in (original, defended))
     of_draws = any("draws_fooled" in each.columns for each in (original, defended))
     where = _TARGETED if of_draws and defended.cell.threat_model.targeted else ""
-    return _Repeat((before, after), (original.columns, defended.columns), violations, where)
+    return _Repeat((before, after), (_bounded(original), _bounded(defended)), violations, where)
+
+
+def _bounded(outcome: Outcome) -> Mapping[str, np.ndarray]:
+    """The columns of a cell, and its rate if what broke a rule, which proves nothing, is fooled."""
+    columns = outcome.columns
+    if "MR" not in columns:
+        return columns
+    rate = columns["MR"]
+    return join_columns(columns, {_MOST: np.where(columns["violated"] & ~np.isnan(rate), 1.0, rate)})
 
 
 def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor) -> _Repeat | None:
@@ -271,8 +285,9 @@ def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
         return None
-    logits = shown.logits
-    counts, answered = _counts(original), logits.isfinite().all(1).numpy()
+    logits, answered = _answers(shown.logits)
+    shown = shown._replace(logits=logits)
+    counts = _counts(original)
     sides = _alike(_Side(_logits(outcomes, original), counts), _Side(logits, counts & answered))
     violations = int((original.columns["violated"] | ~answered).sum())
     if "MR" not in original.columns:
@@ -285,7 +300,9 @@ def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor
     fooled = _rate_when_shown(shown, defended, labels)
     rate = np.where(sides[1].counts | np.isnan(fooled), fooled, 0.0)
     rate[~original.columns["attacked"]] = np.nan
-    return _Repeat(sides, ({"MR": original.columns["MR"]}, {"MR": rate}), violations, where)
+    most = np.where((original.columns["violated"] | ~answered) & ~np.isnan(rate), 1.0, rate)
+    before = {name: _bounded(original)[name] for name in ("MR", _MOST)}
+    return _Repeat(sides, (before, {"MR": rate, _MOST: most}), violations, where)
 
 
 def _rate_when_shown(shown: Shown, defended: Clean, labels: Tensor) -> np.ndarray:
@@ -337,6 +354,7 @@ def _shares(sides: Any, labels: Tensor, values: Sequence[Mapping[str, np.ndarray
     shares = {"CRR": (gained, nothing), "CSR": (lost, nothing), "CAV": (gained, lost)}
     if values and all("MR" in each for each in values):
         shares["MRV"] = values[1]["MR"].astype(float), values[0]["MR"].astype(float)
+        shares[_MOST] = values[1][_MOST].astype(float), values[0][_MOST].astype(float)
     return {symbol: np.stack(columns, axis=1) for symbol, columns in shares.items()}
 
 
@@ -346,11 +364,19 @@ def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]
     known = [each[symbol] for each in shares if symbol in each]
     if symbol not in (*_SHARES, *_OF_SHARES) or not known:
         return estimate
-    added, taken = (clustered_interval(np.stack([each[:, side] for each in known], axis=1)) for side in (0, 1))
-    plus, minus = ((float(each.value), float(each.low), float(each.high)) for each in (added, taken))
+    plus, minus = _ends(known)
+    if symbol == "MRV":  # what proves nothing may be fooled (the bounds of Manski 2003 for what is missing)
+        most = _ends([each[_MOST] for each in shares if symbol in each])
+        plus, minus = ((*each[:2], highest[2]) for each, highest in zip((plus, minus), most, strict=True))
     alike = discordant_correlation(plus[0], minus[0]) if symbol == "CAV" else 0.0
     low, high = plus[1:] if symbol in _SHARES else difference_ends(plus, minus, alike)
     return estimate._replace(low=low, high=high)
+
+
+def _ends(shares: Sequence[np.ndarray]) -> list[tuple[float, float, float]]:
+    """Share, lower and upper end of what is added and of what is taken, of repeats, (n, 2) each."""
+    both = (clustered_interval(np.stack([each[:, side] for each in shares], axis=1)) for side in (0, 1))
+    return [(float(each.value), float(each.low), float(each.high)) for each in both]
 
 
 def _draw_pair(repeat: _Repeat, labels: Tensor, counts: np.ndarray, symbols: Sequence[str]) -> dict[str, Draws]:
@@ -370,10 +396,16 @@ def _draw_pair(repeat: _Repeat, labels: Tensor, counts: np.ndarray, symbols: Seq
 
 
 def _logits(outcomes: Outcomes, outcome: Outcome) -> Tensor:
-    """On its adversarial images, (n, K): what was kept of them, or read again."""
+    """On its adversarial images, (n, K): what was kept of them, or read again; 0 where a model gave none."""
     if outcome.adv_logits is not None:
-        return outcome.adv_logits
-    return logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits")
+        return _answers(outcome.adv_logits)[0]
+    return _answers(logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits"))[0]
+
+
+def _answers(logits: Tensor) -> tuple[Tensor, np.ndarray]:
+    """Logits, (n, K), with 0 in rows that are not finite, which count nowhere and no metric takes; which are, (n,)."""
+    finite = logits.isfinite().all(1)
+    return logits if finite.all() else logits.masked_fill(~finite[:, None], 0.0), finite.numpy()
 
 
 def _counts(outcome: Outcome) -> np.ndarray:

@@ -138,10 +138,14 @@ class FolderWriter:
         self.store.write("cells", cell.key, pa.table({}), meta)
         return cell
 
-    def transfer(self, cell: Cell, tested: ModelOnData, predicted: Tensor) -> None:
+    def transfer(self, cell: Cell, tested: ModelOnData, predicted: Tensor, logits: Tensor | None = None) -> None:
         """What a model predicts on the examples of a cell; NaN: it gave no finite logits."""
         answers = pa.array(predicted.nan_to_num().long().numpy(), mask=predicted.isnan().numpy())
-        table = pa.table({"index": range(len(predicted)), "adv_predicted": answers})
+        columns = {"index": range(len(predicted)), "adv_predicted": answers}
+        if logits is not None:
+            flat = pa.array(logits.float().numpy().reshape(-1))
+            columns["adv_logits"] = pa.FixedSizeListArray.from_arrays(flat, logits.shape[1])
+        table = pa.table(columns)
         self.store.write("transfer", f"{cell.key}-{tested.key}", table, self._meta(tested, cell.key, cell))
 
     @staticmethod
