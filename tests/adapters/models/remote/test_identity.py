@@ -84,8 +84,8 @@ def test_labels_that_noise_flips_are_unsteady():
 
     steady = fingerprint(lambda images: label(images, 0.0), (1, 8, 8))  # type: ignore[arg-type]
     assert (steady.steady, sum(asked)) == (True, 128)
-    found = [fingerprint(lambda images: label(images, 0.5), (1, 8, 8)).steady for _ in range(20)]  # type: ignore[arg-type]
-    assert not any(found)
+    judged = [fingerprint(lambda images: label(images, 0.5), (1, 8, 8)).steady for _ in range(20)]  # type: ignore[arg-type]
+    assert not any(judged)
     scores = fingerprint(lambda images: images.flatten(1)[:, :10], (1, 8, 8))  # type: ignore[arg-type]
     assert (scores.steady, scores.answers.shape) == (True, (4, 10))
 
@@ -102,8 +102,8 @@ def test_a_random_server_of_labels_keeps_no_answers(digits, serve, tmp_path):
     server.net = digits.module  # so that the few images of the check itself are answered alike
     logits = remote.predict_logits(digits.inputs)
     checks = model_checks("m", probe_model(remote, digits.inputs, digits.labels, logits), [""] * 16, "")
-    (found,) = (each for each in checks if each.name == "deterministic")
-    assert (found.state, "fixed images of its identity" in found.detail) == ("fail", True)
+    (unstable,) = (each for each in checks if each.name == "deterministic")
+    assert (unstable.state, "fixed images of its identity" in unstable.detail) == ("fail", True)
 
 
 def test_an_identity_is_that_of_the_answers_and_the_metadata(digits, serve):
