@@ -20,7 +20,7 @@ Transfers = Mapping[str, Predictions]  # by key of the cell
 _SHARE = "draws_fooled"  # of a random model without a detector: share of its draws that are wrong, (n,)
 
 
-class Shown(NamedTuple):
+class Transferred(NamedTuple):
     """What another model makes of the examples of a cell.
 
     Args:
@@ -56,7 +56,7 @@ def lacks_logits(record: Record) -> bool:
     return "adv_logits" not in record.table.column_names
 
 
-def read_shown(store: ResultsStore, cell: str, tested: str) -> Shown | None:
+def read_shown(store: ResultsStore, cell: str, tested: str) -> Transferred | None:
     """What another model makes of the examples of a cell; None where its logits were not kept.
 
     Args:
@@ -71,7 +71,7 @@ def read_shown(store: ResultsStore, cell: str, tested: str) -> Shown | None:
         return None
     if record.failed or lacks_logits(record) or find_fault("transfer", key, record):
         return None
-    return Shown(logits_of(record.table, "adv_logits"), _column(record, _SHARE), _column(record, DETECTED))
+    return Transferred(logits_of(record.table, "adv_logits"), _column(record, _SHARE), _column(record, DETECTED))
 
 
 def read_defended_logits(store: ResultsStore, cell: str, tested: str) -> Tensor | None:

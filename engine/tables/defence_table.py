@@ -20,7 +20,7 @@ from ..statistics.shares import clustered_interval, difference_ends, discordant_
 from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.stored_columns import join_columns
-from ..store.transfers import Shown, read_shown
+from ..store.transfers import Transferred, read_shown
 from .groups import Group, group_cells, may_be_called, model_names, plain_setting_of
 from .table import Table, TableRow, aggregate
 
@@ -305,7 +305,7 @@ def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor
     return _Repeat(sides, (before, {"MR": rate, _MOST: most}), violations, where)
 
 
-def _rate_when_shown(shown: Shown, defended: Clean, labels: Tensor) -> np.ndarray:
+def _rate_when_shown(shown: Transferred, defended: Clean, labels: Tensor) -> np.ndarray:
     """How much of each image is fooled, (n,): 0 or 1, or the share of draws; NaN where it is wrong when clean."""
     fooled = METRICS["MR"].function(defended.logits, shown.logits, labels, reduction="none").double().numpy()
     if shown.share is not None:

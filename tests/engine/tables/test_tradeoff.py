@@ -32,14 +32,14 @@ def test_intervals_reach_to_what_results_that_prove_nothing_may_hide(writer):
         cells[subject, attack] = writer.cell(subject, attack, right, wrong, labels, **spec)
     writer.transfer(cells[plain, "foolbox:pgd"], bits, (places < 4).double().where(places != 10, torch.nan))
     outcomes = read_outcomes(writer.store.folder, ["OTR"])
-    own, shown = build_tradeoffs(outcomes)
-    assert own.points[0].robust == exact(6, 8)
-    assert own.points[1].robust == exact(11, 16)
-    assert [point.undecided for point in own.points] == [2, 5]
+    attacked, shown = build_tradeoffs(outcomes)
+    assert attacked.points[0].robust == exact(6, 8)
+    assert attacked.points[1].robust == exact(11, 16)
+    assert [point.undecided for point in attacked.points] == [2, 5]
     assert shown.attacks == ("foolbox:pgd",)
     # 4 answers are wrong, one has no finite logits, and the last 2 examples broke a rule where they were made
     assert (shown.points[1].robust, shown.points[1].undecided) == (exact(13, 16), 3)
-    assert all(point.clean == exact(20, 20) for point in own.points)
+    assert all(point.clean == exact(20, 20) for point in attacked.points)
     section = write_defences(outcomes, bootstrap=0, seed=0)
     (note,) = (block.note for block in section.blocks if getattr(block, "name", "") == "tradeoffs")
     assert "5 of 20 images of m+bit-depth:bits=4 (own)" in note
@@ -52,8 +52,8 @@ def test_without_such_results_intervals_are_plain_and_nothing_is_said(writer):
     for name in ("m", "m+bit-depth:bits=4"):
         writer.cell(writer.clean(name, right, labels), "foolbox:pgd", right, wrong, labels, success=places < 7)
     outcomes = read_outcomes(writer.store.folder, ["OTR"])
-    (own,) = build_tradeoffs(outcomes)
-    assert all((point.robust, point.undecided) == (exact(13, 13), 0) for point in own.points)
+    (attacked,) = build_tradeoffs(outcomes)
+    assert all((point.robust, point.undecided) == (exact(13, 13), 0) for point in attacked.points)
     section = write_defences(outcomes, bootstrap=0, seed=0)
     (note,) = (block.note for block in section.blocks if getattr(block, "name", "") == "tradeoffs")
     assert note == "Intervals by Clopper and Pearson."
