@@ -132,14 +132,13 @@ def list_choices(
     return tuple(_choice(attack, norm, radius, target, parameters) for attack, radius in pairs)
 
 
-def _choice(
-    attack: Any, norm: str | None, epsilon: float | None, target: str, parameters: Mapping[str, Any]
-) -> AttackChoice:
+def _choice(attack: Any, norm: Any, epsilon: float | None, target: str, parameters: Mapping[str, Any]) -> AttackChoice:
+    """One attack under one radius; what was handed over for it is checked where the choice is made."""
     if isinstance(attack, AttackChoice):
         if norm is not None or epsilon is not None or target or parameters:
             raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
         return attack
-    return AttackChoice(attack, norm, epsilon, target, dict(parameters))  # type: ignore[arg-type]
+    return AttackChoice(attack, norm, epsilon, target, dict(parameters))
 
 
 def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

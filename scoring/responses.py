@@ -1,7 +1,6 @@
 """From a table of results, one row for each cell and image, to a matrix of responses."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -9,24 +8,12 @@ import numpy as np
 import pandas as pd
 
 from .dependence import missing_by_subject
+from .response_notes import NAMED, is_random, notes_of_rows, some_of
+from .row_names import name_rows
 
 Subjects = Literal["models", "attacks", "implementations", "defences"]
 Per = Literal["attack", "implementation"]
 Unequal = Literal["common", "keep"]
-THREAT = ("norm", "epsilon", "targeted")
-_RUN = (
-    "model",
-    "original",
-    "defence",
-    "attack",
-    "implementation",
-    "library",
-    *THREAT,
-    "pixels",
-    "target",
-    "parameters",
-    "seed",
-)
 COLUMNS = ("cell", "model", "attack", "implementation", "image", "attacked", "success", "violated")
 KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
     "white-box": ("white-box",),
@@ -38,7 +25,6 @@ KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
 UNDEFENDED = "none"
 RADIUS_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-4, 1e-6  # of a budget: those within which an attack keeps to its ball
 CHANCE = 0.01  # below this p-value a note says that what is missing depends on the subject
-_NAMED = 4  # that a note names
 
 
 class Responses(NamedTuple):
@@ -168,7 +154,7 @@ def build_against(
     names, known = (list(judged.parts["subject"][which].unique()) for which in (new, ~new))
     both, newcomers = [name for name in names if name in known], [name for name in names if name not in known]
     if not newcomers:
-        raise ValueError(f"expected {subjects} that the baseline lacks, got {_some(both)}: it has them")
+        raise ValueError(f"expected {subjects} that the baseline lacks, got {some_of(both)}: it has them")
     matrices = []
     for name in newcomers:
         kept, left = _shared(judged.parts, new, name, unequal, of_models=subjects in ("models", "defences"))
@@ -178,7 +164,7 @@ def build_against(
                 f"expected a response of {name}, got none: every one is missing ({'; '.join(matrix.notes)})"
             )
         order = [*(place for place, other in enumerate(matrix.subjects) if other != name), matrix.subjects.index(name)]
-        notes = (f"left out: the new results of {_some(both)}: the baseline has them",) if both else ()
+        notes = (f"left out: the new results of {some_of(both)}: the baseline has them",) if both else ()
         ordered = tuple(matrix.subjects[place] for place in order)
         shares = None if matrix.shares is None else matrix.shares[order]
         every = (*matrix.notes, *notes)
@@ -199,7 +185,7 @@ def _rows_that_count(
 
 
 class _Rows(NamedTuple):
-    """Rows of results, what `_named` and `_judge` say of each, and notes."""
+    """Rows of results, what `name_rows` and `_judge` say of each, and notes."""
 
     rows: Any
     parts: Any
@@ -218,7 +204,7 @@ def _read_rows(results: Any, subjects: Subjects, budget: float | None, per: Per,
     rows, notes = _of_defences(results, original) if subjects == "defences" else (results, [])
     notes = [*left, *notes]
     value, hidden, beyond = _judged(rows, budget, of_models=subjects in ("models", "defences"))
-    return _Rows(rows, _named(rows, subjects, per), value, hidden, beyond, notes)
+    return _Rows(rows, name_rows(rows, subjects, per), value, hidden, beyond, notes)
 
 
 def _build(judged: _Rows, subjects: Subjects, per: Per, left: list[str]) -> Responses:
@@ -226,7 +212,7 @@ def _build(judged: _Rows, subjects: Subjects, per: Per, left: list[str]) -> Resp
     rows, parts, value, hidden, beyond, notes = judged
     matrix = _matrix(parts, value.mask(hidden), "min" if subjects in ("models", "defences") else "max")
     silent = [name for name in parts["subject"].unique() if name not in matrix.subjects]
-    notes = [*notes, *_notes(rows, subjects, per), *left]
+    notes = [*notes, *notes_of_rows(rows, subjects, per), *left]
     notes += [f"left out: {', '.join(silent)}: no response at all"] if silent else []
     if beyond.any():
         notes.append(f"{beyond.sum()} responses are missing: fooled in a larger ball, not asked about this budget")
@@ -366,26 +352,21 @@ def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, A
     """Response of each row, whether it is missing, and whether a larger ball is why."""
     attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
     fooled, beyond = success.astype(float), pd.Series(data=False, index=rows.index)
-    is_random = _of_random(rows)
-    if is_random.any():
-        fooled = rows["draws_fooled"].where(is_random, fooled)
+    of_random = is_random(rows)
+    if of_random.any():
+        fooled = rows["draws_fooled"].where(of_random, fooled)
     if budget is not None:
         # float32 moves an example that is on the sphere past it: as far as an attack may end, it has kept the budget.
         most = budget * (1 + RADIUS_TOLERANCE) + ABSOLUTE_TOLERANCE
         far = success & (rows["distance"] > most)
-        if is_random.any():  # where most draws are not fooled no distance is stored: only a small ball vouches for it
+        if of_random.any():  # where most draws are not fooled no distance is stored: only a small ball vouches for it
             kept = rows["epsilon"].astype(float) <= most if "epsilon" in rows else False
-            far |= is_random & ~success & (fooled > 0) & ~kept
+            far |= of_random & ~success & (fooled > 0) & ~kept
         fooled = fooled.mask(far, 0.0)
         if "minimum_norm" in rows:
             beyond = far & ~rows["minimum_norm"].astype(bool)
     value = (1 - fooled if of_models else fooled).where(attacked, 0.0)
     return value, rows["violated"].astype(bool) | beyond | (False if of_models else ~attacked), beyond
-
-
-def _of_random(rows: Any) -> Any:
-    """Whether each row is of a model that draws random numbers."""
-    return rows["draws_fooled"].notna() if "draws_fooled" in rows else pd.Series(data=False, index=rows.index)
 
 
 def _drawn(matrix: Responses) -> Responses:
@@ -416,7 +397,7 @@ def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     originals = {base for base, defence in parted.values() if defence != UNDEFENDED}
     if not originals:
         if alone := [name for name in names if "+" in name]:
-            raise ValueError(f"expected the undefended model of {_some(alone)} beside it, got none: evaluate it, too")
+            raise ValueError(f"expected the undefended model of {some_of(alone)} beside it, got none: evaluate it, too")
         raise ValueError(
             "expected defended models as NAME+DEFENCE (`davylamp evaluate --defence`), got none; "
             "give --original NAME if all other models are defences of it"
@@ -424,7 +405,7 @@ def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     rest = [name for name, (base, defence) in parted.items() if defence == UNDEFENDED and base not in originals]
     rows = rows[~rows["model"].isin(rest)]
     base, defence = (rows["model"].map({name: pair[place] for name, pair in parted.items()}) for place in (0, 1))
-    notes = [f"left out: {_some(rest)}: no model with a defence in front of it"] if rest else []
+    notes = [f"left out: {some_of(rest)}: no model with a defence in front of it"] if rest else []
     notes.append(_made_on(rows))
     return rows.assign(original=base, defence=defence), notes
 
@@ -450,63 +431,6 @@ def _parted(name: str, names: Sequence[str]) -> tuple[str, str]:
     return (base, defence) if plus and base and ".py:" in defence else (name, UNDEFENDED)
 
 
-def _named(rows: Any, subjects: str, per: str) -> Any:
-    """Of each row: the `subject`, the `image`, the `item`, the `attempt` at it, and the `group` of attempts."""
-    # Texts are made once for each kind of row and each image: there are far fewer than rows.
-    kind, first = _kinds(rows, _RUN)
-    place, shown = _kinds(rows, ("data", "image"))
-    images, labels = _join(shown, ("data", "image")).to_numpy(), _labels(first, subjects, per)
-    columns = {name: _categories(kind, labels[name].to_numpy()) for name in ("subject", "group")}
-    columns["image"] = _categories(place, images)
-    for name, column in (("item", "other"), ("attempt", "attempt")):
-        other, others = pd.factorize(labels[column])
-        pair, pairs = pd.factorize(place * len(others) + other[kind])
-        texts = [f"{images[one // len(others)]} x {others[one % len(others)]}" for one in pairs]
-        columns[name] = _categories(pair, np.array(texts, dtype=object))
-    return pd.DataFrame(columns, index=rows.index)
-
-
-def _categories(places: np.ndarray, texts: np.ndarray) -> pd.Categorical:
-    """The text at each place; equal texts are one."""
-    code, different = pd.factorize(texts)
-    return pd.Categorical.from_codes(code[places], different)
-
-
-def _kinds(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
-    """The place of each row's kind, by those of the columns that there are, and the first row of each kind."""
-    known = [column for column in columns if column in rows]
-    kind = rows.groupby(known, sort=False, dropna=False, observed=True).ngroup().to_numpy()
-    first = rows.iloc[np.unique(kind, return_index=True)[1]]
-    # Texts may come as categories, which take little memory: these few rows are plain ones.
-    plain = {
-        name: first[name].astype(first[name].cat.categories.dtype) for name in first if _is_categories(first[name])
-    }
-    return kind, first.assign(**plain)
-
-
-def _is_categories(column: Any) -> bool:
-    return isinstance(column.dtype, pd.CategoricalDtype)
-
-
-def _labels(rows: Any, subjects: str, per: str) -> Any:
-    """Of each kind of row: the `subject`, the `other` side of an item, the `attempt` and its `group`."""
-    finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
-    if subjects in ("models", "defences"):
-        base = ("original",) if subjects == "defences" else ()
-        subject = rows["defence" if subjects == "defences" else "model"].map(str)
-        attempt = _join(rows, (*base, "implementation", *THREAT, *finer, "parameters", "seed"))
-        other, group = attempt, rows["implementation"].map(str).str.cat(_threat(rows), sep=" ")
-        if per == "attack":
-            other = _join(rows, (*base, "attack", *THREAT, *finer))
-            other = _with(other, _sweep(rows, other)).str.cat(_join(rows, ("seed",)), sep=" ")
-    else:
-        subject = _distinct_names(rows, subjects.removesuffix("s"))
-        library = ("library",) if subjects == "attacks" and per == "implementation" else ()
-        other = attempt = _join(rows, ("model", *library, "seed"))
-        group = rows["model"].map(str)
-    return pd.DataFrame({"subject": subject, "other": other, "attempt": attempt, "group": group})
-
-
 def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
     """Rows of attempts that every subject made, (rows,) bool, and a note for what was left out."""
     place, names = pd.factorize(parts["subject"])
@@ -524,7 +448,7 @@ def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
         of_group = ran[:, of_attempt == each]
         gone = int((~of_group.all(0)).sum())
         if gone:
-            lacking = _some([str(names[row]) for row in np.flatnonzero(~of_group.all(1))])
+            lacking = some_of([str(names[row]) for row in np.flatnonzero(~of_group.all(1))])
             what = name if gone == of_group.shape[1] else f"{gone} of {of_group.shape[1]} responses to {name}"
             lines.append(f"left out: {what}: no result {'on' if of_models else 'of'} {lacking}")
     if not kept.any():
@@ -532,9 +456,9 @@ def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
             f"expected something that all {len(names)} subjects met, got nothing ({'; '.join(lines[:2])}): evaluate "
             "what is missing, or rank with --unequal keep"
         )
-    more = [f"left out: {len(lines) - _NAMED} more that not every subject met"] if len(lines) > _NAMED else []
+    more = [f"left out: {len(lines) - NAMED} more that not every subject met"] if len(lines) > NAMED else []
     note = "ranked by what every subject met; --unequal keep ranks by all, and takes the rest for missing at random"
-    return kept, [*lines[:_NAMED], *more, note]
+    return kept, [*lines[:NAMED], *more, note]
 
 
 def _shared(
@@ -563,7 +487,7 @@ def _shared(
     if fewer:
         left.append(f"left out: {fewer} results of the baseline at items that {newcomer} answered otherwise")
     if len(unknown):
-        groups = _some(list(map(str, unknown["group"].unique())))
+        groups = some_of(list(map(str, unknown["group"].unique())))
         left.append(f"left out: {len(unknown)} results of {newcomer} that the baseline lacks: {groups}")
     return kept, left
 
@@ -573,7 +497,7 @@ def _apart(baseline: Any, new: Any, newcomer: str) -> str:
     for column, what in (("image", "an image"), ("group", "a run"), ("item", "an item")):
         one, other = (list(map(str, each[column].unique())) for each in (new, baseline))
         if not set(one) & set(other):
-            have = f"got {_some(one)}; the baseline has {_some(other)}"
+            have = f"got {some_of(one)}; the baseline has {some_of(other)}"
             return f"expected {what} of {newcomer} that the baseline has, too, {have}"
     return f"expected a result of {newcomer} on an image under an attack that the baseline has, got none"
 
@@ -584,7 +508,7 @@ def _uneven(parts: Any) -> list[str]:
     total = parts["attempt"].nunique()
     if (counts == total).all():
         return []
-    shares = _some([f"{name} {count / total:.0%}" for name, count in counts.items()])
+    shares = some_of([f"{name} {count / total:.0%}" for name, count in counts.items()])
     return [
         f"subjects met different attacks, kept as asked: {shares} of all. A score is biased if what was run hangs on "
         "how it would have ended"
@@ -631,61 +555,6 @@ def _selective(parts: Any, hidden: Any) -> list[str]:
     ]
 
 
-def _notes(rows: Any, subjects: str, per: str) -> list[str]:
-    """What is missing, what counts once or more than once, and what is thrown together."""
-    violated, notes = int(rows["violated"].astype(bool).sum()), []
-    if violated:
-        notes.append(f"{violated} of {len(rows)} responses are missing: the example broke a rule")
-    if subjects != "implementations" and "library" in rows:
-        libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
-        several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
-        if several and per == "attack":
-            often = f"once{_for_each(rows)}"
-            notes.append(
-                f"an attack counts {often}, the strongest of its libraries on each image: {'; '.join(several)}"
-            )
-            if subjects == "attacks" and len(several) < len(libraries):
-                notes.append("attacks that ran in more libraries had more tries at each image")
-        elif several:
-            notes.append(f"an attack counts once for each library: {'; '.join(several)}")
-    mixed = []
-    if "knowledge" in rows and rows["knowledge"].nunique() > 1:
-        mixed.append(" and ".join(f"{kind} ({count})" for kind, count in rows["knowledge"].value_counts().items()))
-    if "targeted" in rows and rows["targeted"].nunique() > 1:
-        mixed.append(f"targeted ({int(rows['targeted'].sum())}) and untargeted")
-    notes += _notes_on_kinds(rows, subjects)
-    if mixed:
-        notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
-    return notes
-
-
-def _notes_on_kinds(rows: Any, subjects: str) -> list[str]:
-    """Which models are random, and which threat models the subjects themselves differ in."""
-    notes = []
-    if subjects in ("attacks", "implementations"):
-        threats = [str(threat).strip() for threat in _threat(_kinds(rows, ("model", *THREAT))[1]).unique()]
-        if len(threats) > 1:
-            notes.append(
-                f"ranked together: {_some(threats)}: these threat models are not equally hard, so the order is not of "
-                "the attacks alone"
-            )
-    random = list(map(str, rows.loc[_of_random(rows), "model"].unique()))
-    if random:
-        notes.append(
-            f"random: {_some(random)}: judged by many draws; means and Borda counts are of the shares of draws, the "
-            "item response model has one draw of each response"
-        )
-    return notes
-
-
-def _for_each(rows: Any) -> str:
-    """What an attack counts again for: " for each radius and seed"; empty where it ran under one of each."""
-    words = {"norm": "norm", "epsilon": "radius", "seed": "seed"}
-    counts = {name: rows.groupby("attack", observed=True)[name].nunique() for name in words if name in rows}
-    again = [words[name] for name, count in counts.items() if count.max() > 1]
-    return f" for each {' and '.join(again)}" if again else ""
-
-
 def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
     """What is left without results of several attacks together, where there are others; and a note that says so.
 
@@ -695,72 +564,6 @@ def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
     together = results["attack"].isin(names).to_numpy(bool)
     if not together.any() or together.all():
         return results, []
-    note = f"left out: {_some(names)}: several attacks, each on the images that those before it left, and no single one"
+    why = "several attacks, each on the images that those before it left, and no single one"
+    note = f"left out: {some_of(names)}: {why}"
     return results[~together], [note]
-
-
-def _distinct_names(rows: Any, column: str) -> Any:
-    """Names of the column, with as much of threat model and parameters as tells runs apart; threat models with all."""
-    name, threat = _join(rows, (column,)), _threat(rows)
-    if threat.nunique() > 1:  # a name without would be taken for one at the radius of its neighbour
-        name = name + " " + threat
-    return _with(name, _sweep(rows, name))
-
-
-def _sweep(rows: Any, name: Any) -> Any:
-    """What tells apart the settings that one implementation ran under a name, as "steps=10"; else nothing.
-
-    Within one implementation only: libraries take different parameters for the same attack.
-    """
-    if "parameters" not in rows:
-        return pd.Series("", index=rows.index)
-    runs: Any = pd.DataFrame({"name": name, "implementation": rows["implementation"], "parameters": rows["parameters"]})
-    texts = {}
-    for label, settings in runs.drop_duplicates().groupby("name", sort=False):
-        each = {text: _read(text) for text in settings["parameters"].unique()}
-        varied = set()
-        for _, several in settings.groupby("implementation", sort=False)["parameters"]:
-            known = [each[text] for text in several]
-            varied |= {key for one in known for key in one if len({str(other.get(key)) for other in known}) > 1}
-        for text, values in each.items():
-            texts[label, text] = ", ".join(
-                f"{key}={value}" if key else str(value) for key, value in values.items() if key in varied
-            )
-    return pd.Series(
-        [texts[pair] for pair in zip(name, rows["parameters"], strict=True)], index=rows.index, dtype=object
-    )
-
-
-def _read(parameters: Any) -> dict[str, Any]:
-    """Parameters by name; a text that is no JSON object stands for itself."""
-    try:
-        values = json.loads(parameters)
-    except (TypeError, ValueError):
-        values = None
-    return values if isinstance(values, dict) else {"": parameters}
-
-
-def _with(name: Any, detail: Any) -> Any:
-    return name.where(detail == "", name + " " + detail)
-
-
-def _threat(rows: Any) -> Any:
-    """Norm, radius and goal as one text for each row: "linf 0.03137", "l2", "linf 0.03137 targeted"."""
-    spellings = {
-        "norm": str,
-        "epsilon": lambda radius: "" if pd.isna(radius) else f" {radius:.4g}",
-        "targeted": lambda targeted: " targeted" if targeted else "",
-    }
-    texts = [rows[column].map(spell) for column, spell in spellings.items() if column in rows]
-    return texts[0].str.cat(texts[1:]) if texts else pd.Series("", index=rows.index)
-
-
-def _join(rows: Any, columns: Sequence[str]) -> Any:
-    """Those of the columns that there are, as one text for each row."""
-    texts = [rows[column].map(str) for column in columns if column in rows]
-    return texts[0].str.cat(texts[1:], sep=" ") if texts else pd.Series("", index=rows.index)
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + rest

@@ -16,6 +16,7 @@ from davylamp.scoring import (
     rank_matrix,
 )
 from davylamp.scoring.baselines import borda, borda_of_shares
+from davylamp.scoring.ranking import Scoring
 
 EVERY: dict[str, Any] = {"per": "implementation", "unequal": "keep"}
 
@@ -345,8 +346,9 @@ def test_a_draw_hangs_on_nobody_else():
 
 def test_means_and_borda_counts_are_of_shares_and_stay_with_their_items():
     responses = build_responses(random_rows(images=40, share=0.45), "models")
-    for scoring, expected in (("mean", [0.5, 0.55]), ("borda", [0.475, 0.525])):
-        ranking = rank_matrix(responses, scoring=scoring)  # type: ignore[arg-type]
+    cases: list[tuple[Scoring, list[float]]] = [("mean", [0.5, 0.55]), ("borda", [0.475, 0.525])]
+    for scoring, expected in cases:
+        ranking = rank_matrix(responses, scoring=scoring)
         assert ranking.score == pytest.approx(expected)
         assert ranking.mean == pytest.approx([0.5, 0.55])
     assert rank_matrix(responses, method="fast").mean == pytest.approx([0.5, 0.55])

@@ -2,11 +2,12 @@
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 IMAGES = 4
 OF_LABELS = 64  # where each answer is a label, which tells so much less of a model than scores do
@@ -31,13 +32,13 @@ class Fingerprint(NamedTuple):
 
 
 @torch.no_grad()
-def fingerprint(model: nn.Module, shape: tuple[int, int, int]) -> Fingerprint:
+def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> Fingerprint:
     """Ask a model about the fixed images, and about two of them again: 6 images; where it gives labels 128, all again.
 
     Noise moves every score, and few labels: of two of them it hardly ever flips one.
 
     Args:
-        model: takes images in [0, 1] of shape (N, C, H, W); returns scores (N, K), or labels (N,).
+        model: called with images in [0, 1] of shape (N, C, H, W); gives scores (N, K), or labels (N,).
         shape: (C, H, W) of the images.
     """
     images, places = probe_images(shape), list(_AGAIN)

@@ -173,7 +173,10 @@ def test_rounding_is_judged_by_the_draws_that_the_example_was_judged_by(digits):
     model.draws = 9
     generator = torch.Generator().manual_seed(0)
     noise = 0.3 * torch.randn(digits.inputs.shape, generator=generator)
-    add_noise = lambda model, inputs, labels: (inputs + noise[: len(inputs)]).clamp(0, 1)  # noqa: E731
+
+    def add_noise(model, inputs, labels):
+        return (inputs + noise[: len(inputs)]).clamp(0, 1)
+
     row = davylamp.as_implementation(
         add_noise, norms=["l2"], knowledge="decision-based", kind="minimum-norm", name="noise"
     )

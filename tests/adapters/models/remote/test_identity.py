@@ -63,7 +63,7 @@ def test_labels_are_asked_of_more_images():
     limits = means[:4].max(), means.max()
     assert limits[0] < limits[1] - 1e-3
     above = [lambda x, limit=limit: (x.mean((1, 2, 3)) > limit - 1e-4).long() + 3 for limit in (limits[1], 2.0)]
-    one, other = (fingerprint(each, (1, 8, 8)) for each in above)  # type: ignore[arg-type] - all that it calls
+    one, other = (fingerprint(each, (1, 8, 8)) for each in above)
     assert np.array_equal(one.answers[:4], other.answers[:4])
     assert one.answers.shape == (64, 1)
     assert one.digest != other.digest
@@ -82,11 +82,11 @@ def test_labels_that_noise_flips_are_unsteady():
         shaken = images.mean((1, 2, 3)) * 50 + noise * torch.rand(len(images), generator=generator)
         return shaken.floor().long()
 
-    steady = fingerprint(lambda images: label(images, 0.0), (1, 8, 8))  # type: ignore[arg-type]
+    steady = fingerprint(lambda images: label(images, 0.0), (1, 8, 8))
     assert (steady.steady, sum(asked)) == (True, 128)
-    judged = [fingerprint(lambda images: label(images, 0.5), (1, 8, 8)).steady for _ in range(20)]  # type: ignore[arg-type]
+    judged = [fingerprint(lambda images: label(images, 0.5), (1, 8, 8)).steady for _ in range(20)]
     assert not any(judged)
-    scores = fingerprint(lambda images: images.flatten(1)[:, :10], (1, 8, 8))  # type: ignore[arg-type]
+    scores = fingerprint(lambda images: images.flatten(1)[:, :10], (1, 8, 8))
     assert (scores.steady, scores.answers.shape) == (True, (4, 10))
 
 
