@@ -66,8 +66,7 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
 def _version_of(cells: Sequence[Cell]) -> str:
     """Of what is made of several attacks, of every library in it, and of the code of users' attacks."""
     parts = [each.version if each.row.given is not None else f"{each.row.library} {each.version}" for each in cells]
-    rule = f"{VERSION} of all draws" if cells[0].draws else VERSION
-    return f"worst case {rule}, {', '.join(dict.fromkeys(parts))}"
+    return f"worst case {VERSION}, {', '.join(dict.fromkeys(parts))}"
 
 
 def _grouped(cells: Iterable[tuple[int, Cell]], config: Config) -> list[list[tuple[int, Cell]]]:

@@ -145,7 +145,7 @@ def least_of_draws(groups: Sequence[Group]) -> list[str]:
     names = [
         group.labels["model"]
         for group in groups
-        if sum("draws_fooled" in each.columns for part in group.parts for each in part) > 1
+        if sum(len(each.cell.members) for part in group.parts for each in part if "draws_fooled" in each.columns) > 1
     ]
     line = (
         f"{', '.join(dict.fromkeys(names))}: random, so the worst case is on each image the least of several shares of "
