@@ -1,9 +1,10 @@
 """What an attack came to, and which images prove something."""
 
 import html
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +17,14 @@ from .threat_model import Norm, ThreatModel
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
+
+# Whose fault an invalid result is, by its kind (`judge.KINDS`); of all other kinds nobody can say.
+OF_THE_MODEL = frozenset({"nan-logits", "nan-gradient", "unstable"})
+OF_THE_LIBRARY = frozenset(
+    {"nan", "out-of-bounds", "out-of-ball", "black", "unchanged", "barely-moved", "another-image"}
+    | {"nan-query", "model-changed", "crashed"}
+)
+Fault = Literal["", "model", "library", "unknown"]
 
 Radius = TypeVar("Radius", float, Tensor)
 Mask = TypeVar("Mask", Tensor, np.ndarray)
@@ -84,9 +93,20 @@ class AttackResult:
         return flagged & self.attacked
 
     @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Whose fault an invalid result is, by image: "model", "library", "unknown"; "" where it is valid."""
+        return tuple(map(fault_of, self.violations))
+
+    @property
     def robust(self) -> Tensor:
         """(N,) bool: attacked by the rules, and still classified correctly (or not as the target)."""
         return self.attacked & ~self.success & ~self.violated
+
+    @property
+    def undecided(self) -> int:
+        """Attacked images of which nobody knows whether the attack fools them; those the library failed on are not."""
+        faults = zip(self.faults, self.attacked.tolist(), strict=True)
+        return sum(hit and fault in ("model", "unknown") for fault, hit in faults)
 
     @property
     def fooled_share(self) -> Tensor:
@@ -115,9 +135,13 @@ class AttackResult:
         head = f"{self.implementation}{via}, {rules.norm}{radius}"
         more = "".join(f"; {note}" for note in self.notes)
         total = float(self.fooled_share.sum())
-        low, high = share_interval(total, attacked)
+        low, high = share_interval(total, attacked)[0], share_interval(total + self.undecided, attacked)[1]
         rate = f" (MR {total / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
         summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
+        kinds = Counter(
+            kind for kinds, hit in zip(self.violations, self.attacked.tolist(), strict=True) if hit for kind in kinds
+        )
+        why = f" ({', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))})" if kinds else ""
         spent = (float(count.double().mean()) for count in (self.forwards, self.backwards))
         passes = "{:.4g} forward and {:.4g} backward passes an image".format(*spent)
         if self.surrogate_forwards is not None and self.surrogate_backwards is not None:
@@ -125,7 +149,7 @@ class AttackResult:
             passes += ", {:.4g} and {:.4g} of the surrogate".format(*map(float, made))
         if self.draws_fooled is not None:
             more = f"; each judged by {self.draws} draws, fooled: by at least half of them{more}"
-        return f"AttackResult: {head}: {summary}, {violated} violations; {passes}; seed {self.seed}{more}"
+        return f"AttackResult: {head}: {summary}, {violated} violations{why}; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10)}"
@@ -159,6 +183,24 @@ class AttackResult:
 def measured_norm(norm: Norm) -> str:
     """The norm that distances are measured in under a threat model: its norm, l2 where that is unrestricted."""
     return "l2" if norm == "unrestricted" else norm
+
+
+def fault_of(kinds: Collection[str]) -> Fault:
+    """Whose fault an invalid result is: decided here, for every view of it.
+
+    The model's counts against the model: its image is not robust. The library's counts against the library: it did not
+    fool its image. In every other number an invalid result may be either, and the interval covers both.
+
+    Args:
+        kinds: of the violations of one image, see `judge.KINDS`; none: the result is valid.
+    """
+    if not kinds:
+        return ""
+    if "model-changed" in kinds:  # the answers were of another model
+        return "library"
+    if not OF_THE_MODEL.isdisjoint(kinds):  # all else may follow from it
+        return "model"
+    return "unknown" if OF_THE_LIBRARY.isdisjoint(kinds) else "library"
 
 
 def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:

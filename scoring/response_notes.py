@@ -8,13 +8,18 @@ import pandas as pd
 from .row_names import THREAT, row_kinds, threat_texts
 
 NAMED = 4  # that a note names
+_OF_MODELS = ("models", "defences")
 
 
 def notes_of_rows(rows: Any, subjects: str, per: str) -> list[str]:
     """What is missing, what counts once or more than once, and what is thrown together."""
-    violated, notes = int(rows["violated"].astype(bool).sum()), []
-    if violated:
-        notes.append(f"{violated} of {len(rows)} responses are missing: the example broke a rule")
+    hidden, notes = int(is_undecided(rows, subjects).sum()), []
+    blamed = int(rows["violated"].astype(bool).sum()) - hidden
+    if hidden:
+        notes.append(f"{hidden} of {len(rows)} responses are missing: the result is invalid")
+    if blamed:
+        fault = "the model gave no finite or no stable answer" if subjects in _OF_MODELS else "the library broke a rule"
+        notes.append(f"{blamed} of {len(rows)} responses count against the {subjects}: {fault}")
     if subjects != "implementations" and "library" in rows:
         libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
         several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
@@ -36,6 +41,13 @@ def notes_of_rows(rows: Any, subjects: str, per: str) -> list[str]:
     if mixed:
         notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
     return notes
+
+
+def is_undecided(rows: Any, subjects: str) -> Any:
+    """Rows whose result is invalid and no fault of the subject: of models their own, else the library's; by label."""
+    violated = rows["violated"].astype(bool)
+    blamed = "invalid_by_model" if subjects in _OF_MODELS else "invalid_by_library"
+    return violated & ~rows[blamed].astype(bool) if blamed in rows else violated
 
 
 def _notes_on_kinds(rows: Any, subjects: str) -> list[str]:

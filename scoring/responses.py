@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from .dependence import missing_by_subject
-from .response_notes import NAMED, is_random, notes_of_rows, some_of
+from .response_notes import NAMED, is_random, is_undecided, notes_of_rows, some_of
 from .row_names import name_rows
 
 Subjects = Literal["models", "attacks", "implementations", "defences"]
@@ -63,8 +63,9 @@ def build_responses(
 
     A model answers right where the attack did not fool it: an image that it gets wrong when clean counts against it. An
     attack or an implementation answers right where it fooled the model; an image that the model gets wrong when clean
-    is missing. What broke a rule is missing for both, as is everything of an attack that failed; notes say how much,
-    and whether what is missing depends on the subject.
+    is missing. An invalid result counts against a model that caused it (column `invalid_by_model`), and against a
+    library that did (`invalid_by_library`); else it is missing, as is everything of an attack that failed. Notes say
+    how much, and whether what is missing depends on the subject.
 
     An attack that ran in several libraries counts once: on each image the strongest of its implementations answers for
     it, as in a worst case. A library whose implementation is weak or broken then neither dilutes an attack nor gives it
@@ -78,7 +79,8 @@ def build_responses(
 
     Args:
         results: with `COLUMNS`, and `norm`, `epsilon`, `parameters`, `data`, ... where they tell items apart;
-            `library` and `knowledge` are for the notes, `minimum_norm` says whose distances are the smallest found.
+            `invalid_by_model` and `invalid_by_library` say whose fault what is `violated` is; `library` and
+            `knowledge` are for the notes, `minimum_norm` says whose distances are the smallest found.
         subjects: whose strength is scored; items are image x attack for "models", image x attack x original model for
             "defences", image x model for "attacks" and "implementations". Models named "ORIGINAL+FILE.py:FUNCTION" are
             defended ones; their originals answer as the defence "none".
@@ -203,7 +205,7 @@ def _read_rows(results: Any, subjects: Subjects, budget: float | None, per: Per,
     results, left = _without_worst_cases(results)
     rows, notes = _of_defences(results, original) if subjects == "defences" else (results, [])
     notes = [*left, *notes]
-    value, hidden, beyond = _judged(rows, budget, of_models=subjects in ("models", "defences"))
+    value, hidden, beyond = _judged(rows, budget, subjects)
     return _Rows(rows, name_rows(rows, subjects, per), value, hidden, beyond, notes)
 
 
@@ -348,8 +350,9 @@ def _check_budget(results: Any, budget: Any) -> None:
         raise ValueError(f"expected results in one norm with a budget, got {', '.join(norms)}: choose by norm")
 
 
-def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, Any, Any]:
+def _judged(rows: Any, budget: float | None, subjects: str) -> tuple[Any, Any, Any]:
     """Response of each row, whether it is missing, and whether a larger ball is why."""
+    of_models = subjects in ("models", "defences")
     attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
     fooled, beyond = success.astype(float), pd.Series(data=False, index=rows.index)
     of_random = is_random(rows)
@@ -365,8 +368,8 @@ def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, A
         fooled = fooled.mask(far, 0.0)
         if "minimum_norm" in rows:
             beyond = far & ~rows["minimum_norm"].astype(bool)
-    value = (1 - fooled if of_models else fooled).where(attacked, 0.0)
-    return value, rows["violated"].astype(bool) | beyond | (False if of_models else ~attacked), beyond
+    value = (1 - fooled if of_models else fooled).where(attacked & ~rows["violated"].astype(bool), 0.0)
+    return value, is_undecided(rows, subjects) | beyond | (False if of_models else ~attacked), beyond
 
 
 def _drawn(matrix: Responses) -> Responses:

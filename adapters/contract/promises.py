@@ -11,9 +11,8 @@ from ..attack import Implementation, Parameter
 from ..catalogue.lookup import UNIVERSAL, accepted, accepts, attack_of, check_support, library_defaults, row_of
 from ..models.classifier import Classifier
 from ..parameters import PARAMETERS
-from ..result import AttackResult
+from ..result import OF_THE_LIBRARY, AttackResult
 from ..running.call import Returned
-from ..running.judge import OF_THE_MODEL
 from ..running.run import run_attack
 from ..running.seeding import reseeded, seeded
 from ..threat_model import Norm, ThreatModel
@@ -224,7 +223,7 @@ def _runs(trial: _Trial) -> tuple[State, str]:
 
 def _keeps_the_rules(trial: _Trial) -> tuple[State, str]:
     """In the ball and in [0, 1], finite, not of another image, the model untouched: every violation that it causes."""
-    kinds = [kind for each in trial.run().violations for kind in each if kind not in OF_THE_MODEL]
+    kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
     return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
 
 

@@ -19,7 +19,7 @@ from ..models.classifier import Classifier
 from ..switches import in_precision, switches_kept
 from ..threat_model import ThreatModel
 from ..user_code import describe_error, guarded, was_interrupted
-from .queries import BudgetSpent, QueryCounter
+from .queries import BudgetSpent, QueryCounter, Seen
 from .seeding import Generators, seeded, states_of_generators
 from .starting_points import find_starting_points
 from .trace import TraceOfCall
@@ -46,8 +46,9 @@ class Returned(NamedTuple):
     """What one library call gave back for its n images, not judged yet.
 
     By image, shape (n,): whether it was `denied` a query, `moved` (asked about at another point than the clean image),
-    answered with what is `not_finite`, `scored` (a score-based attack saw a difference); how many of its `gradients`
-    were not zero.
+    `silent` (asked about in [0, 1] and not answered with finite logits), had an `odd_gradient` (not finite, of a finite
+    loss) or an `odd_query` (not an image in [0, 1] or not a finite loss, with an answer that is not finite), `scored`
+    (a score-based attack saw a difference); how many of its `gradients` were finite and not zero.
 
     Of the process: what the call changed and davylamp `put_back`, by name, and the states of the random `generators`
     right before and right after it.
@@ -62,7 +63,9 @@ class Returned(NamedTuple):
     violations: tuple[tuple[str, ...], ...]
     denied: Tensor
     moved: Tensor
-    not_finite: Tensor
+    silent: Tensor
+    odd_gradient: Tensor
+    odd_query: Tensor
     scored: Tensor
     gradients: Tensor
     put_back: tuple[str, ...]
@@ -149,11 +152,11 @@ def call_library(
     except BaseException as caught:  # whatever ends a library is a failed attack, with reason
         if isinstance(caught, KeyboardInterrupt) and was_interrupted():
             raise
-        error = _blame(caught, classifier)
+        error = _blame(caught, classifier, counter.seen)
     returned = counter.best_examples(returned)
     if batch.inputs.is_cuda:
         torch.cuda.synchronize(batch.inputs.device)
-    kind = () if error is None else ("crashed",)
+    kind = () if error is None else ("model-crashed" if isinstance(error, ModelFailed) else "crashed",)
     return Returned(
         adv_inputs=returned.to(device),
         forwards=counter.forwards.to(device),
@@ -164,7 +167,9 @@ def call_library(
         if counter.budget is None
         else counter.budget.denied.to(device),
         moved=counter.seen.moved.to(device),
-        not_finite=counter.seen.not_finite.to(device),
+        silent=counter.seen.silent.to(device),
+        odd_gradient=counter.seen.odd_gradient.to(device),
+        odd_query=counter.seen.odd_query.to(device),
         scored=counter.seen.scored.to(device),
         gradients=counter.seen.gradients.to(device),
         put_back=tuple(process.put_back),
@@ -173,10 +178,15 @@ def call_library(
     )
 
 
-def _blame(error: BaseException, classifier: Classifier) -> BaseException:
-    """The error as the model's, if it was raised in the code of the model: its forward pass says so by itself."""
+def _blame(error: BaseException, classifier: Classifier, seen: Seen) -> BaseException:
+    """The error as the model's, if it was raised in its code (its forward pass says so) or after a NaN of the model."""
     if isinstance(error, ModelFailed):
         return error
+    if bool((seen.silent | seen.odd_gradient).any()):
+        raised = f"the library {describe_error(error)} after logits or gradients that are not finite"
+        failure = ModelFailed(f"the model {classifier.name}: {raised}")
+        failure.__cause__ = error
+        return failure
     codes = (getattr(type(module).forward, "__code__", None) for module in classifier.model.modules())
     files = {code.co_filename for code in codes if code is not None and "site-packages" not in code.co_filename}
     raised = traceback.extract_tb(error.__traceback__)

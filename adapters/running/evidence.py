@@ -7,13 +7,13 @@ from ..attack import Implementation
 from ..catalogue.lookup import attack_of
 from ..criterion import fooled
 from ..models.classifier import Classifier
-from ..result import allowed_radii
+from ..result import OF_THE_LIBRARY, allowed_radii
 from ..threat_model import ThreatModel
 from ..user_code import name_error
 from .call import Images, Meter, Returned
 from .draws import judged
 from .fit import Fitted
-from .judge import OF_THE_MODEL, Verdict, judge_images, judge_outcomes, norm_of, of_another_image, quantise
+from .judge import Verdict, judge_images, judge_outcomes, norm_of, of_another_image, quantise
 from .steadiness import draw_hits
 from .trace import Trace
 
@@ -52,9 +52,9 @@ class Evidence:
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
         self.knowledge = attack.knowledge
         self.adv_inputs = images.inputs.clone()
-        # By image: fooled; may come back as it was; had an answer that is not finite, scores that differ.
-        self.success, self.may_stay, self.not_finite, self.scored = (
-            torch.zeros(count, dtype=torch.bool, device=device) for _ in range(4)
+        # By image: fooled; may come back as it was; what the library calls saw of it, see `Returned`.
+        self.success, self.may_stay, self.silent, self.odd_gradient, self.odd_query, self.scored = (
+            torch.zeros(count, dtype=torch.bool, device=device) for _ in range(6)
         )
         self.may_stay |= True  # as long as no library got it: it has no queries left
         # Passes, and gradients that were not zero.
@@ -82,8 +82,8 @@ class Evidence:
         self.forwards[rows] += call.forwards
         self.backwards[rows] += call.backwards
         self.seconds[rows.cpu()] += call.seconds / len(rows)
-        self.not_finite[rows] |= call.not_finite
-        self.scored[rows] |= call.scored
+        for name in ("silent", "odd_gradient", "odd_query", "scored"):
+            getattr(self, name)[rows] |= getattr(call, name)
         self.gradients[rows] += call.gradients
         if call.error is not None:
             self.errors.append(name_error(call.error))
@@ -132,7 +132,9 @@ class Evidence:
         hit, right = self._hit(logits), ~fooled(logits, labels, targets)
         self.flag("model-changed", self.tainted & attacked)
         kinds = {
-            "nan-logits": ~torch.isfinite(logits).all(1) | (self.not_finite & ~hit),
+            "nan-logits": ~torch.isfinite(logits).all(1) | (self.silent & ~hit),
+            "nan-gradient": self.odd_gradient & ~hit & ~self.silent,
+            "nan-query": self.odd_query & ~hit,
             "no-gradient": right & (2 * self.gradients < self.backwards) & (self.knowledge == "white-box"),
             "no-signal": right & ~self.scored & (self.forwards > 0) & (self.knowledge == "score-based"),
         }
@@ -144,9 +146,10 @@ class Evidence:
             kinds["another-image"] = of_another_image(inputs, self.adv_inputs)
         kinds |= judge_outcomes(inputs, self.adv_inputs, hit, self.threat_model, may_stay=self.may_stay)
         for kind, images in kinds.items():
-            if kind in OF_THE_MODEL:  # which is why it came back unchanged
+            if kind not in OF_THE_LIBRARY:  # which is why it came back unchanged
                 self._forget("unchanged", images)
-            self.flag(kind, images & attacked & ~self._flagged())
+            # Whatever a library makes of a NaN of the model, its own kinds do not hide that one.
+            self.flag(kind, images & attacked & (True if kind.startswith("nan-") else ~self._flagged()))
         success = hit & attacked & ~self._flagged()
         examples = Images(self.adv_inputs, labels, targets)
         rounded, broken = last_on_grid(classifier, examples, success, unsteady)

@@ -11,7 +11,7 @@ from ..threat_model import Norm, ThreatModel
 
 RULES = 2  # version of the rules below: part of a cell's key, raised whenever the same images would be judged otherwise
 
-# What proves nothing about the model, by the kind that `AttackResult.violations` and the records have for it.
+# Why a result is invalid, by the kind that `AttackResult.violations` and the records have for it.
 KINDS: Mapping[str, str] = {
     "nan": "the library returned NaN or infinity",
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
@@ -20,16 +20,18 @@ KINDS: Mapping[str, str] = {
     "unchanged": "the clean image came back from an attack that does not do so where it fails, or that tried no other",
     "barely-moved": "not fooled, and too little was changed for an image of 8 bits to show it or the radius to be used",
     "another-image": "what came back is an example of another image of the same run, or that image itself",
-    "nan-logits": "the model's logits are not finite for it",
+    "nan-query": "not fooled, and the library asked about an image or for the gradient of a loss that is not finite",
+    "nan-logits": "the model's logits are not finite for it, or for a finite image in [0, 1] that the attack tried",
+    "nan-gradient": "not fooled, and the model gave the attack a gradient that is not finite",
     "no-gradient": "not fooled, and most gradients that the attack was given are zero",
     "no-signal": "not fooled, and the scores that the attack was given never changed",
     "unstable": "the model predicts the same image now so, now otherwise",
     "model-changed": "the library changed the model meanwhile (it was restored)",
     "crashed": "the library crashed",
+    "model-crashed": "the model raised an error when the library asked it",
+    "surrogate": "not fooled, and the surrogate gave no finite logits or gradient",
     "no-start": "no starting point was found that fools the model",
 }
-# No fault of the library.
-OF_THE_MODEL = frozenset({"nan-logits", "no-gradient", "no-signal", "no-start", "unstable"})
 BOX_TOLERANCE = 1e-6
 UNCHANGED = 1e-6  # largest change of a pixel that is rounding
 BLACK = 0.5 / 255  # largest pixel of an image that is black on 8 bits
@@ -59,6 +61,17 @@ def distances_of(inputs: Tensor, adv_inputs: Tensor) -> Distances:
     """All four distances of each pair, computed in float64 and returned as float64, shape (N,) each."""
     delta = adv_inputs.double() - inputs.double()
     return Distances(*(norm_of(delta, norm) for norm in ("l0", "l1", "l2", "linf")))
+
+
+def projection_of(images: Tensor) -> Tensor:
+    """One number of each image that tells nearly all images apart, float64, shape (N,).
+
+    Its inner product with signs that are drawn once for a number of components, over the root of that number: where no
+    component of two images differs by more than d, these differ by about d.
+    """
+    flat = images.double().flatten(1)
+    drawn = torch.randint(2, (flat.shape[1],), generator=torch.Generator().manual_seed(0), device="cpu")
+    return flat @ (2 * drawn.double() - 1).to(flat) / flat.shape[1] ** 0.5
 
 
 def inside_rules(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) -> Tensor:

@@ -8,7 +8,7 @@ library shuffles or shrinks the batch (`order="content"`), a row belongs to the 
 `distinguishable` says when that is certain for every point of the ball.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -19,7 +19,7 @@ from ..models.question import check_question
 from ..switches import asked_in
 from ..threat_model import ThreatModel
 from .budget import Budget, BudgetSpent
-from .judge import UNCHANGED
+from .judge import BOX_TOLERANCE, UNCHANGED
 from .trace import TraceOfCall
 
 __all__ = ["BudgetSpent", "NoGradients", "QueryCounter", "Seen", "distinguishable"]
@@ -136,7 +136,7 @@ class QueryCounter(nn.Module):
         self.seen.note_inputs(inputs, owners)
         answers = [self._draw(inputs, owners) for _ in range(self._draws)]
         logits = answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
-        self.seen.note_logits(logits, owners)
+        self.seen.note_logits(logits, inputs, owners)
         if self._scores is not None:
             self.seen.note_scores(self._scores(logits.detach()), owners)
         if self._trace is not None:
@@ -153,10 +153,12 @@ class QueryCounter(nn.Module):
         if not (inputs.requires_grad and torch.is_grad_enabled()):
             whole = len(inputs) <= PASS_SIZE
             return self.classifier(inputs) if whole else self.classifier.predict_in_parts(inputs)
-        asked = inputs.view_as(inputs)
-        asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, owners))
+        asked, of_loss = inputs.view_as(inputs), []
+        asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, of_loss, owners))
         logits = self.classifier(asked)
-        if self._needs_gradients and not logits.requires_grad:
+        if logits.requires_grad:
+            logits.register_hook(lambda gradient: of_loss.__setitem__(slice(None), [gradient]))
+        elif self._needs_gradients:
             raise NoGradients
         return logits
 
@@ -226,7 +228,10 @@ class Seen:
 
     def __init__(self, images: Tensor):
         self._images = images
-        self.not_finite, self.moved = (torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in "12")
+        # By image: asked about elsewhere; no finite logits or gradient where there should be; asked about what is none.
+        self.moved, self.silent, self.odd_gradient, self.odd_query = (
+            torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in range(4)
+        )
         self.gradients = torch.zeros(len(images), dtype=torch.long, device=images.device)
         self.scored = torch.zeros_like(self.moved)
         self._all_moved, self._all_scored, self._first_scores = False, False, None
@@ -244,13 +249,34 @@ class Seen:
         self.moved |= self._any(moved, owners)
         self._all_moved = bool(self.moved.all())
 
-    def note_logits(self, logits: Tensor, owners: Tensor | None) -> None:
-        """Note which images had an answer that is not finite."""
-        self.not_finite |= self._any(~torch.isfinite(logits.detach()).all(1), owners)
+    def note_logits(self, logits: Tensor, inputs: Tensor, owners: Tensor | None) -> None:
+        """Note which images had an answer that is not finite, and whether the question was an image in [0, 1]."""
+        odd = ~torch.isfinite(logits.detach()).all(1)
+        if _is_none(odd):
+            return
+        lowest, highest = inputs.detach().flatten(1).aminmax(dim=1)
+        proper = (lowest >= -BOX_TOLERANCE) & (highest <= 1 + BOX_TOLERANCE)  # not with a NaN
+        self.silent |= self._any(odd & proper, owners)
+        self.odd_query |= self._any(odd & ~proper, owners)
 
-    def note_gradient(self, gradient: Tensor, owners: Tensor | None) -> None:
-        """Count the gradients of each image that are not zero."""
-        self.gradients += self._count(gradient.flatten(1).any(1), owners)
+    def note_gradient(self, gradient: Tensor, of_loss: Sequence[Tensor], owners: Tensor | None) -> None:
+        """Count the gradients of each image that are finite and not zero; note those with a part that is not finite.
+
+        Args:
+            gradient: with respect to the images, shape (rows, C, H, W).
+            of_loss: that of the library's loss with respect to the logits, (rows, K), in a list if it is known.
+            owners: image of each row; None: row i is image i.
+        """
+        largest = torch.linalg.vector_norm(gradient.flatten(1), torch.inf, dim=1)
+        finite = largest.isfinite()
+        self.gradients += self._count(finite & (largest > 0), owners)
+        if _is_none(~finite):
+            return
+        asked = torch.ones_like(finite)
+        for each in of_loss:
+            asked &= each.detach().isfinite().all(1).to(asked.device)
+        self.odd_gradient |= self._any(~finite & asked, owners)
+        self.odd_query |= self._any(~asked, owners)
 
     def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
         """Note which images had scores that differ from their first ones."""
@@ -273,6 +299,11 @@ class Seen:
         """The flags of the rows of each image, summed, shape (n,)."""
         flags = flags.to(self._images.device).long()
         return flags if owners is None else torch.zeros_like(self.gradients).index_add_(0, owners, flags)
+
+
+def _is_none(flags: Tensor) -> bool:
+    """Whether no flag is set, where that can be seen without waiting for a device."""
+    return flags.device.type == "cpu" and not flags.numpy().any()
 
 
 @torch.no_grad()

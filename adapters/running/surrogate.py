@@ -10,12 +10,12 @@ from ...errors import InvalidInput
 from ..attack import Implementation
 from ..criterion import fooled
 from ..models.classifier import Classifier
-from ..result import AttackResult, allowed_radius
+from ..result import OF_THE_LIBRARY, OF_THE_MODEL, AttackResult, allowed_radius
 from ..threat_model import ThreatModel
 from .call import Images
 from .draws import clean_logits, drawing, judged
 from .evidence import last_on_grid
-from .judge import OF_THE_MODEL, judge_outcomes
+from .judge import KINDS, judge_outcomes
 from .run import run_attack
 from .steadiness import draw_hits, is_steady
 
@@ -120,14 +120,16 @@ def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
     """Of the violations on the surrogate, by image, those that still speak against the example.
 
     A surrogate that answers now so, now otherwise may be attacked. Where it got the image wrong, the clean image is an
-    example of it. An example that fools the classifier speaks for itself, whatever the surrogate made of it.
+    example of it. An example that fools the classifier speaks for itself, whatever the surrogate made of it. What is
+    not finite of the surrogate says nothing of the classifier.
     """
     wrong = fooled(made.logits, made.labels, made.targets).tolist()
     kept = []
     for kinds, is_wrong, is_hit in zip(made.violations, wrong, hit.tolist(), strict=True):
         dropped = {"unstable"} | ({"unchanged"} if is_wrong else set())
-        dropped |= {*OF_THE_MODEL, "barely-moved"} if is_hit else set()
-        kept.append(tuple(kind for kind in kinds if kind not in dropped))
+        dropped |= {*KINDS} - OF_THE_LIBRARY | {"barely-moved", "nan-query"} if is_hit else set()
+        left = (kind for kind in kinds if kind not in dropped)
+        kept.append(tuple(dict.fromkeys("surrogate" if kind in OF_THE_MODEL else kind for kind in left)))
     return kept
 
 

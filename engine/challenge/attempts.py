@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...intervals import share_interval
+from ..store.faults import invalid_by, undecided
 from ..store.outcomes import Outcome
 
 Part = Literal["undefended", "white-box", "single step", "transfer", "scores", "decisions", "larger radius"]
@@ -87,8 +88,9 @@ class Attempt:
 def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") -> Attempt:
     """What a finished cell says."""
     columns, cell = outcome.columns, outcome.cell
-    attacked, violated = columns["attacked"].astype(bool), columns["violated"].astype(bool)
-    fooled = columns.get("draws_fooled", columns["success"]).astype(float)
+    attacked, of_model = columns["attacked"].astype(bool), invalid_by(columns, "model")
+    violated = undecided(columns, "robust")
+    fooled = np.where(of_model, 1.0, columns.get("draws_fooled", columns["success"]).astype(float))
     kinds = [kind for text in columns["violations"] for kind in str(text).split()]
     names = ("forwards", "backwards", "surrogate_forwards", "surrogate_backwards")
     spent = sum(columns[name].astype(float) for name in names if name in columns)

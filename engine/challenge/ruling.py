@@ -15,6 +15,7 @@ Verdict = Literal["falls", "masks", "holds", "unknown"]
 WITHIN = 0.05  # of the undefended accuracy: five points
 LEFT = 0.01  # right images at a radius where all can be made alike: the lower end of their share's interval
 FEWEST_DRAWS = 10  # that judge an example of a random model before it is said to hold
+_LACKING = {"no-gradient": "zero", "nan-gradient": "not finite"}  # what gradients are, by kind of violation
 OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators that speak of masked gradients
 
 
@@ -141,13 +142,15 @@ def share_text(share: Accuracy) -> str:
 
 def _counts(attempt: Attempt) -> bool:
     """Whether an attack by gradients says something: also that there are none."""
-    return bool(attempt.proved.any()) or (attempt.outcome is not None and attempt.violations["no-gradient"] > 0)
+    return bool(attempt.proved.any()) or (attempt.outcome is not None and any(map(attempt.violations.get, _LACKING)))
 
 
 def _no_gradients(named: Sequence[Attempt]) -> list[str]:
-    count = max(attempt.violations["no-gradient"] for attempt in named)
-    attacked = int(named[0].attacked.sum())
-    return [f"its gradients are zero on {count} of {attacked} images"] if 2 * count > attacked else []
+    attacked, lines = int(named[0].attacked.sum()), []
+    for kind, lacking in _LACKING.items():
+        count = max(attempt.violations[kind] for attempt in named)
+        lines += [f"its gradients are {lacking} on {count} of {attacked} images"] if 2 * count > attacked else []
+    return lines
 
 
 def _beaten(attempts: Sequence[Attempt], rivals: Sequence[Attempt], text: str) -> list[str]:

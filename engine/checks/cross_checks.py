@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from ...adapters import IMPLEMENTATIONS, attack_of
 from ...adapters.result import allowed_radius, measured_norm
 from ...adapters.words import radius_text, threat_text
 from ..cell import Cell, is_iterated, is_single_step
-from ..statistics.paired_tests import least_decisive, mcnemar
-from ..statistics.verdict import SIGNIFICANT, level_of
-from ..store.outcomes import Outcome, Outcomes, side_of
+from ..statistics.paired_tests import mcnemar
+from ..statistics.verdict import SIGNIFICANT
+from ..store.outcomes import Outcome, Outcomes
+from ..store.verdicts import PairVerdict, comparisons_of, judge_comparison
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
 
 
@@ -85,26 +86,19 @@ def seed_checks(outcomes: Outcomes) -> Iterator[Check]:
 
 
 def library_checks(outcomes: Outcomes) -> Iterator[Check]:
-    """The check "libraries" of every attack that several implementations were run of."""
-
-    def one_attack(cell: Cell) -> Any:
-        return (
-            *_settings(cell)[:1],
-            cell.attack_title,
-            cell.surrogate,
-            *_goal(cell),
-            cell.threat_model.epsilon,
-            cell.seed,
+    """The check "libraries" of every comparison of implementations, by its verdicts, and of attacks that one ran."""
+    met = set()
+    for sides in comparisons_of(outcomes):
+        met |= {side.cell.key for side in sides}
+        yield _disagreement(judge_comparison(sides))
+    alone: dict[tuple[Any, ...], Cell] = {}
+    for cell in (outcome.cell for outcome in outcomes.done if outcome.cell.key not in met):
+        alone.setdefault(
+            (cell.subject.key, cell.attack_title, *_goal(cell), cell.threat_model.epsilon, cell.seed), cell
         )
-
-    for group in _grouped(outcomes.done, one_attack):
-        cell = group[0].cell
-        name = cell.attack_title
-        subject = f"{name} ({_describe(cell)}) on {cell.subject.model}"
-        pairs = [(a, b) for a, b in combinations(group, 2) if a.cell.attack != b.cell.attack]
-        if pairs:
-            yield _disagreement(subject, pairs)
-        elif len(_others(cell)) > 1:
+    for cell in alone.values():
+        if len(_others(cell)) > 1:
+            subject = f"{cell.attack_title} ({_describe(cell)}) on {cell.subject.model}"
             detail = f"only {cell.attack} was run"
             advice = f"run the attack by its name alone ({cell.row.canonical_name}): every library that has it"
             yield make_check("libraries", "unknown", subject, cell.key, detail, advice=advice)
@@ -172,30 +166,44 @@ def _growth(group: Sequence[Outcome]) -> Check:
     return make_check("epsilon-growth", state, subject_of(last.cell), last.cell.key, detail, images=images)
 
 
-def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
-    """The pair that differs most decides; Bonferroni over the pairs; violations of either are left out."""
-    comparisons, level = [], level_of(len(pairs))
-    least = least_decisive(level)
-    for a, b in pairs:
-        attacked = a.columns["attacked"] & ~side_of(a).violated & ~side_of(b).violated
-        first, second = reach(a, a.cell), reach(b, a.cell)
-        ahead, behind = wins(first, second) & attacked, wins(second, first) & attacked
-        net = abs(int(ahead.sum()) - int(behind.sum())) / max(1, int(attacked.sum()))
-        ordered = (a, b) if ahead.sum() >= behind.sum() else (b, a)
-        comparisons.append((mcnemar(ahead, behind), -net, ordered, ahead | behind, int(attacked.sum())))
-    p, net, (strong, weak), apart, compared = min(comparisons, key=lambda item: item[:2])
-    state: State = "fail" if p < level else "warn" if -net > NET_DISAGREEMENT else "pass"
-    kind = "fooled" if weak.cell.threat_model.epsilon is not None else "fooled, or nearer,"
-    detail = f"{int(apart.sum())} of {compared} images are {kind} by one of "
-    detail += f"{strong.cell.attack} and {weak.cell.attack} only (p = {p:.2g}, {len(pairs)} pairs)"
-    if state != "pass":
-        detail += f"; the weaker: {weak.cell.attack}"
-    images = pick(strong.columns["image"], apart) if state != "pass" else ()
-    if state == "pass" and compared < least:
-        detail += f"; so few images cannot show a difference: {least} are the least"
-        advice = f"run {least - compared} more images (--limit)"
-        return make_check("libraries", "unknown", subject, weak.cell.key, detail, advice=advice)
-    return make_check("libraries", state, subject, weak.cell.key, detail, images=images)
+def _disagreement(pairs: Sequence[PairVerdict]) -> Check:
+    """What the verdicts of a comparison come to: the pair that differs most decides."""
+    states: list[State] = [_state_of(pair) for pair in pairs]
+    order: list[State] = ["fail", "warn", "pass", "unknown"]
+    place = min(range(len(pairs)), key=lambda i: (order.index(states[i]), np.nan_to_num(pairs[i].judgement.p, nan=2)))
+    pair, state, judgement = pairs[place], states[place], pairs[place].judgement
+    cell = next(side.cell for each in pairs for side in each[:2] if side.outcome is not None)
+    subject = f"{cell.attack_title} ({_describe(cell)}) on {cell.subject.model}"
+    names = f"{pair.a.cell.attack} and {pair.b.cell.attack}"
+    if judgement.verdict == "broken":
+        detail = f"{judgement.text}, of {names}{f': {judgement.reason}' if judgement.reason else ''}"
+    elif not judgement.images:
+        detail = f"{names} have no image to compare: {judgement.reason}"
+    else:
+        fooled = judgement.only_a + judgement.only_b
+        detail = f"{fooled} of {judgement.images} images are fooled by one of {names} only "
+        detail += f"(p = {judgement.p:.2g}, {judgement.pairs} pairs): {judgement.text}"
+    if pair.unshared:
+        detail += f"; only one of them has {', '.join(pair.unshared)}"
+    cell = next(side.cell for side in (pair.b, pair.a, *pairs[0][:2]) if side.outcome is not None)
+    if state == "unknown":
+        more = judgement.needed - judgement.images
+        advice = f"run {more} more images (--limit)" if more > 0 else ""
+        return make_check("libraries", state, subject, cell.key, detail, advice=advice)
+    images: list[str] = []
+    if state != "pass" and pair.a.outcome is not None and pair.b.outcome is not None:
+        columns = pair.a.outcome.columns
+        images = pick(columns["image"], columns["success"] != pair.b.outcome.columns["success"])
+    return make_check("libraries", state, subject, cell.key, detail, images=images)
+
+
+def _state_of(pair: PairVerdict) -> State:
+    judgement = pair.judgement
+    if judgement.verdict in ("weaker", "broken"):
+        return "fail"
+    if judgement.images and abs(judgement.only_a - judgement.only_b) > NET_DISAGREEMENT * judgement.images:
+        return "warn"
+    return "unknown" if judgement.verdict == "undecided" else "pass"
 
 
 def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np.ndarray]]:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from ...adapters.catalogue.lookup import accepts, check_parameter_names, row_of
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.running.access import check_any_access
 from ...adapters.running.draws import clean_logits
-from ...adapters.running.judge import norm_of, quantise
+from ...adapters.running.judge import norm_of, projection_of, quantise
 from ...adapters.running.targets import targets_for
 from ...adapters.threat_model import Norm
 from ...adapters.words import threat_text
@@ -35,7 +36,8 @@ from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...intervals import share_interval
 from ...metrics import euclidean_distortion, maximum_distortion
 from ..run.in_process import Count
-from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
+from ..statistics.verdict import Judgement, Side, Verdict, judge, not_compared
+from ..store.verdicts import count_tested, same_changes
 from .searches import SearchRow, attack_inside, is_search, parameters_of_search, run_search, search_rows
 
 
@@ -249,7 +251,7 @@ def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) 
 
 def judge_pairs(rows: Sequence[Row]) -> tuple[Pair, ...]:
     """The verdict on every pair of rows, corrected for the number of those that both have a result."""
-    tested = len(list(combinations([row for row in rows if row.result is not None], 2)))
+    tested = count_tested(row.result is not None for row in rows)
     return tuple(judge_pair(a, b, tested) for a, b in combinations(rows, 2))
 
 
@@ -264,28 +266,36 @@ def judge_pair(a: Row, b: Row, pairs: int = 1) -> Pair:
     sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
     moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
     minimum_norm = all(attack_of(each.implementation).kind == "minimum-norm" for each in (a, b))
-    judgement = judge(*sides, minimum_norm=minimum_norm, same=gap <= SAME_IMAGE, moved=moved, pairs=pairs)
+    same = same_changes(_changes(a.result), _changes(b.result))
+    judgement = judge(*sides, minimum_norm=minimum_norm, same=same, moved=moved, pairs=pairs)
     attacked = sides[0].attacked
     return Pair(*names, judgement, float(gap[attacked].max()) if attacked.any() else 0.0)
 
 
 def _side(name: str, result: AttackResult) -> Side:
-    attacked, success, distance = (
-        values.cpu().numpy() for values in (result.attacked, result.success, result.distance)
-    )
-    return Side(name, attacked, success, distance, result.violations)
+    taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)
+    attacked, success, distance, success_8bit, queries = (values.cpu().numpy() for values in taken)
+    return Side(name, attacked, success, distance, result.violations, success_8bit, queries)
+
+
+def _changes(result: AttackResult) -> dict[str, np.ndarray]:
+    """What tells whether two implementations changed an image alike, by column."""
+    numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
+    numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
+    return {name: values.cpu().numpy() for name, values in numbers.items()}
 
 
 def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
     """The numbers of one row, from a result and the clean images, shape (N, C, H, W).
 
     Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust. The
-    upper end of the interval of the share that is fooled (`rate_of`) is that of counting violations as fooled.
+    upper end of the interval of the share that is fooled (`rate_of`) is that of counting violations as fooled, except
+    those that are the library's fault.
     Distances are over the successes; NaN where nothing counts.
     """
     attacked, success = result.attacked, result.success
     count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_share.sum())
-    rate, hidden = rate_of(result.threat_model), int(result.violated.sum())
+    rate, hidden = rate_of(result.threat_model), result.undecided
     clean, adv = inputs.float(), result.adv_inputs
     broken = [set(kinds) for kinds, hit in zip(result.violations, attacked.tolist(), strict=True) if hit and kinds]
     grid = (quantise(clean) == quantise(adv)).flatten(1).all(1)

@@ -6,6 +6,7 @@ from ...adapters import Classifier
 from ...adapters.catalogue.lookup import accepts
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
+from ...errors import AttackFailed
 from ..cell import Cell, ModelOnData
 from ..plan.make import conditions, version_of
 from ..run.measure import result_table
@@ -52,7 +53,8 @@ def keep_comparison(
     for row in comparison.rows:
         cell = _cell(subject, comparison, row, str(classifier.device))
         task = Task("attack", subject, *sources, str(classifier.device), cell)
-        outcome = TaskResult(task, None, reason=row.error)
+        reason = row.error if row.excused else f"{AttackFailed.__name__}: {row.error}"  # as an evaluation has it
+        outcome = TaskResult(task, None, reason=reason)
         if row.result is not None:
             images = inputs.to(classifier.device)
             table, unmeasured = result_table(row.result, classifier, images, data.names, first=0, measures=MEASURES)

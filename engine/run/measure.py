@@ -13,7 +13,7 @@ from ...adapters import AttackResult, Classifier
 from ...adapters.models.room.isolated import inside
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.running.access import has_gradients
-from ...adapters.running.judge import distances_of, quantise
+from ...adapters.running.judge import distances_of, projection_of, quantise
 from ...adapters.switches import full_float32
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, ModelFailed, Unsupported
@@ -136,6 +136,7 @@ def result_table(
         "violations": pa.array([" ".join(kinds) for kinds in result.violations]),
         "predicted": column_of_values(result.logits.argmax(1)),
         "adv_predicted": column_of_values(result.adv_logits.argmax(1)),
+        "projection": column_of_values(projection_of(result.adv_inputs)),
         "forwards": column_of_values(result.forwards),
         "backwards": column_of_values(result.backwards),
         "seconds": column_of_values(result.seconds),

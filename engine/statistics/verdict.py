@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...adapters.running.judge import OF_THE_MODEL
+from ...adapters.result import Fault, fault_of
 from .paired_tests import (
     UNKNOWN,
     Interval,
@@ -22,22 +22,25 @@ Verdict = Literal["identical", "equivalent", "weaker", "broken", "no difference 
 
 SIGNIFICANT = 0.05
 TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above which an implementation is broken
-SAME_IMAGE = 1e-6  # largest pixel difference of images that count as identical: float32 rounding of a step
+SAME_IMAGE = 1e-6  # float32 rounding of a step: by as much may examples differ that count as identical
+UNEQUAL_COST = 2.0  # ratio of queries from which a verdict says who had more
 MARGIN = 0.05  # of an equivalence: success rates no more than 5 points apart
 DISTANCE_MARGIN = 0.05  # and for smallest changes: the median ratio of distances no more than 5 % from 1
 
 RULE = (
-    "identical: on every image compared no pixel differs by more than 1e-6 (in records, where no pixels are kept: no "
-    "distance and no prediction differs), and at least one was moved. "
+    "identical: on every image compared success, prediction, largest change and a random projection "
+    "agree up to float32 rounding (1e-6), and at least one was moved. "
     "weaker: exact McNemar test on success or, for attacks that look for the smallest change, Wilcoxon's test on the "
-    "distances where both succeed. The chance of any such mistake among all pairs that are judged together is 5 % at "
-    "most (Bonferroni): p-values are shown as computed, and one counts below 5 % divided by the number of these pairs, "
-    "and by 2 where a pair has both tests. "
-    "equivalent: success rates at most 5 points apart (90 % interval of the paired difference: two one-sided tests at "
-    "5 %; it takes 59 images at least) and, for the smallest change, the median ratio of distances within 5 % of 1. "
+    "distances where both succeed. The chance of any such mistake in one comparison (the implementations of one attack "
+    "on one model and its images, under one threat model) is 5 % at most (Bonferroni): p-values are shown as computed, "
+    "and one counts below 5 % divided by the number of pairs, and by 2 where a pair has both tests. Intervals have "
+    "that level, too: one that excludes 0 is a difference. "
+    "equivalent: success rates at most 5 points apart (both ends of the interval of the paired difference) and, for "
+    "the smallest change, the median ratio of distances within 5 % of 1. "
     "no difference found: neither. undecided: too few images for any outcome to be significant. "
-    "broken: the implementation failed, or more than a tenth of its images are violations through its own doing. "
-    "Images whose result is a violation for either are left out and counted."
+    "broken: the implementation failed, or more than a tenth of its results are invalid through its own fault. "
+    "A result that is invalid through the library's fault is a failure of the attack. One that is invalid through the "
+    "model's, or nobody's, is left out and counted; it may be either in the interval, and so in what rests on it. "
 )
 
 
@@ -50,6 +53,8 @@ class Side(NamedTuple):
         success: (n,) bool.
         distance: to the clean image in the norm of the threat model, (n,); read where both succeed.
         violations: kinds of violation of each image, empty where it kept the rules, n tuples.
+        success_8bit: successes that last after rounding to 8 bits, (n,) bool; None: not known.
+        queries: passes of each image, forward and backward, (n,); None: not known.
     """
 
     name: str
@@ -57,6 +62,14 @@ class Side(NamedTuple):
     success: np.ndarray
     distance: np.ndarray
     violations: tuple[tuple[str, ...], ...]
+    success_8bit: np.ndarray | None = None
+    queries: np.ndarray | None = None
+
+    def invalid_by(self, *faults: Fault) -> np.ndarray:
+        """Attacked images whose result is invalid by one of these faults, (n,) bool."""
+        if not any(self.violations):
+            return np.zeros(len(self.attacked), bool)
+        return self.attacked & np.array([fault_of(kinds) in faults for kinds in self.violations], bool)
 
     @property
     def violated(self) -> np.ndarray:
@@ -68,10 +81,8 @@ class Side(NamedTuple):
     @property
     def is_broken(self) -> bool:
         """Whether more than a tenth of the attacked images are violations that the library itself caused."""
-        if not any(self.violations):
-            return False
-        guilty = np.array([not OF_THE_MODEL.issuperset(kinds) for kinds in self.violations], bool)
-        return float((guilty & self.attacked).sum()) > TOO_MANY_VIOLATIONS * max(1, int(self.attacked.sum()))
+        guilty = int(self.invalid_by("library").sum())
+        return guilty > TOO_MANY_VIOLATIONS * max(1, int(self.attacked.sum()))
 
     @property
     def complaint(self) -> str:
@@ -91,18 +102,22 @@ class Judgement:
         verdict: see `RULE`.
         weaker: name of the weaker or of the broken one; "A and B" if both are broken.
         images: pairs that were compared.
-        left_out: attacked images that are not, as the result of one of them is a violation.
+        left_out: attacked images that are not, as the result of one of them is invalid and no fault of its library.
         p_success: exact McNemar test.
         p_distance: Wilcoxon's test where both succeed.
         only_a: images that only the first fools.
         only_b: images that only the second fools.
-        difference: success rate of the first less that of the second, with its 90 % interval.
-        ratio: median of the first's distance over the second's where both succeed, with its 90 % interval.
+        difference: success rate of the first less that of the second, with its interval at 1 - `level`, in which an
+            image left out may count for either. It excludes 0 if and only if the difference counts.
+        ratio: median of the first's distance over the second's where both succeed, with its interval.
         detectable: the least number of images in favour of one that would have been significant.
         needed: images that some outcome needs to be significant.
         pairs: that are judged together.
         tests: of this pair.
         reason: why there is no comparison; else empty.
+        queries: mean queries of the weaker over those of the other, of the first over the second where neither is; NaN:
+            not known.
+        fades: whether the weaker one is not weaker after rounding to 8 bits.
     """
 
     verdict: Verdict
@@ -120,15 +135,40 @@ class Judgement:
     pairs: int = 1
     tests: int = 1
     reason: str = ""
+    queries: float = math.nan
+    fades: bool = False
+
+    @property
+    def p(self) -> float:
+        """The p-value of the test that decides: of success, or of the distances where that alone counts."""
+        by_distance = self.verdict == "weaker" and not self.is_apart
+        return self.p_distance if by_distance else self.p_success
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the success rates differ, whatever the images that were left out are."""
+        return self.difference.low > 0 or self.difference.high < 0
+
+    @property
+    def costs(self) -> str:
+        """What a verdict on success must not be read without: unequal queries, successes that 8 bits undo; or ""."""
+        if self.verdict not in ("weaker", "equivalent"):
+            return ""
+        unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
+        parts = [f"{self.queries:.2g} times the queries of the {'other' if self.weaker else 'second'}"] * unequal
+        return ", ".join([*parts, *(["not after rounding to 8 bits"] if self.fades else [])])
 
     @property
     def text(self) -> str:
         """The verdict with what a reader needs next to it: "weaker: art:pgd", "undecided: 3 more images needed"."""
+        costs = f" ({self.costs})" if self.costs else ""
         if self.weaker:
-            return f"{self.verdict}: {self.weaker}"
+            return f"{self.verdict}: {self.weaker}{costs}"
+        if self.verdict in ("identical", "equivalent") and self.left_out:
+            return f"{self.verdict} on {self.images} of {self.images + self.left_out} images{costs}"
         if self.verdict == "undecided" and not self.reason:
             return f"undecided: {self.needed - self.images} more images needed"
-        return self.verdict
+        return f"{self.verdict}{costs}"
 
     @property
     def level(self) -> float:
@@ -180,13 +220,14 @@ def judge(
         pairs: how many are judged together, this one with them: at most 5 % of all such sets err in any of their pairs.
     """
     both = a.attacked & b.attacked
-    paired = both & ~a.violated & ~b.violated
+    paired = both & ~a.invalid_by("model", "unknown") & ~b.invalid_by("model", "unknown")
     left_out, tests = int((both & ~paired).sum()), 2 if minimum_norm else 1
-    first, second = a.success[paired], b.success[paired]
+    first, second = ((each.success & ~each.violated)[paired] for each in (a, b))
     hit = first & second
     near, far = a.distance[paired][hit], b.distance[paired][hit]
     only_a, only_b, images = int((first & ~second).sum()), int((second & ~first).sum()), int(paired.sum())
-    least = least_decisive(level_of(pairs * tests))
+    level = level_of(pairs * tests)
+    least = least_decisive(level)
     broken = " and ".join(side.name for side in (a, b) if side.is_broken)
     numbers = Judgement(
         "no difference found",
@@ -196,8 +237,8 @@ def judge(
         p_distance=wilcoxon(near, far),
         only_a=only_a,
         only_b=only_b,
-        difference=difference_interval(only_a, only_b, images),
-        ratio=median_interval(near, far),
+        difference=_bounded_difference(only_a, only_b, images, left_out, level),
+        ratio=median_interval(near, far, 1 - level),
         detectable=least,
         needed=least,
         pairs=pairs,
@@ -205,11 +246,16 @@ def judge(
         reason="" if images else _why_nothing(a, b),
     )
     verdict, weaker = _decide(numbers, (a.name, b.name), minimum_norm, signed_rank_sum(near, far))
+    costs: dict[str, Any] = {"queries": _ratio_of_queries(*((b, a) if weaker == b.name else (a, b)), both)}
+    if verdict == "weaker" and numbers.is_apart:
+        costs["fades"] = _fades(a, b, paired, level)
+    elif verdict == "undecided" and numbers.p_success < numbers.level:
+        costs["reason"] = f"as {_images(left_out)} left out may decide otherwise"
     if broken:
         verdict, weaker = "broken", broken
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
         verdict, weaker = "identical", ""
-    return Judgement(**{**vars(numbers), "verdict": verdict, "weaker": weaker})
+    return Judgement(**{**vars(numbers), **costs, "verdict": verdict, "weaker": weaker})
 
 
 def judge_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> Judgement:
@@ -234,16 +280,47 @@ def not_compared(broken: str, reason: str) -> Judgement:
 
 def _decide(numbers: Judgement, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
     """What the tests say; `ranks`: the sum of signed ranks of the distances, positive if the first's are larger."""
-    if numbers.p_success < numbers.level:
+    if numbers.is_apart:
         return "weaker", names[0] if numbers.only_a < numbers.only_b else names[1]
     if minimum_norm and numbers.p_distance < numbers.level:
         return "weaker", names[0] if ranks > 0 else names[1]
-    if numbers.images < numbers.needed:
+    if numbers.images < numbers.needed or numbers.p_success < numbers.level:
         return "undecided", ""
     alike = numbers.difference.low > -MARGIN and numbers.difference.high < MARGIN
     if minimum_norm:
         alike &= numbers.ratio.low > 1 / (1 + DISTANCE_MARGIN) and numbers.ratio.high < 1 + DISTANCE_MARGIN
     return ("equivalent", "") if alike else ("no difference found", "")
+
+
+def _bounded_difference(only_a: int, only_b: int, images: int, left_out: int, level: float) -> Interval:
+    """The difference of two success rates, with an interval that excludes 0 only where McNemar's exact test does.
+
+    What was left out may have been for either (the bounds of Manski 2003).
+    """
+    if not images:
+        return UNKNOWN
+    ends = []
+    for more_a, more_b in ((0, left_out), (left_out, 0)):
+        a, b = only_a + more_a, only_b + more_b
+        interval = difference_interval(a, b, images + left_out, 1 - level)
+        significant = mcnemar(np.repeat([True, False], [a, b]), np.repeat([False, True], [a, b])) < level
+        ends.append((interval.low, interval.high) if significant else (min(interval.low, 0.0), max(interval.high, 0.0)))
+    return Interval((only_a - only_b) / images, ends[0][0], ends[1][1])
+
+
+def _ratio_of_queries(a: Side, b: Side, both: np.ndarray) -> float:
+    if a.queries is None or b.queries is None or not both.any() or not b.queries[both].any():
+        return math.nan
+    return float(a.queries[both].mean() / b.queries[both].mean())
+
+
+def _fades(a: Side, b: Side, paired: np.ndarray, level: float) -> bool:
+    """Whether a difference of success that counts does not count any more on images of 8 bits."""
+    if a.success_8bit is None or b.success_8bit is None or not paired.any():
+        return False
+    before = int(a.success[paired].sum()) - int(b.success[paired].sum())
+    first, second = ((each.success_8bit & ~each.violated)[paired] for each in (a, b))
+    return mcnemar(first, second) >= level or (int(first.sum()) - int(second.sum())) * before < 0
 
 
 def _why_nothing(a: Side, b: Side) -> str:

@@ -12,6 +12,7 @@ from ...errors import Unavailable
 from ..cell import Cell
 from .contents import order_of, read_records, unknown_attack
 from .coverage_bits import COLUMNS as COVERAGE_BITS
+from .faults import FAULTS, invalid_by, with_faults
 from .fits import fit_costs
 from .plans import PartState, find_failed, find_missing, list_parts
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 Kept = TypeVar("Kept")
 _SHARES = "draws_fooled"  # only records of random models have it
-OUTCOMES = ("image", "label", "attacked", "success", "violated", "distance", _SHARES)  # all that a ranking asks for
+# All that a ranking asks for.
+OUTCOMES = ("image", "label", "attacked", "success", "violated", "violations", "distance", _SHARES)
 
 
 class CellState(NamedTuple):
@@ -50,7 +52,8 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     `radius` is what was found), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
     `model_digest`, `data_digest`, `version` (of the library, or of a user's code), then those of the records: `image`,
     `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean),
-    `forwards`, ..., and one for each metric, by symbol.
+    `forwards`, ..., and one for each metric, by symbol; `invalid_by_model` and `invalid_by_library` say whose fault
+    what is `violated` is.
 
     Args:
         folder: where `davylamp evaluate` put them.
@@ -94,7 +97,7 @@ def load_outcomes(folder: str | Path) -> "pd.DataFrame":
     def part_of(record: Record) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         names = [name for name in OUTCOMES if name != _SHARES or name in record.table.column_names]
         arrays = {name: repeated.array_of(name, record.table[name]) for name in names}
-        return about_cell(Cell.from_record(record.meta)), arrays
+        return about_cell(Cell.from_record(record.meta)), with_faults(arrays)
 
     parts, left_out = _read_done(folder, OUTCOMES, part_of)
     order = ("model", "attack", "implementation", "cell")
@@ -295,6 +298,8 @@ def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = Non
     about = {**about_cell(cell), **fit_costs(record.meta)}
     if cell.is_saturated:
         about["radius"] = cell.threat_model.epsilon
+    if {"violated", "violations"} <= set(rows):
+        rows = rows.assign(**{name: invalid_by(rows, who) for name, who in FAULTS.items()})
     return pd.concat([pd.DataFrame(about, index=rows.index), rows], axis=1)
 
 

@@ -444,7 +444,9 @@ def side_of(outcome: Outcome) -> Side:
     texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
     kinds_of = {text: tuple(text.split()) for text in set(texts)}
     kinds = ((),) * len(texts) if not any(kinds_of) else tuple(kinds_of[text] for text in texts)
-    return Side(outcome.cell.title, columns["attacked"], columns["success"], columns["distance"], kinds)
+    attacked, success, distance = (columns[name] for name in ("attacked", "success", "distance"))
+    queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
+    return Side(outcome.cell.title, attacked, success, distance, kinds, columns.get("success_8bit"), queries)
 
 
 def remedy(line: str) -> str:

@@ -18,7 +18,7 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     """The rows of originals, and for each example of theirs a row of each defended model that was shown it.
 
     An image that the original gets wrong has no example: it is left out for all. A defended model is fooled if it is
-    right on the clean image and wrong on the example; where it gave no answer there is no row. Of a random one
+    right on the clean image, and wrong on the example or without finite logits there. Of a random one
     `draws_fooled` is the share of its draws that are wrong on the example; NaN where its record, of an earlier version,
     has none, and of other models.
 
@@ -35,9 +35,9 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     clean = load_clean(folder)
     if shown.empty or clean.empty:
         return results.iloc[:0].assign(made_on="original")
-    shown = shown[shown["tested_on"].map(dict(originals)) == shown["made_on"]].dropna(subset=["adv_predicted"])
+    shown = shown[shown["tested_on"].map(dict(originals)) == shown["made_on"]]
     if "adv_probability" in shown:  # records of 0.1.0: NaN where a model gave no answer
-        shown = shown[shown["adv_probability"].notna()]
+        shown = shown.assign(adv_predicted=shown["adv_predicted"].where(shown["adv_probability"].notna()))
     if DETECTED in shown:  # by a model with a detector: as good as right
         is_detected = shown[DETECTED].fillna(False).astype(bool)
         shown = shown.assign(adv_predicted=shown["adv_predicted"].where(~is_detected, shown["label"]))
@@ -52,6 +52,8 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     rows = rows.assign(attacked=rows["right"], success=rows["right"] & (rows["adv_predicted"] != rows["label"]))
     if "draws_fooled" in rows:
         rows = rows.assign(draws_fooled=rows["shown_share"])
+    if "invalid_by_model" in rows:  # by the original: nothing was shown
+        rows = rows.assign(invalid_by_model=False)
     if rows.empty:
         return results.iloc[:0].assign(made_on="original")
     both = pd.concat([attacked, rows[list(attacked.columns)]], ignore_index=True).assign(made_on="original")

@@ -18,6 +18,7 @@ from ..metric_names import resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
+from ..store.faults import undecided
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.stored_columns import join_columns
 from ..store.transfers import Transferred, read_shown
@@ -277,7 +278,7 @@ def _bounded(outcome: Outcome) -> Mapping[str, np.ndarray]:
     if "MR" not in columns:
         return columns
     rate = columns["MR"]
-    return join_columns(columns, {_MOST: np.where(columns["violated"] & ~np.isnan(rate), 1.0, rate)})
+    return join_columns(columns, {_MOST: np.where(undecided(columns, "fooled") & ~np.isnan(rate), 1.0, rate)})
 
 
 def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor) -> _Repeat | None:
@@ -300,7 +301,7 @@ def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor
     fooled = _rate_when_shown(shown, defended, labels)
     rate = np.where(sides[1].counts | np.isnan(fooled), fooled, 0.0)
     rate[~original.columns["attacked"]] = np.nan
-    most = np.where((original.columns["violated"] | ~answered) & ~np.isnan(rate), 1.0, rate)
+    most = np.where((undecided(original.columns, "fooled") | ~answered) & ~np.isnan(rate), 1.0, rate)
     before = {name: _bounded(original)[name] for name in ("MR", _MOST)}
     return _Repeat(sides, (before, {"MR": rate, _MOST: most}), violations, where)
 

@@ -13,6 +13,7 @@ from ...adapters.threat_model import NORMS
 from ...adapters.words import labels_text
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
+from ..store.faults import undecided
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
@@ -146,7 +147,7 @@ def build_matrix(
     if per == "attack" and rows == "models":
         done, joined = _strongest(done)
         notes += joined
-    violations = int(sum(outcome.columns["violated"].sum() for outcome in done))
+    violations = int(sum(undecided(outcome.columns, "fooled").sum() for outcome in done))
     if violations:
         notes.append(f"{violations} violations are missing: they count neither as fooled nor as robust")
     targeted = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome.cell.threat_model.targeted))
@@ -424,9 +425,9 @@ def _best(tries: list[Outcome]) -> Outcome:
 
 
 def _without_violations(outcome: Outcome) -> Outcome:
-    """The same cell with rates that are undefined where an example broke a rule."""
+    """The same cell with rates that are undefined where nobody knows whether the attack fools the model."""
     rates = {
-        name: np.where(outcome.columns["violated"], np.nan, outcome.columns[name])
+        name: np.where(undecided(outcome.columns, "fooled"), np.nan, outcome.columns[name])
         for name in _RATES
         if name in outcome.columns
     }

@@ -24,6 +24,7 @@ from ..statistics.bootstrap import (
     resample,
 )
 from ..store.coverage_bits import coverage_of, coverage_values
+from ..store.faults import undecided
 from ..store.outcomes import Outcome, Outcomes, is_rate
 from ..store.stored_columns import hold_columns
 from ..user_metrics import find_metric
@@ -231,21 +232,27 @@ def robust_of(outcome: Outcome, violated: float = 0.0) -> np.ndarray:
 
     Args:
         outcome: the cell.
-        violated: what an image counts as whose result broke a rule, which says nothing of it.
+        violated: what an image counts as of which nothing is known (`undecided`); one that the model failed on is 0.
     """
     columns = outcome.columns
     if "draws_fooled" in columns:
         robust = np.where(columns["attacked"], 1 - columns["draws_fooled"], 0.0)
     else:
         robust = columns["robust"].astype(float)
-    return np.where(columns["attacked"] & columns["violated"], violated, robust)
+    robust = np.where(columns["attacked"] & columns["violated"], 0.0, robust)
+    return np.where(columns["attacked"] & undecided(columns, "robust"), violated, robust) if violated else robust
 
 
 def fooled_of(outcome: Outcome, violated: float = 0.0) -> np.ndarray:
-    """How much of each attacked image is fooled, (n,), in the same sense; NaN where an image was not attacked."""
+    """How much of each attacked image is fooled, (n,), in the same sense; NaN where an image was not attacked.
+
+    What the library failed on it did not fool.
+    """
     columns = outcome.columns
     fooled = columns["draws_fooled"] if "draws_fooled" in columns else columns["success"].astype(float)
-    return np.where(columns["attacked"], np.where(columns["violated"], violated, fooled), np.nan)
+    fooled = np.where(columns["violated"], 0.0, fooled)
+    fooled = np.where(undecided(columns, "fooled"), violated, fooled) if violated else fooled
+    return np.where(columns["attacked"], fooled, np.nan)
 
 
 def _draw_clean(

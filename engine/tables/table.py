@@ -16,6 +16,7 @@ from ..measure_groups import COVERAGES
 from ..parametrised import base_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
 from ..statistics.shares import clustered_interval
+from ..store.faults import invalid_by, undecided
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.stored_columns import hold_columns
 from .groups import Group, Knowledge, group_cells, least_of_draws, model_names, of_kind, uneven_rows
@@ -42,6 +43,10 @@ _COUNT_VIOLATIONS = (
     "AAW",
     "AAB",
 )  # as 0: neither attack nor model is given credit for one
+_OF_ATTACKS = (
+    "MR",
+    "TAS",
+)  # an image that the library failed on is not fooled; in the others one of the model's is not robust
 
 
 @dataclass(frozen=True)
@@ -241,34 +246,35 @@ def _holding(group: Group, symbols: Sequence[str]) -> Group:
 def _ends_of(group: Group, outcomes: Outcomes, symbol: str, *, pooled: bool) -> tuple[float, float]:
     """Interval of a share over the cells of a row.
 
-    A violation says nothing of its image: where the value counts it as 0, the upper end is that of counting it as 1
-    (the bounds of Manski 2003 for what is missing).
+    An image of which nothing is known (`undecided`) counts as 0 in the value, and as 1 in the upper end (the bounds of
+    Manski 2003 for what is missing).
     """
     low, high = share_ends(_shares_of(group, outcomes, symbol), pooled=pooled)
     if symbol in _COUNT_VIOLATIONS and group.labels["violations"]:
-        high = share_ends(_shares_of(group, outcomes, symbol, undecided=1), pooled=pooled)[1]
+        high = share_ends(_shares_of(group, outcomes, symbol, counted=1), pooled=pooled)[1]
     return low, high
 
 
-def _shares_of(group: Group, outcomes: Outcomes, symbol: str, undecided: float = 0) -> list[list[np.ndarray]]:
-    """A share of each image in each cell of a row; `undecided` is what a violation counts as."""
+def _shares_of(group: Group, outcomes: Outcomes, symbol: str, counted: float = 0) -> list[list[np.ndarray]]:
+    """A share of each image in each cell of a row; `counted` is what an undecided image counts as."""
+    known = "fooled" if symbol in _OF_ATTACKS else "robust"
 
     def of_cell(outcome: Outcome) -> np.ndarray:
         column = column_of(outcome, outcomes, symbol).clip(0, 1)
-        return np.where(outcome.columns["violated"] & ~np.isnan(column), undecided, column) if undecided else column
+        return np.where(undecided(outcome.columns, known) & ~np.isnan(column), counted, column) if counted else column
 
     if symbol == "RA_worst" and group.parts:
-        return [[_worst(group.parts, undecided)]]
+        return [[_worst(group.parts, counted)]]
     if symbol in OF_CLEAN:  # an image counts once, however many attacks it met
         models = {each.cell.subject.key: each for part in group.parts for each in part}
         return [[of_cell(each)] for each in models.values()]
     return [[of_cell(each) for each in part] for part in group.parts]
 
 
-def _worst(parts: list[list[Outcome]], undecided: float = 0) -> np.ndarray:
+def _worst(parts: list[list[Outcome]], counted: float = 0) -> np.ndarray:
     """How much of each image every attack of a row leaves robust, in every repeat, (n,): 0 or 1, or shares of draws."""
     every = [outcome for part in parts for outcome in part]
-    return np.minimum.reduce([robust_of(each, undecided) for each in every])
+    return np.minimum.reduce([robust_of(each, counted) for each in every])
 
 
 def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool) -> list[str]:
@@ -276,8 +282,14 @@ def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, i
     if not any(group.labels["violations"] for group in groups):
         return []
     counting, leaving = ([symbol for symbol in symbols if symbol in each] for each in (_COUNT_VIOLATIONS, OF_DISTANCES))
-    ends = ", and as 1 in the upper ends of the intervals" if intervals else ""
-    lines = [f"violations prove nothing: they count as 0 in {', '.join(counting)}{ends}"] if counting else []
+    columns = [each.columns for group in groups for part in group.parts for each in part]
+    of_model, of_library = (sum(int(invalid_by(each, who).sum()) for each in columns) for who in ("model", "library"))
+    faults = [f"{of_model} are the model's fault: not robust"] * bool(of_model)
+    faults += [f"{of_library} the library's: not fooled"] * bool(of_library)
+    ends = f", and as 1 in the upper ends of the intervals{', unless somebody is at fault' * bool(faults)}"
+    lines = [f"violations prove nothing: they count as 0 in {', '.join(counting)}{ends if intervals else ''}"]
+    said = f" ({', '.join(faults)})" if faults else ""
+    lines = [lines[0] + said] if counting else []
     return [*lines, *([f"violations are left out of {', '.join(leaving)}"] if leaving else [])]
 
 

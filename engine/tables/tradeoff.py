@@ -150,9 +150,9 @@ def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> _Ro
     else:
         answers, right = 1 - wrong, clean["CA"]
     shown = outcome.usable | ~columns["attacked"]
-    undecided = columns["violated"].astype(bool) | (shown & np.isnan(predicted))
-    robust = np.where(shown, answers, right).astype(float)
-    return _Robust(np.where(undecided, 0.0, robust), np.where(undecided, 1.0, robust))
+    unknown = columns["violated"].astype(bool)  # no example was shown
+    robust = np.where(shown, np.where(np.isnan(predicted), 0.0, answers), right).astype(float)
+    return _Robust(np.where(unknown, 0.0, robust), np.where(unknown, 1.0, robust))
 
 
 def _point(name: str, right: np.ndarray, met: Sequence[Sequence[_Robust]]) -> Point:

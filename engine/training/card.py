@@ -48,11 +48,13 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
         return {**measured, "attack": f"{row}: failed: {error}", "pgd": None}
     attack = f"{row}, {settings.norm} {settings.epsilon:.6g}, {STEPS} steps of {size:.4g}, seed {settings.seed}"
     violated = int(result.violated.sum())
+    faults = zip(result.violated.tolist(), result.faults, strict=True)
+    undecided = sum(bad and fault != "model" for bad, fault in faults)
     kinds = dict(Counter(kind for each in result.violations for kind in each))
     return {
         **measured,
         "attack": attack,
-        "pgd": _share(result.robust, undecided=violated),
+        "pgd": _share(result.robust, undecided=undecided),
         "violations": violated,
         "kinds": kinds,
     }

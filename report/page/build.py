@@ -11,6 +11,7 @@ from ... import __version__
 from ...engine.challenge.document import read_documents
 from ...engine.checks.check_folder import check_folder
 from ...engine.store.files import write_whole
+from ...engine.store.verdicts import verdicts_of
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.implementation_notes import about_cells
@@ -21,7 +22,7 @@ from ...errors import Unavailable, Unsupported
 from ..parts.blocks import Section
 from ..parts.headline import order_models
 from ..parts.reading import read_folder
-from ..sections.agreement import judge_all, write_agreement
+from ..sections.agreement import write_agreement
 from ..sections.challenge import write_challenges
 from ..sections.corruptions import write_corruptions
 from ..sections.cost import write_cost
@@ -81,7 +82,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     attacks, models = (build_table(outcomes, by=by, drawn=drawn) for by in ("attacks", "models"))
     del drawn
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
-    judged = judge_all(outcomes.done, about)
+    judged = verdicts_of(outcomes)
     defences = write_defences(outcomes, **drawing)
     challenged = write_challenges(read_documents(path))
     detected = write_detectors(outcomes)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from ...engine.store.faults import invalid_by, undecided
 from ...engine.store.outcomes import Clean, Outcome
 from ...engine.tables.groups import Group
 from ...engine.tables.symbols import robust_of
@@ -66,21 +67,23 @@ def withstood(group: Group) -> np.ndarray:
     Of a random model by the majority of its draws: what a paired test needs.
     """
     every = _every(group)
-    fooled = np.logical_or.reduce([~each.columns["attacked"] | _fooled(each) for each in every])
-    broke = np.logical_or.reduce([_violated(each) for each in every])
+    fooled = np.logical_or.reduce(
+        [~each.columns["attacked"] | _fooled(each) | invalid_by(each.columns, "model") for each in every]
+    )
+    broke = np.logical_or.reduce([undecided(each.columns, "robust") for each in every])
     return np.where(fooled, 0.0, np.where(broke, math.nan, 1.0))
 
 
 def smallest_changes(group: Group) -> np.ndarray:
-    """The distance of the nearest example that any attack of a row has, (n,): 0 where the model is wrong when clean.
+    """The distance of the nearest example that any attack of a row has, (n,): 0 where the model is wrong or failed.
 
     Infinite where no attack succeeds; NaN where none does and a result broke a rule, so that nothing is known.
     """
     nearest = np.full(len(group.parts[0][0].columns["attacked"]), math.inf)
     for outcome in _every(group):
         nearest = np.fmin(nearest, np.where(_fooled(outcome), outcome.columns["distance"], math.inf))
-        nearest[~outcome.columns["attacked"]] = 0.0
-    broke = np.logical_or.reduce([_violated(outcome) for outcome in _every(group)])
+        nearest[~outcome.columns["attacked"] | invalid_by(outcome.columns, "model")] = 0.0
+    broke = np.logical_or.reduce([undecided(outcome.columns, "robust") for outcome in _every(group)])
     return np.where(np.isinf(nearest) & broke, math.nan, nearest)
 
 
@@ -109,10 +112,6 @@ def is_random(group: Group) -> bool:
 
 def _every(group: Group) -> list[Outcome]:
     return [outcome for part in group.parts for outcome in part]
-
-
-def _violated(outcome: Outcome) -> np.ndarray:
-    return outcome.columns["attacked"] & outcome.columns["violated"]
 
 
 def _fooled(outcome: Outcome) -> np.ndarray:

@@ -1,18 +1,16 @@
 """Do the libraries agree? Every attack that two or more of them implement, from the records of the same images."""
 
-import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...adapters.words import radius_text, threat_text
 from ...engine.statistics.paired_tests import Interval
-from ...engine.statistics.verdict import RULE, Judgement, Verdict, judge
+from ...engine.statistics.verdict import RULE, Verdict
 from ...engine.store.outcomes import Outcome, side_of
+from ...engine.store.verdicts import PairVerdict, comparisons_of
 from ...engine.tables.implementation_notes import About
 from ...engine.tables.symbols import fooled_of
 from ...intervals import share_interval
@@ -21,7 +19,6 @@ from ..parts.reading import Folder
 
 _ACROSS = 6  # models that stand beside each other
 _SAID = 2  # pairs that differ, on the first screen
-_SAME = 1e-6  # distances and probabilities this close are the same number up to float32 rounding
 _STATE: Mapping[Verdict, str] = {
     "identical": "pass",
     "equivalent": "pass",
@@ -30,21 +27,6 @@ _STATE: Mapping[Verdict, str] = {
     "weaker": "warn",
     "broken": "fail",
 }
-
-
-class PairVerdict(NamedTuple):
-    """Two implementations of one attack on one model, image by image; `agreeing`: share of the pairs that do."""
-
-    a: Outcome
-    b: Outcome
-    judgement: Judgement
-    agreeing: float
-
-
-def judge_all(done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -> list[PairVerdict]:
-    """Every pair of implementations of one attack under the same conditions, corrected for all of them together."""
-    pairs = [pair for bundle in shared_attacks(done) for pair in combinations(bundle, 2)]
-    return [judge_cells(a, b, about, len(pairs)) for a, b in pairs]
 
 
 def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping[tuple[str, str], About]) -> Section:
@@ -56,7 +38,9 @@ def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping
         return Section("agreement", title, lead, (Text(why, "note"),))
     counts = Counter(pair.judgement.verdict for pair in pairs)
     summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-    bundles = list(shared_attacks(folder.outcomes.done))
+    bundles = [
+        [side.outcome for side in sides if side.outcome is not None] for sides in comparisons_of(folder.outcomes)
+    ]
     blocks: list[Any] = [Text(f"{len(pairs)} pairs: {summary}.", "lead"), _matrix(folder, pairs)]
     blocks.append(Fold("How a verdict is reached", (Text(_note(pairs), "note"),)))
     blocks.append(Fold("Every implementation in numbers", (_rows_table(folder, bundles, about),)))
@@ -87,72 +71,34 @@ def summarise_agreement(pairs: Sequence[PairVerdict]) -> tuple[Said, ...]:
 def _difference(pair: PairVerdict) -> str:
     """What one implementation does worse than another, with the numbers of the test."""
     judgement, (a, b) = pair.judgement, (pair.a.cell, pair.b.cell)
+    sides = [side_of(each.outcome) for each in (pair.a, pair.b) if each.outcome is not None]
     where = f"{a.subject.model}, {threat_text(a.threat_model)}"
     if judgement.verdict == "broken":
-        complaint = "; ".join(side.complaint for side in (side_of(pair.a), side_of(pair.b)) if side.is_broken)
+        complaint = judgement.reason or "; ".join(side.complaint for side in sides if side.is_broken)
         return f"{judgement.weaker} is broken ({complaint}) on {where}."
     better, level = b.title if judgement.weaker == a.title else a.title, judgement.correction
-    if judgement.p_success >= judgement.level:
+    costs = f", {judgement.costs}" if judgement.costs else ""
+    costs += f"; only one of them has {', '.join(pair.unshared)}" if pair.unshared else ""
+    if not judgement.is_apart:
         numbers = f"larger changes where both succeed, Wilcoxon p = {judgement.p_distance:.2g}, below {level}"
     else:
         most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
         numbers = f"{most} images are fooled only by the other, {least} only by it, "
         numbers += f"exact McNemar p = {judgement.p_success:.2g}, below {level}"
-    return f"{judgement.weaker} is weaker than {better} on {where}: {numbers}; n = {judgement.images}."
+    return f"{judgement.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
 
 
-def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:
-    """Cells of one attack, model, threat model, seed and shared parameters, by two or more implementations."""
-    alike: dict[tuple[Any, ...], list[Outcome]] = {}
-    for outcome in done:
-        cell = outcome.cell
-        key = (
-            cell.subject.key,
-            cell.attack_title,
-            cell.surrogate,
-            cell.threat_model,
-            cell.target,
-            cell.seed,
-            cell.pixels,
-        )
-        alike.setdefault(key, []).append(outcome)
-    for cells in alike.values():
-        names = set.intersection(*(set(outcome.cell.parameters) for outcome in cells))
-        settings: dict[str, list[Outcome]] = {}
-        for outcome in cells:
-            shared = {name: outcome.cell.parameters[name] for name in sorted(names)}
-            settings.setdefault(json.dumps(shared), []).append(outcome)
-        for bundle in settings.values():
-            by_name = {outcome.cell.attack: outcome for outcome in bundle}
-            if len(by_name) > 1:
-                yield list(by_name.values())
-
-
-def judge_cells(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About], pairs: int = 1) -> PairVerdict:
-    """The verdict on two cells, from records, as one of so many pairs."""
-    sides = side_of(a), side_of(b)
-    minimum_norm = about[a.cell.attack, a.cell.threat_model.norm].kind == "minimum-norm"
-    moved = (a.columns["linf"] > 0) | (b.columns["linf"] > 0)
-    judgement = judge(*sides, minimum_norm=minimum_norm, same=_same_numbers(a, b), moved=moved, pairs=pairs)
-    paired = sides[0].attacked & sides[1].attacked & ~sides[0].violated & ~sides[1].violated
-    agreeing = float((sides[0].success == sides[1].success)[paired].mean()) if paired.any() else math.nan
-    return PairVerdict(a, b, judgement, agreeing)
-
-
-def _same_numbers(a: Outcome, b: Outcome) -> np.ndarray:
-    """Images whose distances, success and prediction are the same in both records, (n,) bool."""
-    names = ("l0", "l1", "l2", "linf", "success", "adv_predicted")
-    pairs = [[outcome.columns[name].astype(float) for outcome in (a, b)] for name in names]
-    return np.logical_and.reduce([np.isclose(one, two, _SAME, _SAME, equal_nan=True) for one, two in pairs])
+def _model(folder: Folder, pair: PairVerdict) -> str:
+    return folder.models[pair.a.cell.subject.key]
 
 
 def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     """A row for each pair of implementations and threat model, a column for each model."""
-    models = list(dict.fromkeys(folder.model(pair.a) for pair in pairs))
+    models = list(dict.fromkeys(_model(folder, pair) for pair in pairs))
     by_attack: dict[tuple[str, str, str], dict[str, list[PairVerdict]]] = {}
     for pair in pairs:
         key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell.threat_model))
-        by_attack.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
+        by_attack.setdefault(key, {}).setdefault(_model(folder, pair), []).append(pair)
     if len(models) > _ACROSS:
         heads = ("model", *(f"{a} / {b}, {threat}" for a, b, threat in by_attack))
         rows = [(model, *(_verdicts(each.get(model, [])) for each in by_attack.values())) for model in models]
@@ -229,11 +175,11 @@ def _length(norm: str, distance: float) -> Entry:
 def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     rows = [
         (
-            folder.model(pair.a),
+            _model(folder, pair),
             pair.a.cell.attack,
             pair.b.cell.attack,
             threat_text(pair.a.cell.threat_model),
-            Entry(pair.judgement.verdict, kind=_STATE[pair.judgement.verdict], title=pair.judgement.power),
+            Entry(pair.judgement.text, kind=_STATE[pair.judgement.verdict], title=pair.judgement.power),
             pair.judgement.weaker,
             pair.judgement.images,
             pair.judgement.left_out,
@@ -249,10 +195,10 @@ def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     levels = " or ".join(dict.fromkeys(pair.judgement.correction for pair in pairs))
     columns = (
         "model", "a", "b", "threat model", "verdict", "weaker or broken", Column("n", "images compared"),
-        Column("left out", "attacked images on which one of the two broke a rule"),
+        Column("left out", "attacked images with an invalid result of one of the two, through no fault of its library"),
         Column("agree on", "share of the images compared on which both succeed or both fail"),
         Column("only a", "images that only a fools"), Column("only b", "images that only b fools"),
-        Column("difference", "success rate of a less that of b, with its 90 % interval"),
+        Column("difference", "success rate of a less that of b, with its interval at the level of the verdict"),
         Column("p success", f"exact McNemar test, as computed; it counts below {levels}"),
         Column("p distance", "Wilcoxon's test where both succeed, as computed; it counts for smallest changes only"),
     )  # fmt: skip

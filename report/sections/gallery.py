@@ -14,10 +14,10 @@ from ...adapters.words import radius_text, threat_text
 from ...engine.at_once import map_at_once
 from ...engine.store.outcomes import Outcome
 from ...engine.store.pictures import Example
+from ...engine.store.verdicts import PairVerdict
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
 from ..parts.class_names import class_names, class_text
 from ..parts.reading import Folder
-from .agreement import PairVerdict
 from .learned import show_learned
 
 SIDE = 112  # pixels of a thumbnail's longer side
@@ -140,7 +140,9 @@ def _only_one(folder: Folder, pairs: Sequence[PairVerdict]) -> list[PageTable]:
     """Images, of all, that one implementation of an attack fools and another does not."""
     rows = []
     for pair in pairs:
-        for winner, loser in ((pair.a, pair.b), (pair.b, pair.a)):
+        for winner, loser in ((pair.a.outcome, pair.b.outcome), (pair.b.outcome, pair.a.outcome)):
+            if winner is None or loser is None:
+                continue
             usable = winner.columns["attacked"] & ~loser.columns["violated"]
             only = usable & winner.columns["success"] & ~loser.columns["success"]
             names = winner.columns["image"][only].tolist()

@@ -8,6 +8,7 @@ import pandas as pd
 
 from ...adapters.words import radius_text
 from ...engine.statistics.bootstrap import Estimate
+from ...engine.store.faults import with_faults
 from ...engine.store.frames import about_cell, compact_frame
 from ...scoring import (
     FALSE,
@@ -36,10 +37,10 @@ MOST = 1000  # responses that are fitted while a page is made, in a few seconds;
 ITEMS = 600  # images of models whose implementations are compared while a page is made
 MANY = 12  # models, above which drawings and tables of every pair are folded
 SHOWN = 6  # images, and models beside them
-_COLUMNS = ("image", "attacked", "success", "violated", "draws_fooled")
+_COLUMNS = ("image", "attacked", "success", "violated", "violations", "draws_fooled")
 _LEAD = (
     "Scores from every image under every attack: 1 where the model withstood the attack, 0 where it was fooled or "
-    "wrong when clean, missing where the example broke a rule."
+    "wrong when clean or gave no finite or stable answer, missing where the result is invalid otherwise."
 )
 
 
@@ -65,7 +66,7 @@ def response_frame(folder: Folder) -> pd.DataFrame:
     for outcome in folder.outcomes.done:
         about = about_cell(outcome.cell) | {"model": folder.model(outcome), "target": outcome.cell.target}
         names = [name for name in _COLUMNS if name in outcome.columns]  # shares of draws: of random models only
-        parts.append((about, {name: outcome.columns[name] for name in names}))
+        parts.append((about, with_faults({name: outcome.columns[name] for name in names})))
     return compact_frame(parts)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...adapters.words import labels_text, radius_text
 from ...engine.checks.check_folder import Check
+from ...engine.store.verdicts import PairVerdict
 from ...engine.tables.groups import Group, group_cells, least_of_draws
 from ...engine.tables.table import Table
 from ..parts.blocks import (
@@ -29,7 +30,7 @@ from ..parts.percent import percent_range, percent_text
 from ..parts.reading import Folder
 from ..parts.standings import ModelPlace, Standing, list_standings, threat_of
 from ..parts.strongest import judge_strongest
-from .agreement import PairVerdict, summarise_agreement
+from .agreement import summarise_agreement
 from .trust import summarise_alarms
 
 _UNKNOWN = Entry("no clean predictions")

@@ -12,7 +12,7 @@ from ...adapters.words import radius_text, threat_text
 from ...engine.attack.at_saturation import SaturatedResult
 from ...engine.comparison.compare import Comparison, Pair, Row
 from ...engine.statistics.paired_tests import least_equivalent
-from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, Judgement
+from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT, Judgement
 from .console import format_cell, make_console, print_table, to_csv
 
 _ROW_COLUMNS = (  # behind the rate
@@ -81,7 +81,7 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
     )
     if comparison.pairs:
         console.print(f"\n{_verdicts_text(comparison.pairs)}", highlight=False)
-        columns = ("a", "b", "verdict", "n", "a - b", "90 %", "p success", "p distance", "largest pixel difference")
+        columns = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
         print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console, keys=2)
         for line in verdict_notes(comparison):
             console.print(line, highlight=False, markup=False)
@@ -101,11 +101,16 @@ def verdict_notes(comparison: Comparison) -> list[str]:
         lines[f"p: as computed; it counts below {' or '.join(levels)}"] = None
     for pair in comparison.pairs:
         if pair.judgement.left_out and pair.judgement.images:
-            lines[f"{pair.a}, {pair.b}: {pair.judgement.left_out} violations are left out of the comparison"] = None
-    least = least_equivalent(MARGIN)
+            left = f"{pair.judgement.left_out} violations are left out, and may be either in the interval"
+            lines[f"{pair.a}, {pair.b}: {left}"] = None
+    levels = sorted({pair.judgement.level for pair in comparison.pairs if pair.judgement.images})
+    shown = " and ".join(f"{100 * (1 - level):.4g} %" for level in levels)
+    if levels:
+        lines[f"interval of a - b: {shown}, 95 % for all pairs together; where it excludes 0, p counts"] = None
+    least = least_equivalent(MARGIN, 1 - min(levels, default=SIGNIFICANT))
     if any(pair.verdict in {"equivalent", "no difference found"} for pair in comparison.pairs):
         also = f" and median ratio of distances within {DISTANCE_MARGIN:.0%} of 1" if comparison.minimum_norm else ""
-        lines[f"equivalent: 90 % interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
+        lines[f"equivalent: interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
     return list(lines)
 
 
@@ -229,8 +234,10 @@ def _pair_document(pair: Pair) -> dict[str, Any]:
         "p_success": judgement.p_success,
         "p_distance": judgement.p_distance,
         "p_counts_below": judgement.level,
-        "difference": {**judgement.difference._asdict(), "level": 0.9, "margin": MARGIN},
-        "distance_ratio": {**judgement.ratio._asdict(), "level": 0.9, "margin": DISTANCE_MARGIN},
+        "difference": {**judgement.difference._asdict(), "level": 1 - judgement.level, "margin": MARGIN},
+        "distance_ratio": {**judgement.ratio._asdict(), "level": 1 - judgement.level, "margin": DISTANCE_MARGIN},
+        "queries_ratio": judgement.queries,
+        "fades_at_8_bits": judgement.fades,
         "max_difference": pair.max_difference,
         "detectable": judgement.detectable or None,
         "needed": judgement.needed or None,

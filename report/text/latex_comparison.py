@@ -72,7 +72,7 @@ def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
             f"distances of searches for the smallest change; $p$ as computed, it counts below {' or '.join(levels)}).",
             *(f"{escape(line[:1].upper() + line[1:])}." for line in power),
         ],
-        interval=r"90\,\% interval of the paired difference of success",
+        interval=r"interval of the paired difference of success at the level of $p$",
         made=made_now({row.implementation.library for row in comparison.rows}, style),
         decimals={3: 3, 4: 3, 5: 3},
     )

@@ -115,7 +115,7 @@ class FolderWriter:
             "success": success,
             "success_8bit": success,
             "violated": violated,
-            "violations": np.where(violated.numpy(), "nan", ""),
+            "violations": np.where(violated.numpy(), "no-start", ""),
             "robust": attacked & ~success & ~violated,
             "predicted": logits.argmax(1),
             "adv_predicted": adv_logits.argmax(1),

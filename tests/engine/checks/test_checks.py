@@ -279,12 +279,12 @@ def test_libraries_that_disagree(folder, weak, state):
 
 def test_libraries_on_few_images_are_unknown_and_violations_left_out(folder):
     net = folder.model()
-    for attack in ("art:pgd", "foolbox:pgd"):
-        folder.cell(net, attack, range(4), attacked=mask(*range(4)))
+    for place, attack in enumerate(("art:pgd", "foolbox:pgd")):
+        folder.cell(net, attack, range(4), attacked=mask(*range(4)), projection=np.full(COUNT, 0.1 * place))
     (libraries,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
     assert (libraries.state, libraries.advice) == ("unknown", "run 2 more images (--limit)")
     other = folder.model("other")
-    broken = np.where(mask(*range(12)), "nan", "")
+    broken = np.where(mask(*range(12)), "no-start", "")
     folder.cell(other, "art:pgd", range(12))
     folder.cell(other, "foolbox:pgd", (), violations=broken, violated=mask(*range(12)))
     libraries = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]

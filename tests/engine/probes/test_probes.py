@@ -351,7 +351,8 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
 
     def broken(_row, _classifier, images, *_, **_options):
         none = torch.zeros_like(images.labels)
-        seen = {name: none.bool() for name in ("denied", "moved", "not_finite", "scored")} | {"gradients": none}
+        flags = ("denied", "moved", "silent", "odd_gradient", "odd_query", "scored")
+        seen = {name: none.bool() for name in flags} | {"gradients": none}
         return Returned(
             change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, put_back=(), generators=(), error=None
         )

@@ -46,7 +46,7 @@ def outcome(of, success, *, violated=NONE, right=ALL, shares=None, distance=None
         "success": success,
         "violated": violated,
         "robust": right & ~success & ~violated,
-        "violations": np.where(violated, "nan", ""),
+        "violations": np.where(violated, "no-start", ""),
         "distance": np.where(right, np.where(success, distance if distance is not None else 0.01, np.inf), 0.0),
         "linf": np.zeros(IMAGES),
         "l2": np.zeros(IMAGES),
