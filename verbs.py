@@ -286,7 +286,7 @@ def compare(  # noqa: PLR0913 - as run_attack
         result = next((row.result for row in comparison.rows if row.result is not None), None)
         moved = note_moved([target], labels) if rules.targeted and target else []
         said = [*moved, *_read_as(classifier, result), asked_of_servers.line]
-        return replace(comparison, notes=(*notes, *filter(None, said)))
+        return replace(comparison, notes=(*notes, *comparison.notes, *filter(None, said)))
 
 
 class Evaluation:

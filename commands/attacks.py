@@ -279,7 +279,8 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     apart += classifier.loading_notes
     asked = traffic_of(classifier).line
     moved = [] if result is None else note_moved([choice.target for choice in config.attacks], result.labels)
-    said = (*apart, *moved, classifier.output_note, classifier.precision_note, passed, drawn, hint, asked)
+    said = (*comparison.notes, *apart, *moved, classifier.output_note, classifier.precision_note)
+    said = (*said, passed, drawn, hint, asked)
     for line in said:
         if line:
             print_error(f"- {line}")

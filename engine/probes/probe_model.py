@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...adapters import Classifier
+from ...adapters.data.repeated import find_first
 from ...adapters.models.remote.traffic import asked_afresh, remote_parts
 from ...adapters.models.room.isolated import inside
 from ...adapters.running.access import has_gradients
@@ -136,7 +137,8 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
     flat = gradient.flatten(1)
     finite = torch.isfinite(flat).all(1)
     zero = finite & (flat == 0).all(1)
-    usable = flat[finite & ~zero]
+    first = torch.tensor([place == other for place, other in enumerate(find_first(inputs))], device=finite.device)
+    usable = flat[finite & ~zero & first]
     constant = len(usable) > 1 and torch.allclose(usable, usable[:1].expand_as(usable), rtol=1e-6, atol=0)
     return {**answer, "zero": _places(zero), "not_finite": _places(~finite), "constant": bool(constant)}
 

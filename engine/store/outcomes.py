@@ -31,6 +31,7 @@ from .detected import detected_lines, leave_detected
 from .fits import fit_costs
 from .frames import CellState
 from .given_outputs import has_confidences, output_lines
+from .image_sets import leave_subsets
 from .pictures import Example, pictures_of
 from .plans import find_missing, list_parts, missing_line
 from .references import Reference, notes_of, references_of
@@ -133,6 +134,7 @@ class Outcomes:
         refused: why a model could not be used on its clean images, by key of the subject.
         states: every cell that has a record, by key: finished, failed or of an unknown attack.
         lacking: which parts of an evaluation in parts lack pieces, in a line.
+        left_out: a line for each set of images that is part of a larger one of the same model, and so counts once.
         references: what another program reports of the same images.
     """
 
@@ -150,6 +152,7 @@ class Outcomes:
     references: tuple[Reference, ...] = ()
     lacking: str = ""
     shown_shares: Transfers = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def subjects(self) -> dict[str, ModelOnData]:
@@ -179,7 +182,7 @@ class Outcomes:
         lines += [f"not finished, left out: {cell.title} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
-        lines += [self.lacking] if self.lacking else []
+        lines += [*self.left_out, *([self.lacking] if self.lacking else [])]
         lines += [f"left out: {line}{remedy(line)}" for line in self.damaged]
         lines += [
             f"no clean predictions of {subject.model} on {subject.data} (clean/{key}): metrics that need them are left "
@@ -303,6 +306,7 @@ def read_outcomes(
         states={state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))},
         references=references,
     )
+    outcomes = leave_subsets(outcomes)
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")
     return outcomes
