@@ -19,6 +19,8 @@ from davylamp import cli
 from davylamp.adapters import find_implementation
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.defences.names import read_defence
+from davylamp.adapters.result import fault_of
+from davylamp.adapters.running.judge import KINDS
 from davylamp.benchmarks import Options, PaperTable
 from davylamp.benchmarks.reproductions import find_table, list_tables
 from davylamp.benchmarks.shared.paper_numbers import load_rows
@@ -55,6 +57,13 @@ def test_every_path_that_a_page_names_exists():
         assert missing == [], page.name
         links = re.findall(r"\]\(([\w./-]+)\)", text)
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
+
+
+def test_every_kind_of_invalid_result_is_on_its_page_with_whose_fault_it_is():
+    row = r"^\| `([a-z-]+)` \|.*\| (the model|the library|nobody's that is known) \|$"
+    rows = re.findall(row, (DOCS / "invalid-results.md").read_text(encoding="utf-8"), re.M)
+    said = {"the model": "model", "the library": "library", "nobody's that is known": "unknown"}
+    assert {kind: said[fault] for kind, fault in rows} == {kind: fault_of([kind]) for kind in KINDS}
 
 
 def test_every_page_is_on_the_site():

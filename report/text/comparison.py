@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...adapters.result import AttackResult
 from ...adapters.words import radius_text, threat_text
 from ...engine.attack.at_saturation import SaturatedResult
 from ...engine.comparison.compare import Comparison, Pair, Row
@@ -158,13 +159,21 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
             lines.append(f"{name}: crashed on {len(result.errors)} of its batches: {result.errors[0]}")
         if row.metrics.get("violation_kinds"):
             kinds = format_cell(row.metrics["violation_kinds"])
-            lines.append(f"{name}: violations: {kinds}; counted neither as fooled nor as robust")
+            lines.append(f"{name}: violations: {kinds}; {_what_they_count(result)}")
         if row.metrics.get("below_grey_level"):
             count = row.metrics["below_grey_level"]
             changes = "changes" if count == 1 else "change"
             lines.append(f"{name}: {count} of its successes {changes} nothing in 8 bits: below one grey level")
         lines += [f"{name}: {key}: {findings[key]}" for key in row.findings]
     return lines
+
+
+def _what_they_count(result: AttackResult | None) -> str:
+    """As what invalid results count, by whose fault they are."""
+    faults = Counter(() if result is None else filter(None, result.faults))
+    said = {"library": "the library's fault: not fooled", "model": "the model's fault: not robust"}
+    said["unknown"] = "counted neither as fooled nor as robust"
+    return "; ".join(f"{faults[fault]} {text}" for fault, text in said.items() if faults[fault])
 
 
 def _saturation_text(result: SaturatedResult) -> str:
