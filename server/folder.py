@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..adapters.models.room.sandbox import LAB_MARK, find_exposing
 from ..adapters.paths import expand_path
 from ..errors import InvalidInput, MissingLibrary, Unavailable
 from .database.connecting import Database, sqlite_address
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 _KEY_BYTES = 32
-_MARK = "davylamp-server"
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class ServerFolder:
         self.path, self.settings = expand_path(folder).absolute(), settings
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not (self.path / _MARK).is_file():
+            if not (self.path / LAB_MARK).is_file():
                 if any(self.path.iterdir()):
                     raise InvalidInput(f"expected a server's folder or an empty one, got {self.path}")
-                (self.path / _MARK).write_text("1\n", encoding="utf-8")
+                (self.path / LAB_MARK).write_text("1\n", encoding="utf-8")
             for name in ("blobs", "tasks", "uploads"):
                 (self.path / name).mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
@@ -97,6 +97,15 @@ class ServerFolder:
     def task(self, number: int) -> Path:
         """What a task reads and writes."""
         return self.path / "tasks" / str(int(number))
+
+    def check_hidden(self) -> None:
+        """Raise InvalidInput if every program of users could read this folder, as it lies where Python does."""
+        exposing = None if self.settings.trust else find_exposing(self.path)
+        if exposing is not None:
+            raise InvalidInput(
+                f"expected a server's folder outside of what programs of users can read, got {self.path} in "
+                f"{exposing}: move it (or start with --trust, where every user may read it anyway)"
+            )
 
     def read_key(self, name: str) -> bytes:
         """A key of 32 random bytes, made when it is first asked for, for the server's user alone.

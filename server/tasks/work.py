@@ -54,6 +54,7 @@ class TaskWorker:
 
     def __init__(self, folder: ServerFolder, working: Working = Working(), stopped: Callable[[], bool] = lambda: False):  # noqa: B008 - frozen
         self.folder, self.working, self.stopped = folder, working, stopped
+        folder.check_hidden()
 
     def run(self) -> None:
         """Work until stopped; a database that is away for a while is waited for."""

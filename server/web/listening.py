@@ -101,6 +101,7 @@ def serve_tasks(
     """
     import uvicorn
 
+    folder.check_hidden()
     with folder.database.writing() as session:
         seed_components(session)
         admin = has_admin(session)

@@ -92,6 +92,7 @@ class ContainerContent(NamedTuple):
         variables: the environment of the command.
         scratch: bytes of /tmp and of /dev/shm, each.
         tasks: processes and threads.
+        masked: folders in `paths` that are not shown.
     """
 
     paths: tuple[Path, ...]
@@ -99,6 +100,7 @@ class ContainerContent(NamedTuple):
     variables: Mapping[str, str]
     scratch: int
     tasks: int
+    masked: tuple[Path, ...] = ()
 
 
 class Container:
@@ -262,7 +264,7 @@ def _limits(content: ContainerContent) -> Iterator[str]:
     yield from ("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--security-opt", "label=disable")
     yield from ("--pids-limit", str(content.tasks), "--memory", str(memory), "--shm-size", str(size))
     yield from ("--tmpfs", f"/tmp:size={size},mode=1777,exec", "--workdir", "/tmp")
-    for path in ("/run", "/var/tmp"):  # which Podman would make such that they can be written
+    for path in ("/run", "/var/tmp", *content.masked):  # the first two Podman would make such that they can be written
         yield from ("--tmpfs", f"{path}:ro,size=64k")
     for name, kind, most in (
         ("nofile", resource.RLIMIT_NOFILE, _MOST_FILES),

@@ -259,9 +259,10 @@ def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:
     if not covered:
         return []
     sandbox = find_sandbox(strict=isolation.isolate == "strict")
-    said = f"{', '.join(covered)}: in a process of {'its' if len(covered) == 1 else 'their'} own"
     if not sandbox.program:
-        return [f"{said} (no sandbox here: {sandbox.reason}); --isolate no runs it here"]
+        more = f" and {len(covered) - 1} more" if len(covered) > 1 else ""
+        return [f"{covered[0]}{more}: in its own process, without a sandbox ({sandbox.reason})"]
+    said = f"{', '.join(covered)}: in a process of {'its' if len(covered) == 1 else 'their'} own"
     sees = (
         "Python and the model's folder are all that is seen" if isolation.isolate == "strict" else "nothing is written"
     )

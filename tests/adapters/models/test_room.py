@@ -14,7 +14,8 @@ import torch
 
 from davylamp.adapters import IMPLEMENTATIONS, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
-from davylamp.adapters.models.room.isolated import inside, load_isolated, renew
+from davylamp.adapters.models.room import sandbox
+from davylamp.adapters.models.room.isolated import describe_isolated, inside, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation, read_files
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
 from davylamp.adapters.models.room.server_process import ServerProcess, server_for
@@ -555,3 +556,28 @@ def test_a_room_found_by_the_garbage_collector_while_its_server_is_asked_ends_be
     assert number not in server._rooms
     wire.close()
     assert server.end_room(other, kill=True) is not None
+
+
+@NEEDS_SANDBOX
+def test_a_virtual_environment_in_the_folder_for_temporary_files_has_a_sandbox(tmp_path):
+    assert tmp_path.is_relative_to("/tmp")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "other.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
+    (packages / "davylamp").symlink_to(Path(sandbox.__file__).parents[3])
+    program = "from davylamp.adapters.models.room.sandbox import find_sandbox as find"
+    program += "; print(bool(find().program), bool(find(strict=True).program))"
+    done = subprocess.run([tmp_path / "venv/bin/python", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_path):
+    said = "echo 'one line' >&2; echo 'bwrap: setting up uid map: denied' >&2; exit 1"
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{said}\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = sandbox._find_bubblewrap.__wrapped__()
+    assert found == ("", "bubblewrap fails: setting up uid map: denied", None)
+    monkeypatch.setattr(sandbox, "_find_bubblewrap", lambda: found)
+    (line,) = describe_isolated(AUTO, [f"model{n}.py:net" for n in range(9)])
+    assert len(line) < 120
