@@ -55,16 +55,20 @@ def serve_results(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = False,
     workers: Annotated[int, typer.Option(min=0, help="--tasks: tasks run in parallel on this machine")] = 1,
     database: Annotated[str, typer.Option(help="--tasks: postgresql://... (default: SQLite in the folder)")] = "",
-    trust: Annotated[bool, typer.Option("--trust", help="--tasks: run users' Python files without a sandbox")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="--tasks: run users' files without a sandbox")] = False,
+    proxy: Annotated[
+        bool,
+        typer.Option("--proxy", help="--tasks: a reverse proxy on this machine says in X-Forwarded-For who asks"),
+    ] = False,
 ) -> None:
     """Serve the report on this machine, read-only, live while an evaluation runs; or, with --tasks, a lab's server."""
     if tasks:
         from .server import start_server
 
-        start_server(folder, host, port, allow_host, workers, database, trust=trust)
+        start_server(folder, host, port, allow_host, workers, database, trust=trust, proxy=proxy)
         return
-    if workers != 1 or database or trust:
-        raise InvalidInput("expected --tasks beside --workers, --database or --trust, got none")
+    if workers != 1 or database or trust or proxy:
+        raise InvalidInput("expected --tasks beside --workers, --database, --trust or --proxy, got none")
     from ..report.page.live import serve
     from ..report.text.console import make_console
 

@@ -22,8 +22,16 @@ Trust = Annotated[
 ]
 
 
-def start_server(
-    folder: Path, host: str, port: int, names: list[str] | None, workers: int, database: str, *, trust: bool
+def start_server(  # noqa: PLR0913 - one argument per option
+    folder: Path,
+    host: str,
+    port: int,
+    names: list[str] | None,
+    workers: int,
+    database: str,
+    *,
+    trust: bool,
+    proxy: bool,
 ) -> None:
     """Serve tasks, components and leaderboards (`davylamp serve FOLDER --tasks`)."""
     from ..report.text.console import make_console, print_error
@@ -51,6 +59,7 @@ def start_server(
         names=split_list("--allow-host", names) or [],
         workers=processes,
         started=started,
+        proxy=proxy,
     )
 
 

@@ -1,5 +1,6 @@
 """Fit an item response model to a matrix of responses: subjects by items."""
 
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -16,6 +17,7 @@ Method = Literal["auto", "fast", "svi", "nuts"]
 FEW = 10  # subjects: fewer do not resolve the discrimination of an item
 TOO_LARGE = 1e8  # responses x settings of an item on the grid: two to four minutes on one core, more grow in proportion
 SIMULATED = 20  # subjects: with fewer it was not simulated whether variational intervals cover
+_FITTING = threading.Lock()  # Pyro's messengers are the whole process's, and installed once
 ITEM_DRAWS = 100  # of each chain, about: what is kept of the items
 
 
@@ -118,21 +120,22 @@ def fit_irt(
     start = time.perf_counter()
     if method == "auto" and _too_large(model, *values.shape):
         method = "svi"
-    if method == "nuts":
-        from .nuts import sample_nuts
+    with _FITTING:
+        if method == "nuts":
+            from .nuts import sample_nuts
 
-        sites, divergences = sample_nuts(model, *data, chains, warmup, draws, seed)
-        fit = _finish(model, *_parts(sites), "nuts", divergences)
-    elif method == "svi":
-        from .svi import sample_svi
+            sites, divergences = sample_nuts(model, *data, chains, warmup, draws, seed)
+            fit = _finish(model, *_parts(sites), "nuts", divergences)
+        elif method == "svi":
+            from .svi import sample_svi
 
-        sites, items, step = sample_svi(model, *data, chains, draws, _every(draws), seed)
-        fit = _finish(model, sites, items, "svi")
-        fit = replace(fit, diagnostics=replace(fit.diagnostics, step=step))
-    else:
-        fit = _fit_on_grid(model, data, chains, warmup, draws, seed)
-        if method == "auto" and fit.diagnostics.problem:
-            fit = _fit_on_grid(model, data, chains, warmup, 3 * draws, seed)
+            sites, items, step = sample_svi(model, *data, chains, draws, _every(draws), seed)
+            fit = _finish(model, sites, items, "svi")
+            fit = replace(fit, diagnostics=replace(fit.diagnostics, step=step))
+        else:
+            fit = _fit_on_grid(model, data, chains, warmup, draws, seed)
+            if method == "auto" and fit.diagnostics.problem:
+                fit = _fit_on_grid(model, data, chains, warmup, 3 * draws, seed)
     return replace(fit, diagnostics=replace(fit.diagnostics, seconds=time.perf_counter() - start))
 
 

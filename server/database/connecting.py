@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from ...errors import InvalidInput, MissingLibrary, StoreMismatch, Unavailable
 from .records import VERSION, FactRow, ServerTable
 
-_BUSY_MILLISECONDS = 30_000
+_BUSY_MILLISECONDS = 10_000
 
 
 class Database:

@@ -6,7 +6,8 @@ from functools import partial
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
 from ... import __version__
@@ -23,6 +24,8 @@ from .protecting import Application, Protected, Scope
 from .rendering import plain_text, render, script, style
 from .visiting import SESSION, NoToken, Page, visit_page
 
+_AWAY = (OperationalError, InterfaceError, NoConnection)  # or held by somebody else for too long
+_AGAIN = "the database is busy or away; try again in a moment"
 _STATUS = ((NotThere, 404), (NoToken, 401), (NotAllowed, 403), (TooMany, 429), (Unavailable, 503))
 
 
@@ -40,6 +43,7 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     histories = Histories(folder)
     made.state.folder, made.state.histories = folder, histories
     made.state.boards = Boards(folder, histories.note_board)
+    made.state.reports = task_pages.TaskReports(folder)
     for module in (board_pages, component_pages, task_pages, account_pages, interface):
         made.include_router(module.router)
     _add_files(made)
@@ -49,6 +53,8 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     for kind in (DataError, UnicodeEncodeError):
         made.add_exception_handler(kind, _explain_text)
     made.add_exception_handler(IntegrityError, _explain_clash)
+    for kind in _AWAY:
+        made.add_exception_handler(kind, _explain_away)
     made.add_exception_handler(Exception, _explain_bug)
     return made
 
@@ -71,11 +77,14 @@ def _uploader(folder: ServerFolder, scope: Scope) -> str:
         return ""
     request = Request({**scope, "app": None})
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
-    with folder.database.reading() as session:
-        if kind.lower() == "bearer":
-            viewer = viewer_of_token(session, secret.strip())
-        else:
-            viewer = viewer_of_session(session, request.cookies.get(SESSION, "")[:100])
+    try:
+        with folder.database.reading() as session:
+            if kind.lower() == "bearer":
+                viewer = viewer_of_token(session, secret.strip())
+            else:
+                viewer = viewer_of_session(session, request.cookies.get(SESSION, "")[:100])
+    except _AWAY as error:
+        raise Unavailable(_AGAIN) from error
     return viewer.name if viewer is not None and viewer.may_submit else ""
 
 
@@ -103,9 +112,10 @@ def _add_files(made: FastAPI) -> None:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """An error of ours: its line, with the status that fits it."""
+    """An error of ours: its line, without where the server keeps its files, with the status that fits it."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
-    return _answer(request, status, str(error))
+    place = str(request.app.state.folder.path)
+    return _answer(request, status, str(error).replace(f"{place}/", "").replace(place, "the server's folder"))
 
 
 def _explain_form(request: Request, error: Exception) -> Response:
@@ -129,6 +139,10 @@ def _explain_text(request: Request, _: Exception) -> Response:
 def _explain_clash(request: Request, _: Exception) -> Response:
     """Two that did the same at once, of whom the other was first; nothing of this request was kept."""
     return _answer(request, 409, "expected nobody else to do the same at this moment; try again")
+
+
+def _explain_away(request: Request, _: Exception) -> Response:
+    return _answer(request, 503, _AGAIN)
 
 
 def _explain_bug(request: Request, _: Exception) -> Response:

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...report.page.serving import listen
 from ..accounts.users import has_admin
@@ -16,6 +16,9 @@ from ..folder import ServerFolder
 from .application import make_application
 from .histories import keep_noting
 from .protecting import HEADER_BYTES, ROOM, Patient
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _CONNECTIONS = ROOM + 100  # of which all wait for an answer: more are told to come again
 _AGAIN_SECONDS = 2.0
@@ -77,6 +80,30 @@ def end_with_parent(stopped: threading.Event) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def configure(application: Any, *, proxy: bool) -> "uvicorn.Config":
+    """How Uvicorn serves the application.
+
+    Args:
+        application: as `make_application` makes it.
+        proxy: a proxy on this machine stands in front and says in X-Forwarded-For and X-Forwarded-Proto who asks and
+            how; else these headers, which any client can send, say nothing.
+    """
+    import uvicorn
+
+    return uvicorn.Config(
+        application,
+        http=Patient,
+        log_level="warning",
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        server_header=False,
+        proxy_headers=proxy,
+        forwarded_allow_ips=["127.0.0.1", "::1"],  # whatever $FORWARDED_ALLOW_IPS says
+    )
+
+
 def serve_tasks(
     folder: ServerFolder,
     *,
@@ -85,6 +112,7 @@ def serve_tasks(
     names: Sequence[str],
     workers: WorkerProcesses,
     started: Callable[[str, bool], object],
+    proxy: bool = False,
 ) -> None:
     """Serve until interrupted.
 
@@ -95,6 +123,7 @@ def serve_tasks(
         names: further names under which it may be asked for.
         workers: beside it.
         started: called with the address, and whether somebody is an admin, once it listens.
+        proxy: see `configure`.
 
     Raises:
         DavylampError: if the address cannot be listened at.
@@ -111,16 +140,7 @@ def serve_tasks(
     stopped = threading.Event()
     keep_noting(folder, application.application.state.boards, stopped)
     with listen(host, port) as listener:
-        config = uvicorn.Config(
-            application,
-            http=Patient,
-            log_level="warning",
-            limit_concurrency=_CONNECTIONS,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=5,
-            h11_max_incomplete_event_size=HEADER_BYTES,
-            server_header=False,
-        )
+        config = configure(application, proxy=proxy)
         with workers:
             shown = f"[{host}]" if ":" in host else host
             started(f"http://{shown}:{listener.getsockname()[1]}/", admin)

@@ -8,6 +8,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...errors import Unavailable
 from ...report.page.serving import Names
 
 Scope = MutableMapping[str, Any]
@@ -70,7 +71,11 @@ class Protected:
             await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes of headers")
             return
         # Before the application looks who asks, it has read the whole of a form.
-        uploader = await asyncio.to_thread(self.uploader, scope) if scope["method"] == "POST" else ""
+        try:
+            uploader = await asyncio.to_thread(self.uploader, scope) if scope["method"] == "POST" else ""
+        except Unavailable as error:
+            await _refuse(send, 503, str(error))
+            return
         limit = self.largest if uploader else _FORM_BYTES
         stated = headers.get(b"content-length", b"0")
         if not stated.isdigit() or int(stated[:19]) > limit:

@@ -1,16 +1,18 @@
 """Pages of tasks: the list, the form that starts one, one's progress, log, report and export."""
 
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
-from sqlalchemy import select
+from markupsafe import escape
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from ...report.page.build import build_report
+from ...report.page.build import build_report, write_file
 from ..accounts.audit import note
 from ..components.registering import NotThere
 from ..database.records import KINDS, CellRow, ComponentRow, PartRow, TaskRow, UserRow
@@ -23,12 +25,42 @@ from .rendering import go, plain_text, render
 from .visiting import Page, Sent, Visit, check_signed_in
 
 router = APIRouter(include_in_schema=False, prefix="/tasks")
-_SHOWN, _LOG_SHOWN = 200, 64 << 10
+_SHOWN, _LOG_SHOWN, _REPORTS_KEPT = 200, 64 << 10, 8
 # The report is one page with its own script and style, of numbers and names that are escaped there.
 _REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
+
+
+class TaskReports:
+    """The reports of tasks, built one at a time: that of a task that is done is a file, the others' last ones are kept.
+
+    Args:
+        folder: of the server.
+    """
+
+    def __init__(self, folder: ServerFolder):
+        self._folder, self._lock = folder, threading.Lock()
+        self._kept: dict[int, tuple[int, str]] = {}
+
+    def show(self, number: int, cells: int, *, is_done: bool) -> str:
+        """The page; of a task that is not done, of as many cells as there were when `cells` was the last of them."""
+        place = self._folder.task(number)
+        with self._lock:
+            last, text = self._kept.pop(number, (0, ""))
+            if is_done and (place / "report.html").is_file():
+                return (place / "report.html").read_text(encoding="utf-8")
+            if is_done or last != cells:
+                text = build_report(place / "results", bootstrap=200)
+                text = text.replace(str(escape(str(place / "results"))), f"task {number}")
+            if is_done:
+                write_file(text, place / "report.html")
+            else:
+                self._kept[number] = cells, text
+                for oldest in [*self._kept][:-_REPORTS_KEPT]:
+                    del self._kept[oldest]
+        return text
 
 
 @router.get("")
@@ -105,16 +137,11 @@ def task_report(visit: Page, number: int) -> HTMLResponse:
     """The report of the task's results, as `davylamp report` writes it."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
-        if not cells_of(session, number):
+        cells = session.scalar(select(func.max(CellRow.id)).where(CellRow.task_id == number))
+        if cells is None:
             raise NotThere(f"expected a task with finished cells, got {number}: it is {row.state} and has none")
-    place = visit.folder.task(number)
-    path = place / "report.html"
-    if not path.is_file() or row.state != "done":
-        text = build_report(place / "results", bootstrap=200)
-        if row.state != "done":
-            return HTMLResponse(text, headers={"content-security-policy": _REPORT_POLICY})
-        path.write_text(text, encoding="utf-8")
-    return HTMLResponse(path.read_text(encoding="utf-8"), headers={"content-security-policy": _REPORT_POLICY})
+    text = visit.request.app.state.reports.show(number, cells, is_done=row.state == "done")
+    return HTMLResponse(text, headers={"content-security-policy": _REPORT_POLICY})
 
 
 @router.get("/{number}/export")

@@ -2,6 +2,7 @@
 
 import inspect
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import girth
@@ -200,3 +201,16 @@ def test_a_ranking_loads_pyro_and_importing_scoring_does_not(run_fresh):
         "s.rank_responses(np.array([[1, 0, 1], [0, 0, 1.0]]), ['a', 'b']); print(before, 'pyro.infer' in sys.modules)"
     )
     assert run_fresh(script) == "False True\n"
+
+
+def test_fits_of_two_threads_at_once_are_those_of_one():
+    """Pyro's messengers are the process's: two at once would stand in each other's way."""
+    responses = simulate(4, 30, seed=3).responses
+
+    def fit(_):
+        return fit_irt(responses, ResponseModel("1pl"), method="fast", draws=100, warmup=20)
+
+    alone = fit(0)
+    with ThreadPoolExecutor(4) as pool:
+        for each in pool.map(fit, range(8)):
+            assert np.array_equal(each.ability, alone.ability)

@@ -135,14 +135,21 @@ def in_process(monkeypatch):
 
 
 @pytest.fixture
-def address(folder, users):
+def behind_proxy():
+    """Whether the server is started with --proxy."""
+    return False
+
+
+@pytest.fixture
+def address(folder, users, behind_proxy):
     """Where the server listens, as it is served by the command."""
     import uvicorn
 
-    from davylamp.server.web.protecting import Patient
+    from davylamp.server.web.listening import configure
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(make_application(folder), http=Patient, log_level="error", timeout_graceful_shutdown=1)
+        config = configure(make_application(folder), proxy=behind_proxy)
+        config.timeout_graceful_shutdown = 1
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
