@@ -53,7 +53,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "submit": ("davylamp submit model net.py --form code --entry make", "davylamp submit task run.toml"),
     "tasks": ("davylamp tasks", "davylamp tasks 12"),
     "fetch": ("davylamp fetch 12 -o task12.zip",),
-    "verify": ("davylamp verify task12.zip",),
+    "verify": ("davylamp verify task12.zip --key 3f0c...",),
     "quickstart": ("davylamp quickstart",),
 }
 

@@ -220,8 +220,10 @@ def fetch(
     path, ending = _FETCHED[kind]
     path, target = path.format(text), out or Path(f"{kind}-{text}{ending}")
     check_place(target)
-    ServerClient(server).save(path, target)
-    checked = f"; davylamp verify {shlex.quote(str(target))} checks its signature" if kind == "task" else ""
+    client, checked = ServerClient(server), ""
+    client.save(path, target)
+    if kind == "task":
+        checked = f"; davylamp verify {shlex.quote(str(target))} --key {client.ask('GET', '/me')['public_key']}"
     _say(f"{target}: {target.stat().st_size} bytes{checked}")
 
 
@@ -230,15 +232,21 @@ def verify(
     key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:
-    """Verify the signature of a fetched task: every file, every cell."""
+    """Verify the signature of a fetched task: every file, every cell. Without --key anybody may have signed: exit 2."""
     from ..server.tasks.signing import verify_export
 
     manifest = verify_export(file, key)
     if as_json:
         print(json.dumps(manifest, indent=2))  # noqa: T201
-        return
-    by = "the given key" if key else "the key in the file: nothing was changed since; give --key to know by whom"
-    _say(f"{file}: {len(manifest['cells'])} cells, {len(manifest['files'])} files as signed by {by}")
+    else:
+        by = (
+            "the given key"
+            if key
+            else f"{manifest['signed_by']}: anybody can make such a key; give --key to know whose"
+        )
+        _say(f"{file}: {len(manifest['cells'])} cells, {len(manifest['files'])} files as signed by {by}")
+    if not key:
+        raise typer.Exit(2)
 
 
 # By kind the call, and how the file is called by itself.

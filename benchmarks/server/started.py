@@ -74,7 +74,7 @@ class Started:
                     for name in ("foolbox:fgsm", "foolbox:pgd", "torchattacks:pgd")
                 ],
             }
-            wishes = [TaskWish({**settings, "seeds": [seed]}) for seed in range(tasks)]
+            wishes = [TaskWish({**settings, "seeds": [seed]}, visibility="public") for seed in range(tasks)]
             return [submit(session, self.folder, users[place % 2], wish).id for place, wish in enumerate(wishes)]
 
     def states(self) -> dict[int, TaskRow]:

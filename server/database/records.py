@@ -107,7 +107,7 @@ class TaskRow(ServerTable):
     owner_id: Mapped[int] = mapped_column(ForeignKey("users.id"), index=True)
     title: Mapped[str] = mapped_column(String(200), default="")
     settings: Mapped[dict[str, Any]] = mapped_column(_JSON)
-    visibility: Mapped[str] = mapped_column(String(16), default="public")
+    visibility: Mapped[str] = mapped_column(String(16), default="private")
     priority: Mapped[int] = mapped_column(Integer, default=0)
     state: Mapped[str] = mapped_column(String(16), default="waiting")
     message: Mapped[str] = mapped_column(Text, default="")

@@ -62,7 +62,7 @@ def _signed_files(place: Path) -> list[Path]:
 
 
 def verify_export(path: Path, key: str = "") -> dict[str, Any]:
-    """The manifest of an exported task, if its signature holds and every file is as it says.
+    """The manifest of an exported task and "signed_by", its key, if its signature holds and every file is as it says.
 
     Args:
         path: of the ZIP file.
@@ -82,6 +82,7 @@ def verify_export(path: Path, key: str = "") -> dict[str, Any]:
             _check_signature(text, stated, key)
             manifest = json.loads(text)
             _check_files(archive, manifest["files"])
+            manifest["signed_by"] = stated["public_key"]
     except (OSError, zipfile.BadZipFile) as error:
         raise Unavailable(f"could not read {path} ({error})") from error
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:

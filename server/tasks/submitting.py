@@ -40,7 +40,7 @@ class TaskWish(NamedTuple):
 
     settings: Mapping[str, Any]
     title: str = ""
-    visibility: str = "public"
+    visibility: str = "private"
     priority: int = 0
 
 
@@ -48,8 +48,8 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskWis
     """A new task that waits.
 
     Raises:
-        DavylampError: if the viewer may not, a component is not there or withdrawn, a setting is none, it is too large,
-            or no worker could run its files.
+        DavylampError: if the viewer may not, a component is not there or withdrawn, a setting is none or one that an
+            attack does not take, it is too large, or no worker could run its files.
     """
     if viewer.id is None or not viewer.may_submit:
         raise NotAllowed("expected to be signed in with the right to submit")
@@ -58,6 +58,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskWis
     settings = read_settings(wish.settings)
     parts = {name: _components(session, viewer, settings, name) for name in _TITLES}
     _check_size(folder, settings)
+    _check_attacks(parts["attacks"], settings)
     foreign = [row for rows in parts.values() for row in rows if row.form in FOREIGN]
     if foreign and (why := why_not_isolated(trust=folder.settings.trust)):
         raise InvalidInput(f"expected no files with programs, got {foreign[0].name}: {why}")
@@ -181,6 +182,24 @@ def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
     if (settings["limit"] or 0) > folder.settings.images:
         raise InvalidInput(f"expected a limit of at most {folder.settings.images} images, got {settings['limit']}")
     settings["limit"] = settings["limit"] or folder.settings.images  # type: ignore[index] - it is a dict of ours
+
+
+def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) -> None:
+    """Refuse what the engine would refuse whatever the models are; attacks of files only their sandbox looks into."""
+    from ...engine.plan.config import config_from
+    from ...engine.plan.make import check_config
+
+    names = {row.id: row.entry for row in rows if row.form not in FOREIGN}
+    attacks = [
+        {"attack": names[each["component"]], **{name: value for name, value in each.items() if name != "component"}}
+        for each in settings["attacks"]
+        if each["component"] in names
+    ]
+    shared = {name: settings[name] for name in ("limit", "seeds", "max_queries", "pixels") if settings[name]}
+    if len(attacks) == len(settings["attacks"]):
+        shared |= {name: settings[name] for name in ("order", "stop_when_fooled")}
+    if attacks:
+        check_config(config_from({**shared, "models": ["any"], "data": "any", "attacks": attacks}))
 
 
 def _attack(given: Any) -> dict[str, Any]:

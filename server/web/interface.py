@@ -49,7 +49,7 @@ class TaskBody(BaseModel):
         default=False, description="worst case of the attacks only: each on the images that no earlier attack fooled"
     )
     title: str = ""
-    visibility: str = "public"
+    visibility: str = "private"
     priority: int = 0
 
 

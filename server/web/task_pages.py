@@ -96,7 +96,7 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     seed: Annotated[int, Form()] = 0,
     worst_case: Annotated[bool, Form()] = False,
     title: Annotated[str, Form()] = "",
-    visibility: Annotated[str, Form()] = "public",
+    visibility: Annotated[str, Form()] = "private",
     priority: Annotated[int, Form()] = 0,
 ) -> Response:
     """Start one."""
@@ -173,7 +173,7 @@ def change(
     visit: Sent,
     number: int,
     title: Annotated[str, Form()] = "",
-    visibility: Annotated[str, Form()] = "public",
+    visibility: Annotated[str, Form()] = "private",
     priority: Annotated[int, Form()] = 0,
 ) -> Response:
     """Another title, visibility or priority."""

@@ -50,7 +50,12 @@ def test_a_task_goes_from_the_files_to_the_signed_export(ask, folder, embedded, 
     assert added.status_code == 201, added.text
     number = added.json()["id"]
     assert ask("bob", "GET", f"/components/{number}/file").content == ATTACK.encode()
-    body = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 3}
+    body = {
+        "models": [embedded["demo:mnist-lenet5"]],
+        "data": [embedded["demo:mnist"]],
+        "limit": 3,
+        "visibility": "public",
+    }
     body["attacks"] = [{"component": number, "epsilon": "0.2"}]
     task = ask("alice", "POST", "/tasks", json=body).json()
     assert (task["state"], task["percent"], task["owner"]) == ("waiting", 0.0, "alice")
@@ -77,7 +82,7 @@ def test_a_task_goes_from_the_files_to_the_signed_export(ask, folder, embedded, 
 
 def test_leaderboards_rank_with_intervals(ask, folder, embedded, users, in_process):
     models = [embedded["demo:mnist-lenet5"], embedded["demo:mnist-lenet5-robust"]]
-    body = {"models": models, "data": [embedded["demo:mnist"]], "limit": 20}
+    body = {"models": models, "data": [embedded["demo:mnist"]], "limit": 20, "visibility": "public"}
     body["attacks"] = [{"component": embedded["foolbox:pgd"], "epsilon": 0.2, "norm": "linf"}]
     body["attacks"][0]["parameters"] = {"steps": 5}
     ask("alice", "POST", "/tasks", json=body)

@@ -37,7 +37,7 @@ def evaluate(folder, users, embedded, in_process):
             for entry, parameters in attacks
         ]
         with folder.database.writing() as session:
-            number = submit(session, folder, users["alice"], TaskWish({**chosen, **settings})).id
+            number = submit(session, folder, users["alice"], TaskWish({**chosen, **settings}, visibility="public")).id
         TaskWorker(folder).run_one()
         return number
 

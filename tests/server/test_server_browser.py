@@ -130,7 +130,7 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process, 
     numbers = [attack, attack + 1, *(embedded[entry] for entry in chosen)]
     for number in numbers:
         browser.execute_script(f"document.querySelector('input[value=\"{number}\"][type=checkbox]').click()")
-    alice.fill(norm="linf", epsilon="0.2", limit="6", title="two by three by six")
+    alice.fill(norm="linf", epsilon="0.2", limit="6", title="two by three by six", visibility="public")
     alice.press("#start")
     assert alice.text("#state") == "waiting"
     task = int(browser.current_url.rpartition("/")[2])

@@ -191,7 +191,8 @@ def test_the_verbs_of_the_command_line(address, folder, token, embedded, tmp_pat
     code, out, _ = run("tasks", "--json")
     assert [(task["id"], task["state"], task["title"]) for task in json.loads(out)] == [(1, "done", "mine")]
     assert "done" in run("tasks", "1")[1]
-    assert run("fetch", "1")[0] == 0
+    code, out, _ = run("fetch", "1")
+    assert (code, ServerClient().ask("GET", "/me")["public_key"] in out) == (0, True)
     assert run("fetch", f"component:{number}", "-o", "again.py")[0] == 0
     assert (tmp_path / "again.py").read_text() == ATTACK
     (cell,) = ServerClient().ask("GET", "/cells")
@@ -201,6 +202,10 @@ def test_the_verbs_of_the_command_line(address, folder, token, embedded, tmp_pat
     assert run("fetch", "user:1")[0] == 1
     key = ServerClient().ask("GET", "/me")["public_key"]
     assert run("verify", "task-1.zip", "--key", key)[0] == 0
+    code, out, _ = run("verify", "task-1.zip")
+    assert (code, key in out) == (2, True)  # whole, and signed by whoever made that key
+    code, out, _ = run("verify", "task-1.zip", "--json")
+    assert (code, json.loads(out)["signed_by"]) == (2, key)
     code, _, err = run("verify", "task-1.zip", "--key", "0" * 64)
     assert (code, "to be signed by" in err) == (1, True)
     monkeypatch.setenv("DAVYLAMP_SERVER", "http://lab.example")

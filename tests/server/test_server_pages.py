@@ -113,7 +113,9 @@ def hidden(folder, users, embedded, add):
     )  # fmt: skip
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]]}
     with folder.database.writing() as session:
-        one = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": [attack]}, "zzsecret")).id
+        one = submit(
+            session, folder, users["alice"], TaskWish({**settings, "attacks": [attack]}, "zzsecret", "public")
+        ).id
         open_attack = {**settings, "attacks": [embedded["foolbox:pgd"]]}
         two = submit(session, folder, users["alice"], TaskWish(open_attack, "zzsecret", "private")).id
         cells = []
@@ -271,7 +273,7 @@ def test_results_reach_the_pages_with_the_line_that_makes_them_again(
 ):
     models = [embedded["demo:mnist-lenet5"], embedded["demo:mnist-lenet5-robust"]]
     attack = {"component": embedded["foolbox:fgsm"], "epsilon": 0.3, "norm": "linf"}
-    wish = TaskWish({"models": models, "data": [embedded["demo:mnist"]], "attacks": [attack], "limit": 6})
+    wish = TaskWish({"models": models, "data": [embedded["demo:mnist"]], "attacks": [attack], "limit": 6}, "", "public")
     with folder.database.writing() as session:
         number = submit(session, folder, users["alice"], wish).id
     TaskWorker(folder).run_one()

@@ -140,8 +140,10 @@ def test_what_is_private_is_in_no_query_of_another(folder, users, embedded, add)
     private = add(users["alice"], "attack", "named", "foolbox:fgsm", name="hidden")
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]]}
     with folder.database.writing() as session:
-        shown = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": [public]})).id
-        hidden = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": [public, private]})).id
+        shown = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": [public]}, "", "public")).id
+        hidden = submit(
+            session, folder, users["alice"], TaskWish({**settings, "attacks": [public, private]}, "", "public")
+        ).id
         secret = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": [public]}, "", "private")).id
         for number in (shown, hidden, secret):
             parts = {"model_id": embedded["demo:mnist-lenet5"], "attack_id": public, "data_id": embedded["demo:mnist"]}
@@ -170,13 +172,13 @@ def test_a_component_that_becomes_private_takes_its_tasks_along(folder, users, e
     number = add(users["alice"], "attack", "named", "foolbox:pgd", visibility="public")
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "attacks": [number]}
     with folder.database.writing() as session:
-        submit(session, folder, users["bob"], TaskWish(settings))
+        submit(session, folder, users["bob"], TaskWish(settings, "", "public"))
         before = session.get_one(FactRow, "seen").value
         change_card(session, users["alice"], number, {"visibility": "private"})
         assert session.get_one(FactRow, "seen").value == before + 1
         assert session.scalars(tasks_for(users["bob"])).all() == []
         with pytest.raises(NotThere):
-            submit(session, folder, users["bob"], TaskWish(settings))
+            submit(session, folder, users["bob"], TaskWish(settings, "", "public"))
 
 
 def test_only_the_owner_or_an_admin_changes_what_is_there(folder, users, embedded, add):

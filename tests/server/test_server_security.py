@@ -1,6 +1,8 @@
 """What a hostile client or a bad moment may not do: shown by the server itself, at its address."""
 
+import json
 import sqlite3
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -12,11 +14,16 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
 from davylamp.report.page import build
+from davylamp.server.accounts.sessions import make_token
+from davylamp.server.components.registering import Card
 from davylamp.server.database import connecting
 from davylamp.server.database.records import AuditRow, TaskRow
+from davylamp.server.tasks.signing import export_task, public_key, sign_task
 from davylamp.server.tasks.submitting import TaskWish, submit
 from davylamp.server.tasks.work import TaskWorker, Working
 from davylamp.server.web.application import make_application
+
+from .conftest import PASSWORD
 
 
 def status_of(url, **headers):
@@ -121,3 +128,77 @@ def test_a_database_that_is_away_is_unavailable_in_front_of_the_application_too(
     headers = {"authorization": "Bearer x"}
     assert client.post("/api/v1/components", headers=headers, data={"kind": "data"}).status_code == 503
     assert client.get("/api/v1/components").status_code == 503
+
+
+@pytest.fixture
+def ask(folder, users):
+    """An answer of the interface to alice: (method, path, JSON body)."""
+    client = TestClient(make_application(folder), base_url="http://localhost")
+    with folder.database.writing() as session:
+        token = make_token(session, users["alice"], "test", frozenset(["read", "submit"]))
+
+    def send(method, path, body=None):
+        return client.request(method, f"/api/v1{path}", json=body, headers={"authorization": f"Bearer {token}"})
+
+    return send
+
+
+def test_what_nobody_says_is_private(ask, folder, users, embedded):
+    settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]]}
+    settings["attacks"] = [{"component": embedded["foolbox:fgsm"], "epsilon": 0.2}]
+    assert ask("POST", "/tasks", settings).json()["visibility"] == "private"
+    assert TaskWish(settings).visibility == Card("thing").visibility == "private"
+    page = TestClient(make_application(folder), base_url="http://localhost")
+    cookie = page.get("/sign-in").text.split('name="mark" value="')[1].partition('"')[0]
+    page.post("/sign-in", data={"mark": cookie, "name": "alice", "password": PASSWORD})
+    form = page.get("/tasks/new").text
+    assert "<option>private" in form.split('name="visibility">')[1][:20]
+    mark = form.split('name="mark" value="')[1].partition('"')[0]
+    given = {name: settings[name] for name in ("models", "data")} | {"attacks": [embedded["foolbox:fgsm"]]}
+    assert page.post("/tasks/new", data={"mark": mark, "epsilon": "0.2", **given}).status_code == 200
+    assert [task["visibility"] for task in ask("GET", "/tasks").json()] == ["private"] * 2
+    with folder.database.reading() as session:
+        assert {*session.scalars(select(TaskRow.visibility))} == {"private"}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        {"parameters": {"stepz": 3}},
+        {"parameters": {"steps": 3}},
+        {"component": "foolbox:pgd", "parameters": {"steps": -1}},
+        {"component": "foolbox:pgd", "parameters": {"steps": "many"}},
+        {"component": "foolbox:ddn", "norm": "linf"},
+        {"target": "nowhere"},
+    ],
+)
+def test_what_an_attack_does_not_take_is_refused_when_it_is_submitted(ask, embedded, attack):
+    named = embedded[attack.get("component", "foolbox:fgsm")]
+    settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]]}
+    good = {"component": embedded["foolbox:pgd"], "epsilon": 0.2, "parameters": {"steps": 3}}
+    answer = ask("POST", "/tasks", {**settings, "attacks": [good, {"epsilon": 0.2, **attack, "component": named}]})
+    assert answer.status_code == 400
+    assert ask("POST", "/tasks", {**settings, "attacks": [good]}).status_code == 201
+
+
+def test_an_export_that_somebody_signed_anew_is_not_taken_for_the_server_s(folder, unfinished, tmp_path, run):
+    """All of it is made up, and signed as it should be: with a key of the forger's."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    with folder.database.writing() as session:
+        sign_task(session, folder, session.get_one(TaskRow, unfinished))
+    with (tmp_path / "real.zip").open("wb") as file:
+        export_task(folder, unfinished, file)
+    forger = Ed25519PrivateKey.generate()
+    with zipfile.ZipFile(tmp_path / "real.zip") as real, zipfile.ZipFile(tmp_path / "forged.zip", "w") as forged:
+        manifest = {**json.loads(real.read("manifest.json")), "owner": "root"}
+        text = json.dumps(manifest).encode()
+        stated = {"public_key": forger.public_key().public_bytes_raw().hex(), "signature": forger.sign(text).hex()}
+        files = {"manifest.json": text, "signature.json": json.dumps(stated)}
+        for name in real.namelist():
+            forged.writestr(name, files.get(name) or real.read(name))
+    key = public_key(folder)
+    assert run("verify", str(tmp_path / "real.zip"), "--key", key)[0] == 0
+    assert run("verify", str(tmp_path / "real.zip"))[0] == 2
+    assert run("verify", str(tmp_path / "forged.zip"))[0] == 2
+    assert run("verify", str(tmp_path / "forged.zip"), "--key", key)[0] == 1
