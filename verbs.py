@@ -31,13 +31,13 @@ from .adapters.catalogue.customary import choose_threat_model
 from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
 from .adapters.catalogue.step_size import resolve_step
 from .adapters.data.datasets import corrupt, load_data
-from .adapters.libraries.user.apart import attacks_apart
 from .adapters.models.borrowed import borrowed
 from .adapters.models.ensemble import ensemble_of
 from .adapters.models.images import read_labels
 from .adapters.models.outputs import explain_accuracy
 from .adapters.models.remote.kept_answers import FILE as ANSWERS
 from .adapters.models.remote.traffic import traffic_of
+from .adapters.models.room.apart import attacks_apart
 from .adapters.models.zoo.load import check_device, load_model
 from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted

@@ -26,7 +26,7 @@ def settle_attacks(values: Given, stated: Any = None) -> None:
         values: of the options.
         stated: a config that options win over.
     """
-    from ..adapters.libraries.user.apart import keep_attacks_apart
+    from ..adapters.models.room.apart import keep_attacks_apart
     from ..adapters.models.room.isolating import Isolation
 
     said = {"isolate": None, "time_limit": None, "memory_limit": None}

@@ -18,7 +18,7 @@ Address = Annotated[
     str, typer.Option(help="http(s)://HOST (default: $DAVYLAMP_SERVER); the token is read from $DAVYLAMP_TOKEN")
 ]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="run users' Python files without a sandbox: only if you trust all users")
+    bool, typer.Option("--trust", help="run and read users' files without a sandbox: only if you trust all users")
 ]
 
 
@@ -49,7 +49,7 @@ def start_server(  # noqa: PLR0913 - one argument per option
         if not admin:
             print_error(f"- nobody is an admin yet: davylamp users add NAME {shlex.quote(str(folder))} --admin")
         if trust:
-            print_error("- Python files of users run unprotected (--trust)")
+            print_error("- files of users are run and read unprotected (--trust)")
 
     processes = WorkerProcesses(command, workers, {"DAVYLAMP_DATABASE": database} if database else {})
     serve_tasks(

@@ -28,7 +28,7 @@ class Settings:
         images: of a task's data, at most, for each attack and model.
         cells: of a task, at most: models x attacks x data x seeds.
         waiting: tasks of a user that are not ended, at most.
-        trust: run the code of users' files without a sandbox.
+        trust: run and read users' files without a sandbox.
         cheap: hash passwords weakly, for tests alone.
     """
 

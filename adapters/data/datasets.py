@@ -1,11 +1,13 @@
 """Images and labels by name: samples that packages ship, folders, array files; and the same with a corruption."""
 
+import os
 import stat
 import struct
 import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +15,8 @@ from torch import Tensor
 
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
+from ..models.room.apart import isolation_of_data
+from ..models.room.file_room import read_apart
 from ..models.zoo.demo import check_classes
 from ..paths import expand_path
 from ..user_code import one_line
@@ -194,7 +198,7 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
         return read_images(_choose_items(files[0], chosen), files[1])
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
-        inputs, labels = read_arrays(expand_path(rest), limit)
+        inputs, labels = _read_arrays(expand_path(rest), limit)
         return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
     if name.startswith(PREFIX):
         inputs, labels = read_published(name, limit)
@@ -208,7 +212,7 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
     if name in WHOLE and wanted.crop is not None:
         wanted = wanted._replace(resize=wanted.crop)
     items = _choose_items(list_samples(name)[:limit], chosen)
-    return read_images(items, wanted._replace(as_rgb=False))
+    return _as_data(items, _stack_images(items, wanted._replace(as_rgb=False)))
 
 
 def _meant_data(name: str) -> str:
@@ -292,7 +296,46 @@ def _choose_items(items: list[Item], chosen: Collection[str]) -> list[Item]:
 
 
 def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
-    """Image files as labelled images of one size."""
+    """Image files as labelled images of one size; those of strangers are read in a sandbox."""
+    isolation = isolation_of_data()
+    if isolation is None or any(item.content is not None for item in items):
+        return _as_data(items, _stack_images(items, wanted))
+    paths = [item.path.absolute() for item in items]
+    seen = [Path(os.path.commonpath([path.parent for path in paths]))]
+    given = [*map(str, paths)], wanted._replace(names=())
+    (pixels,) = read_apart(images_in_room, given, seen, isolation, torch.uint8)
+    if pixels.ndim != 4 or len(pixels) != len(items):
+        raise Unavailable(f"expected {len(items)} images from {seen[0]}, got shape {tuple(pixels.shape)}")
+    return _as_data(items, pixels)
+
+
+def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
+    """In a room: the pixels of image files."""
+    return [_stack_images([Item(path, Path(path), 0) for path in paths], Wanted(*wanted))]
+
+
+def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
+    """`read_arrays`; in a sandbox, if the file is a stranger's."""
+    isolation = isolation_of_data()
+    if isolation is None or not path.is_file():
+        return read_arrays(path, limit)
+    given, types = (str(path.absolute()), limit), (torch.float32, torch.int64)
+    inputs, labels = read_apart(arrays_in_room, given, [path.absolute()], isolation, *types)
+    return check_arrays(inputs.numpy(), labels.numpy(), path, limit)
+
+
+def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
+    """In a room: the arrays of a file."""
+    return [*read_arrays(Path(path), limit)]
+
+
+def _as_data(items: Sequence[Item], pixels: Tensor) -> Data:
+    labels = torch.tensor([item.label for item in items], dtype=torch.int64)
+    return Data(pixels.float().div_(255), labels, [item.name for item in items])
+
+
+def _stack_images(items: Sequence[Item], wanted: Wanted) -> Tensor:
+    """The pixels of image files of one size, uint8, shape (N, C, H, W)."""
     images = [_read_image(item, wanted) for item in items]
     first = images[0].shape
     for item, image in zip(items, images, strict=True):
@@ -301,8 +344,7 @@ def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
             raise InvalidInput(
                 f"expected images of one size, got {sizes} ({_where(items[0])}, {_where(item)}); give resize and crop"
             )
-    labels = torch.tensor([item.label for item in items], dtype=torch.int64)
-    return Data(torch.stack(images).float().div_(255), labels, [item.name for item in items])
+    return torch.stack(images)
 
 
 def _read_image(item: Item, wanted: Wanted) -> Tensor:

@@ -10,9 +10,9 @@ from annotated_types import Ge, Gt, Le, MinLen
 from ...adapters.attack import Parameter
 from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
-from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.classifier import DRAWS
 from ...adapters.models.remote.transport import REQUEST_SIZE, TIMEOUT, Transport, read_rate
+from ...adapters.models.room.apart import attacks_apart
 from ...adapters.models.room.isolating import SECONDS, Isolate, Isolation
 from ...adapters.models.zoo.load import known_models, match_models
 from ...adapters.parameters import PARAMETERS, PRECISIONS, check_parameter, parse_number, parse_parameter

@@ -14,11 +14,11 @@ from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_nam
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.data.repeated import note_repeated
-from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
 from ...adapters.models.images import check_labels
 from ...adapters.models.remote.traffic import Traffic, note_shape, remote_parts, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
+from ...adapters.models.room.apart import attacks_apart
 from ...adapters.models.room.isolating import NOT_ISOLATED
 from ...adapters.running.fit import check_one_target
 from ...adapters.running.judge import RULES

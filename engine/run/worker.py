@@ -13,10 +13,10 @@ from torch import Tensor
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.data.streaming import describe_files, load_blocks
-from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.models.remote.traffic import remote_parts, take_traffic
+from ...adapters.models.room.apart import attacks_apart
 from ...adapters.models.room.isolated import renew
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from ...errors import Unavailable
 from ..components.blobs import blob_path
-from ..components.forms import FOREIGN, UNREADABLE, engine_name
+from ..components.forms import UNREADABLE, engine_name
 from ..database.records import ComponentRow, PartRow, TaskRow, UserRow
 from ..folder import ServerFolder
 from .child import write_json
@@ -24,7 +24,7 @@ _LEFT_FREE = 1 << 30  # bytes of the disk that images do not take
 class RunningOn(NamedTuple):
     """Where the engine runs a task's pieces: an executor of `davylamp evaluate`.
 
-    With `trust` programs of users run in the task's process, else each in a sandbox with `memory` GiB.
+    With `trust` files of users are run and read in the task's process, else each in a sandbox with `memory` GiB.
     """
 
     executor: str = "local"
@@ -41,7 +41,7 @@ class PreparedTask(NamedTuple):
     Args:
         task: its row.
         folder: its folder.
-        is_foreign: whether programs of users are among its files.
+        has_files: whether files of users are among its components.
         models: by the engine's name, the numbers of the model and of the defence in front of it, None without.
         attacks: numbers, in the order of the config.
         data: numbers, in the order of the configs.
@@ -49,7 +49,7 @@ class PreparedTask(NamedTuple):
 
     task: TaskRow
     folder: Path
-    is_foreign: bool
+    has_files: bool
     models: Mapping[str, tuple[int, int | None]]
     attacks: tuple[int, ...]
     data: tuple[int, ...]
@@ -72,8 +72,8 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: RunningO
         for name in ("given", "outcome.json", "keys.json", "progress.json"):
             (place / name).unlink(missing_ok=True)
         names = {row.id: _lay_out(folder, place / "room", row, creators[row.creator_id]) for row in rows.values()}
-        is_foreign = any(row.form in FOREIGN for row in rows.values())
-        models, configs = _configs(settings, names, where, apart=is_foreign and not where.trust)
+        has_files = any(row.blob is not None for row in rows.values())
+        models, configs = _configs(settings, names, where, apart=has_files and not where.trust)
         running = {"executor": where.executor, "workers": where.workers, "address": where.address}
         # An attempt that its owner began tries again what failed; one after a death goes on.
         write_json(place / "job.json", {"configs": configs, "retry_failed": task.attempts <= 1, **running})
@@ -81,7 +81,7 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: RunningO
         reason = str(error).replace(f"{place}/", "")  # where the server keeps it is nobody's business
         raise Unavailable(f"could not prepare task {number} ({reason[:300]})") from error
     attacks = tuple(each["component"] for each in settings["attacks"])
-    return PreparedTask(task, place, is_foreign, models, attacks, tuple(settings["data"]))
+    return PreparedTask(task, place, has_files, models, attacks, tuple(settings["data"]))
 
 
 def read_json(path: Path) -> dict[str, Any]:

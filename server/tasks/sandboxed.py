@@ -52,7 +52,7 @@ class SandboxOutcome(NamedTuple):
 
 
 def why_not_isolated(*, trust: bool) -> str:
-    """Why the programs of users cannot be run here; "" if they can.
+    """Why the files of users cannot be run and read here; "" if they can.
 
     They can in a sandbox of their own beside the task's process (`isolate = "strict"`), or if they are trusted.
     """
@@ -60,7 +60,7 @@ def why_not_isolated(*, trust: bool) -> str:
     if trust or sandbox.program:
         return ""
     why = f"there is no sandbox here: {sandbox.reason}"
-    return f"this server runs no programs of users ({why}; start it with --trust to run them unprotected)"
+    return f"this server takes no files of users ({why}; start it with --trust to run and read them unprotected)"
 
 
 def run_sandboxed(

@@ -59,9 +59,9 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskWis
     parts = {name: _components(session, viewer, settings, name) for name in _TITLES}
     _check_size(folder, settings)
     _check_attacks(parts["attacks"], settings)
-    foreign = [row for rows in parts.values() for row in rows if row.form in FOREIGN]
-    if foreign and (why := why_not_isolated(trust=folder.settings.trust)):
-        raise InvalidInput(f"expected no files with programs, got {foreign[0].name}: {why}")
+    files = [row for rows in parts.values() for row in rows if row.blob is not None]
+    if files and (why := why_not_isolated(trust=folder.settings.trust)):
+        raise InvalidInput(f"expected no files, got {files[0].name}: {why}")
     waiting = select(func.count()).where(TaskRow.owner_id == viewer.id, TaskRow.state.not_in(ENDED))
     if (session.scalar(waiting) or 0) >= folder.settings.waiting:
         raise InvalidInput(f"expected at most {folder.settings.waiting} tasks that are not ended, got one more")

@@ -34,7 +34,7 @@ class Working(NamedTuple):
         where: the executor of its tasks.
         limits: of a task.
         lease: seconds without a heartbeat after which another worker takes its task.
-        trust: run programs of users without a sandbox.
+        trust: run and read files of users without a sandbox.
     """
 
     where: RunningOn = RunningOn()
@@ -92,7 +92,7 @@ class TaskWorker:
         return self.working.where._replace(trust=self.working.trust, memory=self.working.limits.program_memory)
 
     def _run(self, prepared: PreparedTask, watch: "_TaskWatch") -> SandboxOutcome:
-        if prepared.is_foreign and (why := why_not_isolated(trust=self.working.trust)):
+        if prepared.has_files and (why := why_not_isolated(trust=self.working.trust)):
             return SandboxOutcome(1, f"refused: {why}")
         watch.prepared = prepared
         command = [sys.executable, "-c", _START, ".."]

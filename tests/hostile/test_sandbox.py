@@ -11,8 +11,8 @@ import pytest
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.libraries.user.apart import attacks_apart
 from davylamp.adapters.models.room import sandbox as sandboxes
+from davylamp.adapters.models.room.apart import attacks_apart
 from davylamp.adapters.models.room.isolating import Isolation
 from davylamp.adapters.models.room.sandbox import find_sandbox
 from davylamp.errors import DavylampError, InvalidInput

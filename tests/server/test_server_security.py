@@ -1,23 +1,35 @@
 """What a hostile client or a bad moment may not do: shown by the server itself, at its address."""
 
+import io
 import json
 import sqlite3
+import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
+import torch
 from fastapi.testclient import TestClient
+from PIL import Image
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
+from davylamp.adapters.models.room.sandbox import Sandbox, find_sandbox
+from davylamp.errors import InvalidInput
 from davylamp.report.page import build
 from davylamp.server.accounts.sessions import make_token
 from davylamp.server.components.registering import Card
 from davylamp.server.database import connecting
-from davylamp.server.database.records import AuditRow, TaskRow
+from davylamp.server.database.records import AuditRow, CellRow, TaskRow
+from davylamp.server.folder import ServerFolder, Settings
+from davylamp.server.tasks import sandboxed
+from davylamp.server.tasks.sandboxed import TaskLimits
 from davylamp.server.tasks.signing import export_task, public_key, sign_task
 from davylamp.server.tasks.submitting import TaskWish, submit
 from davylamp.server.tasks.work import TaskWorker, Working
@@ -202,3 +214,71 @@ def test_an_export_that_somebody_signed_anew_is_not_taken_for_the_server_s(folde
     assert run("verify", str(tmp_path / "real.zip"))[0] == 2
     assert run("verify", str(tmp_path / "forged.zip"))[0] == 2
     assert run("verify", str(tmp_path / "forged.zip"), "--key", key)[0] == 1
+
+
+@pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
+@pytest.mark.usefixtures("in_process")
+def test_files_of_users_are_parsed_in_a_sandbox_alone(folder, users, embedded, add, digit_file, tmp_path, monkeypatch):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's: the exporter that needs no further package is the older one
+        given = {"dynamo": False, "input_names": ["images"], "dynamic_axes": {"images": {0: "n"}}}
+        torch.onnx.export(net, (torch.zeros(1, 1, 28, 28),), tmp_path / "net.onnx", **given)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for label in range(3):
+            Image.new("L", (28, 28), 40 * label).save(tmp_path / "a.png")
+            archive.write(tmp_path / "a.png", f"{label}/a.png")
+    model = add(users["alice"], "model", "onnx", "", "net.onnx", (tmp_path / "net.onnx").read_bytes(), name="net")
+    data = [add(users["alice"], "data", "npz", "", "d.npz", digit_file, name="arrays")]
+    data += [add(users["alice"], "data", "folder", "", "d.zip", buffer.getvalue(), name="pictures")]
+    attacks = [{"component": embedded["foolbox:fgsm"], "epsilon": 0.2, "norm": "linf"}]
+    settings = {"models": [model], "data": data, "attacks": attacks}
+    with folder.database.writing() as session:
+        number = submit(session, folder, users["alice"], TaskWish(settings)).id
+
+    def parse(*_, **__):
+        raise AssertionError("a user's file was parsed in the task's process")
+
+    for where, name in (
+        (onnx, "load"),
+        (onnxruntime, "InferenceSession"),
+        (Image, "open"),
+        (np.lib.format, "read_array"),
+    ):
+        monkeypatch.setattr(where, name, parse)
+    assert TaskWorker(folder, Working(limits=TaskLimits(memory=2.0))).run_one()
+    with folder.database.reading() as session:
+        row = session.get_one(TaskRow, number)
+        cells = session.scalars(select(CellRow).where(CellRow.task_id == number)).all()
+    assert row.state == "done", row.message
+    assert {(cell.state, cell.images) for cell in cells} == {("done", 8), ("done", 3)}
+
+
+@pytest.mark.usefixtures("in_process")
+def test_files_of_users_wait_for_no_worker_without_a_sandbox(folder, users, embedded, add, digit_file, monkeypatch):
+    data = add(users["alice"], "data", "npz", "", "d.npz", digit_file)
+    attacks = [{"component": embedded["foolbox:fgsm"], "epsilon": 0.2}]
+    wish = TaskWish({"models": [embedded["demo:mnist-lenet5"]], "data": [data], "attacks": attacks})
+    strict = ServerFolder(folder.path, folder.database.address, Settings(cheap=True))
+    with folder.database.writing() as session:
+        number = submit(session, folder, users["alice"], wish).id  # this server trusts its users
+        monkeypatch.setattr(sandboxed, "find_sandbox", lambda **_: Sandbox("", "it is not installed"))
+        with pytest.raises(InvalidInput):
+            submit(session, strict, users["alice"], wish)
+    assert TaskWorker(folder, Working(trust=False)).run_one()
+    with folder.database.reading() as session:
+        assert session.get_one(TaskRow, number).state == "failed"
+    strict.database.close()
+
+
+def test_weights_that_come_are_listed_without_torchs_reader_of_archives(users, add, monkeypatch):
+    """Which is C++: of a stranger's file it would run in the server itself."""
+    buffer, read = io.BytesIO(), []
+    torch.save(torch.nn.Linear(4, 2).state_dict(), buffer)
+    real = torch.serialization._open_zipfile_reader
+    monkeypatch.setattr(torch.serialization, "_open_zipfile_reader", lambda file: read.append(file) or real(file))
+    assert add(users["alice"], "model", "weights", "torchvision:resnet18", "w.pth", buffer.getvalue())
+    (given,) = read
+    assert isinstance(given, io.BytesIO)
+    assert len(given.getvalue()) < len(buffer.getvalue())

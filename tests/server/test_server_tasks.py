@@ -227,7 +227,7 @@ def test_programs_of_users_are_refused_without_trust_and_without_a_sandbox(
     number = wait(attacks=(attack,))
     TaskWorker(folder, Working(trust=False)).run_one()
     assert see(folder, number).state == "failed"
-    assert "refused: this server runs no programs of users (there is no sandbox here: it" in see(folder, number).message
+    assert "refused: this server takes no files of users (there is no sandbox here: it" in see(folder, number).message
 
 
 def test_programs_of_users_run_in_a_sandbox_where_there_is_one(folder, wait, users, add, in_process, sandbox):

@@ -233,7 +233,7 @@ def test_files_are_laid_out_by_readable_names_that_stay_the_same(folder, users, 
     assert (room / "alice/attack-step-2/a.py").read_text() == ATTACK
     assert sorted(path.name for path in (room / "alice/data-photos-1/images").iterdir()) == ["0", "1"]
     assert engine_name(names[photos], "alice/data-photos-1") == "imagefolder:alice/data-photos-1/images"
-    assert prepared.is_foreign
+    assert prepared.has_files
 
 
 def test_uploads_that_nobody_ended_are_forgotten(folder):

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from ....errors import InvalidInput
 from ...attack import Attack, Implementation, Kind, Knowledge, Parameter
 from ...models.identity.source_files import state_of_code
+from ...models.room.apart import isolation_of_attacks
 from ...models.room.isolating import Isolation
 from ...parameters import FOREIGN, PARAMETERS, SUPPLIED
 from ...threat_model import NORMS, Norm
 from ...user_file import split_file_name
-from .apart import isolation_of_attacks
 from .described import GivenApart
 from .given import Given, take, take_from_file
 

@@ -23,8 +23,8 @@ class Isolation:
 
     Args:
         isolate: "no": not at all. "auto": those that a Python file makes. "yes": every model that is loaded by name,
-            and attacks of files. "strict": as "auto", and attacks of files, in a sandbox that shows Python and the
-            folder of the file only, or not at all.
+            and attacks of files. "strict": every model that is read from files, and attacks and data of files, in a
+            sandbox that shows Python and the folder of the file only, or not at all.
         seconds: that one answer, or loading, may take; what takes longer is killed.
         gibibytes: of memory that the process may ask for, on a CPU; None: four fifths of the machine's.
     """
@@ -41,7 +41,8 @@ class Isolation:
         """
         if is_address(name):  # asked from here: a room has no network
             return False
-        wanted = self.isolate == "yes" or (self.isolate != "no" and bool(foreign_files(name)))
+        files = {"auto": foreign_files, "strict": read_files}.get(self.isolate)
+        wanted = self.isolate == "yes" or (files is not None and bool(files(name)))
         if wanted and not hasattr(socket, "send_fds"):  # open files cannot be handed over
             if self.isolate == "auto":
                 return False

@@ -222,7 +222,7 @@ class Room:
             raise ModelDied(self.died)
         strict = self.isolation.isolate == "strict"
         self._server = server_of(self.name, self.isolation)
-        limits = RoomLimits(bytes_allowed(self.isolation, self.device), processes=_PROCESSES if strict else 0)
+        limits = limits_of(self.isolation, self.device)
         self._wire, self._number = self._server.open_room(limits, packages_of(self.name))
         self._opened += 1
         self._forgotten = []
@@ -272,6 +272,11 @@ def server_of(name: str, isolation: Isolation) -> ServerProcess:
     """
     strict = isolation.isolate == "strict"
     return server_for(os.getpid(), strict, visible_parts(read_files(name), strict=strict))
+
+
+def limits_of(isolation: Isolation, device: str) -> RoomLimits:
+    """What a room may use: a stranger's can't have any number of processes."""
+    return RoomLimits(bytes_allowed(isolation, device), processes=_PROCESSES if isolation.isolate == "strict" else 0)
 
 
 class _Checked:

@@ -8,7 +8,7 @@ import torch
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
-from davylamp.adapters.libraries.user.apart import attacks_apart
+from davylamp.adapters.models.room.apart import attacks_apart
 from davylamp.adapters.models.room.isolating import Isolation
 from davylamp.errors import AttackDied, InvalidInput, UnknownName
 

@@ -6,16 +6,19 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
+import torchvision
 
 from davylamp.adapters import IMPLEMENTATIONS, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room import sandbox
-from davylamp.adapters.models.room.isolated import describe_isolated, inside, load_isolated, renew
+from davylamp.adapters.models.room.isolated import describe_isolated, inside, is_isolated, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation, read_files
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
 from davylamp.adapters.models.room.server_process import ServerProcess, server_for
@@ -33,6 +36,7 @@ import ctypes, os, sys, time
 from pathlib import Path
 
 import torch
+import torchvision
 from torch import nn
 
 
@@ -207,6 +211,7 @@ def isolated(file):
 
 STRANGER = """
 import torch
+import torchvision
 from davylamp.adapters.models.room.isolated import load_isolated
 from davylamp.adapters.models.room.isolating import Isolation
 
@@ -581,3 +586,30 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
     monkeypatch.setattr(sandbox, "_find_bubblewrap", lambda: found)
     (line,) = describe_isolated(AUTO, [f"model{n}.py:net" for n in range(9)])
     assert len(line) < 120
+
+
+def no_parsing(*_, **__):
+    raise AssertionError("a stranger's file was parsed in this process")
+
+
+@NEEDS_SANDBOX
+def test_a_strict_sandbox_is_around_whatever_reads_files_of_strangers(tmp_path, monkeypatch, digits):
+    net = torchvision.models.squeezenet1_1()
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's: the exporter that needs no further package is the older one
+        axes = {"images": {0: "n"}}
+        given = {"dynamo": False, "input_names": ["images"], "dynamic_axes": axes}
+        torch.onnx.export(digits.module, (digits.inputs[:1],), tmp_path / "net.onnx", **given)
+    names = [f"{tmp_path}/net.pth+torchvision:squeezenet1_1", f"onnx:{tmp_path}/net.onnx"]
+    images = dict(zip(names, (torch.rand(2, 3, 64, 64), digits.inputs[:2]), strict=True))
+    here = [load_model(name)(images[name]) for name in names]
+    keys = [identify_model(load_model(name), name) for name in names]
+    monkeypatch.setattr(torch, "load", no_parsing)
+    monkeypatch.setattr(onnx, "load", no_parsing)
+    for name, logits, key in zip(names, here, keys, strict=True):
+        assert not AUTO.covers(name)
+        apart = load_model(name, isolation=Isolation("strict", gibibytes=4.0))
+        assert is_isolated(apart)
+        assert torch.allclose(apart(images[name]), logits, atol=1e-5)
+        assert identify_model(apart, name) == key

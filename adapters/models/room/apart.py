@@ -1,9 +1,9 @@
-"""Whether attacks of files run in a process of their own: said for this whole process, as a name cannot say it."""
+"""Whether attacks and data of files are kept apart: said for this whole process, as a name cannot say it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...models.room.isolating import NOT_ISOLATED, Isolation
+from .isolating import NOT_ISOLATED, Isolation
 
 _APART = ("yes", "strict")
 
@@ -13,11 +13,16 @@ def isolation_of_attacks() -> Isolation | None:
     return _said[-1] if _said[-1].isolate in _APART else None
 
 
+def isolation_of_data() -> Isolation | None:
+    """How files of images are kept apart from this process now; None: they are read in it."""
+    return _said[-1] if _said[-1].isolate == "strict" else None
+
+
 def keep_attacks_apart(isolation: Isolation) -> None:
     """Say for the rest of this process, or until it is said otherwise, how attacks of files are run.
 
     Args:
-        isolation: "yes" and "strict" are for attacks, too; "no" and "auto" run them in this process.
+        isolation: "yes" and "strict" are for attacks, too, and "strict" for data; "no" and "auto" use them here.
     """
     _said[-1] = isolation
 
