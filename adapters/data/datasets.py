@@ -300,9 +300,8 @@ def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
         return _as_data(items, _stack_images(items, wanted))
-    paths = [item.path.absolute() for item in items]
-    seen = [Path(os.path.commonpath([path.parent for path in paths]))]
-    given = [*map(str, paths)], wanted._replace(names=())
+    seen = [Path(os.path.commonpath([item.path.parent for item in items]))]
+    given = [str(item.path) for item in items], wanted._replace(names=())
     (pixels,) = read_apart(images_in_room, given, seen, isolation, torch.uint8)
     if pixels.ndim != 4 or len(pixels) != len(items):
         raise Unavailable(f"expected {len(items)} images from {seen[0]}, got shape {tuple(pixels.shape)}")
@@ -319,8 +318,8 @@ def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
     isolation = isolation_of_data()
     if isolation is None or not path.is_file():
         return read_arrays(path, limit)
-    given, types = (str(path.absolute()), limit), (torch.float32, torch.int64)
-    inputs, labels = read_apart(arrays_in_room, given, [path.absolute()], isolation, *types)
+    given, types = (str(path), limit), (torch.float32, torch.int64)
+    inputs, labels = read_apart(arrays_in_room, given, [path], isolation, *types)
     return check_arrays(inputs.numpy(), labels.numpy(), path, limit)
 
 

@@ -215,7 +215,7 @@ def read_log(folder: ServerFolder, number: int) -> str:
         with (folder.task(number) / "log.txt").open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _LOG_SHOWN))
-            return plain_text(file.read().decode("utf-8", "replace"))
+            return plain_text(file.read().decode("utf-8", "replace")).replace(f"{folder.path}/", "")
     except OSError:
         return ""
 

@@ -13,8 +13,8 @@ _LAB = Path(*_HERE.parts[: _HERE.parts.index("tasks")]) if "tasks" in _HERE.part
 _CLONE = Path(__import__("davylamp").__file__).resolve().parent
 
 
-def _leak(found):
-    raise ValueError(f"LEAKED {len(found)}: {found!r}"[:300])
+def _leak(loot):
+    raise ValueError(f"LEAKED {len(loot)}: {loot!r}"[:300])
 
 
 def _names(folder):
@@ -60,7 +60,7 @@ def lists_the_tasks(model, inputs, labels, epsilon):
     _leak(others) if others else _names(_LAB / "tasks" / "2")
 
 
-def reads_its_own_task(model, inputs, labels, epsilon):
+def reads_the_results_of_its_task(model, inputs, labels, epsilon):
     """Reads the results of its own task, where it could learn the labels of others' models."""
     _names(_LAB / "tasks" / "1" / "results")
 
@@ -121,8 +121,8 @@ def reads_secret_variables(model, inputs, labels, epsilon):
     """Reads tokens and addresses from its environment, and from that of its parent."""
     words = ("TOKEN", "PASSWORD", "DATABASE", "SECRET")
     parent = Path(f"/proc/{os.getppid()}/environ").read_bytes().decode(errors="replace").split("\0")
-    found = [each for each in [*os.environ, *parent] if any(word in each.upper() for word in words)]
-    _leak(found or 1 / 0)
+    secret = [each for each in [*os.environ, *parent] if any(word in each.upper() for word in words)]
+    _leak(secret or 1 / 0)
 
 
 def writes_beside_itself(model, inputs, labels, epsilon):
@@ -140,7 +140,7 @@ PROGRAMS = {
     each.__name__: each
     for each in (
         *(reads_the_key_of_forms, reads_the_signing_key, reads_the_database, opens_the_database, lists_the_lab),
-        *(lists_the_blobs, lists_the_tasks, reads_its_own_task, reads_other_components, reads_the_history),
+        *(lists_the_blobs, lists_the_tasks, reads_the_results_of_its_task, reads_other_components, reads_the_history),
         *(reads_the_settings, lists_the_clone, follows_a_link, looks_through_the_first_process, mounts_the_lab),
         *(reads_the_home, reads_secret_variables, writes_beside_itself, asks_the_metadata),
     )

@@ -581,9 +581,9 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
     (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{said}\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found = sandbox._find_bubblewrap.__wrapped__()
-    assert found == ("", "bubblewrap fails: setting up uid map: denied", None)
-    monkeypatch.setattr(sandbox, "_find_bubblewrap", lambda: found)
+    nothing = sandbox._find_bubblewrap.__wrapped__()
+    assert nothing == ("", "bubblewrap fails: setting up uid map: denied", None)
+    monkeypatch.setattr(sandbox, "_find_bubblewrap", lambda: nothing)
     (line,) = describe_isolated(AUTO, [f"model{n}.py:net" for n in range(9)])
     assert len(line) < 120
 
