@@ -239,11 +239,7 @@ def verify(
     if as_json:
         print(json.dumps(manifest, indent=2))  # noqa: T201
     else:
-        by = (
-            "the given key"
-            if key
-            else f"{manifest['signed_by']}: anybody can make such a key; give --key to know whose"
-        )
+        by = manifest["signed_by"] + ("" if key else ", perhaps anybody's key: give --key, the server's")
         _say(f"{file}: {len(manifest['cells'])} cells, {len(manifest['files'])} files as signed by {by}")
     if not key:
         raise typer.Exit(2)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast, get_args
 
 from sqlalchemy import delete, func, select
@@ -10,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from ...adapters.threat_model import Norm
 from ...engine.plan.config import Order
-from ...errors import InvalidInput, UnknownName
+from ...errors import InvalidInput, MissingLibrary, UnknownName
 from ..components.forms import A_KIND, FOREIGN
 from ..components.registering import NotAllowed, NotThere, find_component
 from ..database.records import ENDED, CellRow, ComponentRow, Kind, PartRow, TaskRow, Visibility
@@ -199,7 +200,8 @@ def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) ->
     if len(attacks) == len(settings["attacks"]):
         shared |= {name: settings[name] for name in ("order", "stop_when_fooled")}
     if attacks:
-        check_config(config_from({**shared, "models": ["any"], "data": "any", "attacks": attacks}))
+        with suppress(MissingLibrary):  # a worker may have it
+            check_config(config_from({**shared, "models": ["any"], "data": "any", "attacks": attacks}))
 
 
 def _attack(given: Any) -> dict[str, Any]:
