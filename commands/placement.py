@@ -144,7 +144,8 @@ def _print_one(title: str, placed: Any, console: Any) -> None:
 
     for note in placed.notes:
         console.print(note, highlight=False, markup=False)
-    columns = ("rank", "subject", "score", "95 %", "ranks", "P(new above)", "mean", "ranks by bootstrap")
+    name = placed.ranking.score_name
+    columns = ("rank", "subject", name, "95 %", "ranks", "P(new above)", "mean", "ranks by bootstrap")
     rows = [
         (
             int(row["rank"]),

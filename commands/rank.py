@@ -506,18 +506,20 @@ def _print(ranked: Ranked, count: int, console: Any) -> None:
     ranking = ranked.ranking
     for note in (*ranking.notes, *ranked.notes):
         console.print(note, highlight=False, markup=False)
-    columns = ("rank", "subject", "score", "95 %", "ranks", "P(first)", "group", "mean", "ranks by bootstrap")
+    is_mean = ranking.method == "mean"  # one column, then: the score is the mean
+    beside = () if is_mean else ("mean", "ranks by bootstrap")
+    columns = ("rank", "subject", ranking.score_name, "95 %", "ranks", "P(first)", "group", *beside)
+    digits = 3 if is_mean else 2
     rows = [
         (
             int(row["rank"]),
             row["subject"],
-            f"{row['score']:.2f}",
-            "-" if math.isnan(row["low"]) else f"{row['low']:.2f} to {row['high']:.2f}",
+            f"{row['score']:.{digits}f}",
+            "-" if math.isnan(row["low"]) else f"{row['low']:.{digits}f} to {row['high']:.{digits}f}",
             f"{row['rank_low']} - {row['rank_high']}",
             f"{row['first']:.2f}",
             row["group"],
-            f"{row['mean']:.3f}",
-            f"{row['bootstrap_low']} - {row['bootstrap_high']}",
+            *(() if is_mean else (f"{row['mean']:.3f}", f"{row['bootstrap_low']} - {row['bootstrap_high']}")),
         )
         for row in ranking.to_frame().to_dict("records")
     ]
@@ -563,7 +565,7 @@ def _closing(ranking: Any) -> list[str]:
     taus = ", ".join(
         f"{name} {'undefined' if math.isnan(tau) else format(tau, '.2f')}" for name, tau in ranking.agreement.items()
     )
-    lines = [f"Kendall's tau with {taus}; subjects that share a letter do not differ significantly (95 %)"]
+    lines = [f"Kendall's tau with {taus}; subjects that share a letter do not differ significantly (95 %, all pairs)"]
     quality = ranking.diagnostics
     if quality is not None:
         draws = f"{quality.chains} chains of {quality.draws} draws ({quality.sampler})"

@@ -74,6 +74,7 @@ class Placement:
         count = len(self.ranking.subjects)
         head = f"Placement: {self.newcomer} rank {self.rank} ({LEVEL:.0%}: {low} - {high}) of {count}"
         shown = self.to_frame()[["rank", "subject", "score", "low", "high", "beats"]]
+        shown = shown.rename(columns={"score": self.ranking.score_name})
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"{head}\n{shown.to_string(index=False, float_format='%.3g')}{notes}"
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import norm
 
 from .baselines import FEWEST
-from .ranking import LEVEL, Ranking, rank_matrix
+from .ranking import Ranking, rank_matrix
 from .responses import Responses, of_items
 
 TIMES = 10  # of the present images: more are not counted out
@@ -59,8 +59,8 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
     With n + m images of the same kind the posterior deviation of a difference is the root of n / (n + m) of today's
     (`design_effect` is part of both). If the present difference d, of deviation s, is the true one, the later d / s is
     about normal around d / s sqrt(1 + m / n) with the variance m / (n + m) of what the new images add; two are told
-    apart where it passes the quantile of 97.5 %. The present difference is itself only an estimate: a projection is no
-    promise.
+    apart where it exceeds `Ranking.critical`, which corrects over all pairs. The present difference is itself only an
+    estimate: a projection is no promise.
 
     Args:
         ranking: of any method whose uncertainty is that of the images.
@@ -79,24 +79,16 @@ def project_pairs(ranking: Ranking, images: int) -> list[Projection]:
         return []
     order = np.argsort(-ranking.score, kind="stable")
     more = np.arange(1, (TIMES - 1) * images + 1)
-    projections, apart = [], ranking.apart
+    projections = []
     for one, other in pairwise(order):
-        beats, deviations = float(ranking.beats[one, other]), _deviations(ranking, int(one), int(other))
-        if apart[one, other]:
+        if ranking.apart[one, other]:
             continue
-        z = deviations * np.sqrt(1 + more / images)
-        chance = norm.cdf((z - norm.ppf((1 + LEVEL) / 2)) / np.sqrt(more / (images + more)))
+        z = ranking.deviations[one, other] * np.sqrt(1 + more / images)
+        chance = norm.cdf((z - ranking.critical) / np.sqrt(more / (images + more)))
         counts = [_first(more, chance >= each) for each in CHANCES]
-        projections.append(Projection(ranking.subjects[one], ranking.subjects[other], beats, images, *counts))
+        names, beats = (ranking.subjects[one], ranking.subjects[other]), float(ranking.beats[one, other])
+        projections.append(Projection(*names, beats, images, *counts))
     return projections
-
-
-def _deviations(ranking: Ranking, better: int, worse: int) -> float:
-    """How many deviations the better of two is above the other: of the two that a verdict asks for the smaller."""
-    by_draws = norm.ppf(np.clip(ranking.beats[better, worse], 0.5, 1))
-    if ranking.p_values is None:
-        return float(by_draws)
-    return float(min(by_draws, norm.isf(ranking.p_values[better, worse] / 2)))
 
 
 def describe_projections(projections: Sequence[Projection]) -> list[str]:

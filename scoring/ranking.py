@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from ..intervals import tail_of
 from .baselines import FEWEST, agreement, bootstrap, borda, borda_of_shares, borda_parts, plain_mean
@@ -45,6 +46,10 @@ class Ranking:
         beats: P(i ranks above j), a tie counting half, shape (N, N); of means and Borda counts the share of the
             resamplings in which it does, which for few images is no test.
         groups: letters of each subject; two that share a letter do not differ significantly at 95 %.
+        apart: whether two subjects differ significantly at 95 %, corrected over all pairs (`tell_apart`), shape (N, N)
+            bool; the one decision that letters, bars, projections and every output are made of.
+        deviations: how many standard deviations i is above j, 0 where it is below, shape (N, N).
+        critical: what the deviations of a pair which is not told apart would have to exceed.
         mean: plain mean response, shape (N,).
         agreement: Kendall's tau with other rankings, by name.
         bootstrap_low: best rank in the 95 % interval of the plain mean when images are resampled, shape (N,).
@@ -66,6 +71,9 @@ class Ranking:
     rank_probability: np.ndarray
     beats: np.ndarray
     groups: tuple[str, ...]
+    apart: np.ndarray
+    deviations: np.ndarray
+    critical: float
     mean: np.ndarray
     agreement: dict[str, float]
     bootstrap_low: np.ndarray
@@ -75,14 +83,10 @@ class Ranking:
     fit: IRTFit | None = field(default=None, repr=False)
     p_values: np.ndarray | None = field(default=None, repr=False)
 
-    @property
-    def apart(self) -> np.ndarray:
-        """Whether two subjects differ significantly at 95 %, (N, N) bool: what the letters are made of."""
-        return significant_pairs(self.beats, self.p_values)
-
     def __repr__(self) -> str:
         frame = self.to_frame()
         shown = frame[["rank", "subject", "score", "low", "high", "group"]].head(10)
+        shown = shown.rename(columns={"score": self.score_name})
         more = f"\n... {len(frame) - 10} more" if len(frame) > 10 else ""
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"Ranking: {self.method}\n{shown.to_string(index=False, float_format='%.3g')}{more}{notes}"
@@ -100,10 +104,20 @@ class Ranking:
         return f"{title}{picture}{table}<ul>{notes}</ul>"
 
     @property
+    def score_name(self) -> str:
+        """Heading of the scores: "ability", "mean", "Borda count", or "score" for CANARY's."""
+        names = {"mean": "mean", "borda": "Borda count"}
+        return names.get(self.method, "score" if self.method.startswith("CANARY") else "ability")
+
+    @property
     def label(self) -> str:
-        """What the scores are."""
-        means = {"mean": "mean response", "borda": "Borda count (share of comparisons won)"}
-        return means.get(self.method, "score" if self.method.startswith("CANARY") else "ability (logits)")
+        """Name of the scores with their unit."""
+        units = {
+            "mean": "mean response",
+            "Borda count": "Borda count (share of comparisons won)",
+            "ability": "ability (logits)",
+        }
+        return units.get(self.score_name, self.score_name)
 
     def plot(self) -> Any:
         """Scores with their 95 % intervals, and a bracket around each group that cannot be told apart.
@@ -129,11 +143,13 @@ class Ranking:
         rows = [dict(zip(self.to_frame().columns, row, strict=True)) for row in self.to_frame().itertuples(index=False)]
         result = {
             "method": self.method,
+            "score": self.label,
             "notes": list(self.notes),
             "rows": rows,
             "subjects": list(self.subjects),
             "rank_probability": self.rank_probability.tolist(),
             "beats": self.beats.tolist(),
+            "apart": self.apart.tolist(),
             "agreement": self.agreement,
             "diagnostics": asdict(self.diagnostics) if self.diagnostics else None,
         }
@@ -306,6 +322,8 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     beats = np.stack([0.5 + 0.5 * ((one[:, None] > draws).mean(0) - (one[:, None] < draws).mean(0)) for one in draws.T])
     problem = fit.diagnostics.problem if fit else None
     notes = [problem] if problem else []
+    deviations = pair_deviations(draws, beats, p_values)
+    apart, critical = tell_apart(deviations, draws)
     reversed_pairs = np.sign(score[:, None] - score) * np.sign(mean[:, None] - mean) < 0
     if fit and not reversed_pairs.any():
         notes.append("IRT and the plain mean give the same order")
@@ -320,7 +338,10 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         rank_high=rank_high,
         rank_probability=_rank_probability(best, worst),
         beats=beats,
-        groups=tie_groups(score, beats, p_values),
+        groups=tie_groups(score, apart),
+        apart=apart,
+        deviations=deviations,
+        critical=critical,
         mean=mean,
         agreement=taus,
         bootstrap_low=bootstrap_low,
@@ -332,30 +353,78 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     )
 
 
-def significant_pairs(beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
-    """Pairs that differ significantly at 95 %, (N, N) bool: beaten in 97.5 %, and by the paired test if there is one.
+def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
+    """Pairs that differ significantly, corrected over all pairs: of equal subjects some do in at most 5 % of rankings.
+
+    Step-down max-T (Westfall and Young 1993; Romano and Wolf 2005): a pair differs if its deviations exceed what the
+    largest of all pairs exceeds in 5 % of the joint draws about their means. That is found again for the pairs that are
+    left until no more differ. A single pair needs the quantile of 97.5 % of the normal distribution, as all do at
+    least.
 
     Args:
-        beats: P(i ranks above j), shape (N, N).
+        deviations: from `pair_deviations`, shape (N, N).
+        draws: of the scores, joint, shape (D, N); NaN is not known.
+
+    Returns:
+        Shape (N, N) bool, and the deviations that the pairs which are left would need.
+    """
+    single, apart = float(norm.ppf((1 + LEVEL) / 2)), np.zeros(deviations.shape, bool)
+    centred, scale = _centred(draws)
+    while True:
+        left, critical = np.triu(~apart, 1), single
+        if left.sum() > 1:
+            largest = np.zeros(len(centred))
+            for one in np.flatnonzero(left.any(1)):
+                differences = np.abs(centred[:, [one]] - centred[:, left[one]]) * scale[one, left[one]]
+                largest = np.maximum(largest, differences.max(1))
+            critical = max(single, float(np.quantile(largest, LEVEL)))
+        found = np.maximum(deviations, deviations.T) > critical
+        if not (found & left).any():
+            return apart, critical
+        apart = apart | found
+
+
+def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
+    """How many standard deviations i is above j, (N, N), 0 where it is below: the least of what speaks of it.
+
+    Args:
+        draws: of the scores, shape (D, N); NaN is not known.
+        beats: P(i ranks above j), shape (N, N), whose last digits few draws do not give: their mean difference counts,
+            too.
         p_values: see `make_ranking`.
     """
-    apart = np.maximum(beats, beats.T) > (1 + LEVEL) / 2
-    return apart if p_values is None else apart & (p_values < 1 - LEVEL)
+    known = ~np.isnan(draws)
+    mean = np.where(known, draws, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+    difference, scale = np.maximum(mean[:, None] - mean, 0.0), _centred(draws)[1]
+    by_mean = np.where(scale > 0, difference * scale, np.where(difference > 0, np.inf, 0.0))
+    deviations = np.minimum(norm.ppf(np.clip(beats, 0.5, 1)), by_mean)
+    return deviations if p_values is None else np.minimum(deviations, norm.isf(p_values / 2))
 
 
-def tie_groups(score: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> tuple[str, ...]:
+def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Draws about their means, 0 if not known, and one over the deviation of each difference, 0 if it is constant."""
+    known = ~np.isnan(draws)
+    filled = np.where(known, draws, 0.0)
+    centred = np.where(known, filled - filled.sum(0) / np.maximum(known.sum(0), 1), 0.0)
+    covariance = centred.T @ centred / len(draws)
+    variance = np.diag(covariance)
+    spread = variance[:, None] + variance - 2 * covariance
+    varies = spread > 1e-12 * max(variance.max(), 1e-300)
+    return centred, np.where(varies, 1 / np.sqrt(np.where(varies, spread, 1.0)), 0.0)
+
+
+def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
     """Letters: two subjects share one exactly when of all from one to the other, by score, no two are told apart.
 
     Args:
         score: shape (N,).
-        beats: P(i ranks above j), shape (N, N).
-        p_values: see `make_ranking`.
+        apart: from `tell_apart`, shape (N, N).
 
     Returns:
         Letters of each subject, those of the best group first.
     """
     order = np.argsort(-score, kind="stable")
-    apart = significant_pairs(beats, p_values)[np.ix_(order, order)]
+    apart = apart[np.ix_(order, order)]
     groups: list[range] = []
     for start in range(len(order)):
         stop = start + 1

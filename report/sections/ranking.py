@@ -90,11 +90,12 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     blocks += [Text(note, "note") for note in notes]
     blocks.append(_bars(ranking, order))
     blocks += [Text(sentence) for sentence in describe_projections(project_pairs(ranking, images))]
+    plain = () if ranking.method == "mean" else (Column("mean", "plain mean response"),)
     columns = (
         "model", "rank", Column("95 % interval", "ranks that remain plausible"),
-        Column("score", f"{ranking.label} with its 95 % interval"), Column("mean", "plain mean response"),
+        Column(ranking.score_name, f"{ranking.label} with its 95 % interval"), *plain,
         Column("P(first)", "share of the draws, or of the resamplings of the images, in which it has rank 1"),
-        Column("group", "a shared letter: no significant difference at 95 %"),
+        Column("group", "a shared letter: no significant difference at 95 %, corrected over all pairs"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
     many = len(ranking.subjects) > MANY
@@ -225,8 +226,8 @@ def _row(ranking: Ranking, i: int) -> tuple[Any, ...]:
     score = _score(ranking, i)
     interval = f"{ranking.rank_low[i]} to {ranking.rank_high[i]}"
     first = float(ranking.rank_probability[i, 0])
-    mean = float(ranking.mean[i])
-    return ranking.subjects[i], int(ranking.rank[i]), interval, score, mean, first, ranking.groups[i]
+    plain = () if ranking.method == "mean" else (float(ranking.mean[i]),)  # it is the score
+    return ranking.subjects[i], int(ranking.rank[i]), interval, score, *plain, first, ranking.groups[i]
 
 
 def _score(ranking: Ranking, i: int) -> Estimate:

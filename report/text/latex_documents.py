@@ -24,24 +24,25 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
         style: how it is set.
     """
     frame = ranking.to_frame()
-    top = set(frame["group"][0])
+    apart = dict(zip(ranking.subjects, ranking.apart[ranking.subjects.index(frame["subject"][0])], strict=True))
+    beside = () if ranking.method == "mean" else ("mean",)  # it is the score
     rows: list[list[Cell]] = []
     for line in frame.to_dict("records"):
         score = Estimate(line["score"], line["low"], line["high"], 0)
         ranks = Tex(f"{line['rank_low']}--{line['rank_high']}")
-        first, mean = float(line["first"]), float(line["mean"])
-        rows.append([int(line["rank"]), _subject(line["subject"], style), score, ranks, first, line["group"], mean])
-    together = {(place, 1) for place, group in enumerate(frame["group"]) if top & set(group)}
+        row = [int(line["rank"]), _subject(line["subject"], style), score, ranks, float(line["first"]), line["group"]]
+        rows.append([*row, *(float(line[name]) for name in beside)])
+    together = {(place, 1) for place, name in enumerate(frame["subject"]) if not apart[name]}
     latex = LatexTable(
         name="ranking",
-        columns=("rank", "subject", ranking.label, "ranks", "P(first)", "group", "mean"),
+        columns=("rank", "subject", ranking.label, "ranks", "P(first)", "group", *beside),
         rows=rows,
         caption=[f"{escape(title)}.", *_said_of_ranking(ranking)],
-        interval=r"95\,\% interval of the score",
+        interval=rf"95\,\% interval of the {ranking.score_name}",
         best=frozenset(together) if len(together) < len(rows) else frozenset(),
-        rule="Bold: those not significantly different from the first (95\\,\\%).",
+        rule="Bold: those not significantly different from the first (95\\,\\%, all pairs).",
         made=made_with(None, versions, style),
-        decimals={2: 2, 4: 2, 6: 3},
+        decimals={2: 3 if ranking.method == "mean" else 2, 4: 2, 6: 3},
     )
     return write_latex(latex, style)
 
@@ -206,7 +207,8 @@ def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: Latex
 
 def _said_of_ranking(ranking: Any) -> list[str]:
     """What a reader of the numbers has to know."""
-    lines = ["Ranks: their 95\\,\\% interval; subjects that share a letter do not differ significantly (95\\,\\%)."]
+    letters = "subjects that share a letter do not differ significantly (95\\,\\%, all pairs)"
+    lines = [f"Ranks: their 95\\,\\% interval; {letters}."]
     quality = ranking.diagnostics
     if quality is not None and quality.problem:
         lines.append(f"{escape(quality.problem)}.")

@@ -93,7 +93,7 @@ def cells(visit: Page, component: int = 0) -> HTMLResponse:
 
 @router.get("/behind")
 def behind(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
-    """The cells that a score of a leaderboard is computed from, no others."""
+    """The cells that a mean of a leaderboard is computed from, no others."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     numbers = next((row.cells for row in board.rows if row.name == subject), None)
     if numbers is None:

@@ -55,7 +55,10 @@ class Filters(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """A subject: its component, its score (mean response) and rank with 95 % intervals, the numbers of its cells."""
+    """A subject: its component, its score (mean response) and rank with 95 % intervals, the numbers of its cells.
+
+    `group` has its letters: subjects that share one do not differ significantly, corrected over all pairs.
+    """
 
     name: str
     component: int | None
@@ -66,6 +69,7 @@ class BoardRow(NamedTuple):
     low: float
     high: float
     cells: tuple[int, ...]
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -283,5 +287,6 @@ def _rows(ranking: Ranking, kind: BoardKind, behind: Mapping[str, Sequence[CellR
         component = getattr(counted[0], _COLUMN[kind].key) if counted else None
         ranks = (int(each[place]) for each in (ranking.rank, ranking.rank_low, ranking.rank_high))
         scores = (float(each[place]) for each in (ranking.score, ranking.low, ranking.high))
-        made.append(BoardRow._make((name, component, *ranks, *scores, tuple(row.id for row in counted))))
+        ids = tuple(row.id for row in counted)
+        made.append(BoardRow._make((name, component, *ranks, *scores, ids, ranking.groups[place])))
     return tuple(sorted(made, key=lambda row: (row.rank, row.name)))

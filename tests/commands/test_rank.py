@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 import davylamp
+import davylamp.report.sections.ranking
 from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.errors import DavylampError
+from davylamp.report.parts.reading import read_folder
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
@@ -32,6 +34,7 @@ def test_models_of_a_folder(run, folder):
     once = "an attack counts once, the strongest of its libraries on each image: "
     assert lines[1] == once + "fgsm (art, foolbox); pgd (art, foolbox)"
     assert "1pl, bernoulli responses" in lines[2]
+    assert lines[3].split()[:3] == ["rank", "subject", "ability"]
     names = [line.split()[1] for line in lines[4:7]]
     assert names == ["strong", "middle", "weak"]
     assert "R-hat" in out
@@ -74,6 +77,25 @@ def test_libraries_are_compared_in_words(run, folder):
     assert "at equal ability" in sentences.lower()
     assert "art" in sentences
     assert "Benjamini-Hochberg" in sentences
+
+
+def test_terminal_and_page_call_one_number_by_one_name(run, folder, monkeypatch):
+    """The page ranks by means where there are too many responses to fit: it says mean, as the terminal does."""
+    columns = {}
+    for method, most in (("irt", 1000), ("mean", 0)):
+        monkeypatch.setattr(davylamp.report.sections.ranking, "MOST", most)
+        section = davylamp.report.sections.ranking.write_ranking(read_folder(folder))
+        (table,) = (block for block in section.blocks if getattr(block, "name", "") == "ranking-table")
+        columns[method] = [column.label for column in table.columns], [row[3].value for row in table.rows]
+        code, out, err = run("rank", folder, "--method", method, "--json")
+        assert code == 0, err
+        assert [row["score"] for row in json.loads(out)["rows"]] == pytest.approx(columns[method][1])
+        code, out, err = run("rank", folder, "--method", method)
+        assert (
+            columns[method][0][3] in next(line for line in out.splitlines() if line.startswith("rank  subject")).split()
+        )
+    assert {name: shown[0][3] for name, shown in columns.items()} == {"irt": "ability", "mean": "mean"}
+    assert columns["mean"][0].count("mean") == columns["irt"][0].count("mean") == 1
 
 
 def test_json_holds_everything(run, folder):

@@ -79,10 +79,10 @@ def test_a_fit_that_failed_is_said_first():
 
 def test_letters():
     score = np.array([1.0, 3.0, 2.0])
-    beats = np.array([[0.5, 0.01, 0.3], [0.99, 0.5, 0.9], [0.7, 0.1, 0.5]])
-    assert tie_groups(score, beats) == ("b", "a", "ab")
-    assert tie_groups(score, np.full((3, 3), 0.5)) == ("a", "a", "a")
-    assert tie_groups(score, (score[:, None] > score).astype(float)) == ("c", "a", "b")
+    apart = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
+    assert tie_groups(score, apart) == ("b", "a", "ab")
+    assert tie_groups(score, np.zeros((3, 3), bool)) == ("a", "a", "a")
+    assert tie_groups(score, ~np.eye(3, dtype=bool)) == ("c", "a", "b")
 
 
 def test_borda_and_mean_by_brute_force():

@@ -27,6 +27,7 @@ from davylamp.report.text.latex_documents import (
 )
 from davylamp.report.text.latex_metrics import table_latex
 from davylamp.scoring import rank_responses
+from davylamp.scoring.ranking import make_ranking
 
 PLAIN = LatexStyle()
 SHARE = {"value": 0.25, "low": 0.03, "high": 0.65, "n": 8}
@@ -82,13 +83,24 @@ def test_citations_are_keys_of_the_bibliography(parse_latex):
     assert r"\cite" not in table_latex(table, {"foolbox": "3.3.4"})
 
 
-def test_a_ranking_has_those_in_bold_that_share_a_letter_with_the_first(parse_latex):
+def test_a_ranking_has_those_in_bold_that_do_not_differ_from_the_first(parse_latex):
+    """c is hardly known: it has no letter of a, from which it does not differ."""
+    draws = np.random.default_rng(0).normal([1.0, 0.0, -0.1], [0.1, 0.1, 1.0], (4000, 3))
+    ranking = make_ranking("irt", list("abc"), draws.mean(0), draws, np.eye(3), draws)
+    assert ranking.groups == ("a", "b", "b")
+    _, _, rows = parse_latex(ranking_latex(ranking, "models of x", {}, PLAIN))
+    assert [r"\textbf" in row[1] for row in rows] == [True, False, True]
+
+
+def test_a_ranking_by_means_has_one_column_of_them(parse_latex):
     generator = np.random.default_rng(0)
     responses = (generator.random((3, 300)) < np.array([[0.9], [0.88], [0.2]])).astype(float)
     ranking = rank_responses(responses, ["a_1", "b", "c"], scoring="mean")
     groups = dict(zip(ranking.subjects, ranking.groups, strict=True))
     caption, head, rows = parse_latex(ranking_latex(ranking, "models of x", {}, PLAIN))
     assert head[1] == "subject"
+    assert "mean response" in head[2]
+    assert "mean" not in head
     top = groups[ranking.to_frame()["subject"][0]]
     for row in rows:
         name = row[1].removeprefix(r"\textbf{").removesuffix("}").replace("\\", "")
