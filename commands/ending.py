@@ -60,15 +60,15 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.tables.groups import group_cells, least_of_draws
     from ..engine.tables.table import build_table
 
-    outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA_worst", *NORMS])
+    outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA", *NORMS])
     names = {cell.subject.model for cell in plan.cells}
     if not any(each.cell.subject.model in names for each in outcomes.done):
         return []
-    models = build_table(outcomes, by="models", metrics=["RA_worst"], bootstrap=1)
+    models = build_table(outcomes, by="models", metrics=["RA"], bootstrap=1)
     rows = [row for row in models.rows if row.labels["model"] in names and row.labels["cells"]]
     rates = sorted({_phrases(row).rate for row in rows})
     pairs = build_table(outcomes, by="pairs", metrics=[*rates, *NORMS], bootstrap=1)
-    rows.sort(key=lambda row: -row.metrics["RA_worst"].value)
+    rows.sort(key=lambda row: -row.metrics["RA"].value)
     lines = [_model_line(row, pairs.rows) for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
         more = f"davylamp table {quote(str(store.folder))} --by models"
@@ -104,7 +104,7 @@ def _model_line(row: Any, pairs: Any) -> str:
     from ..adapters.words import labels_text
     from ..engine.worst_case import WORST_CASE
 
-    labels, worst = row.labels, row.metrics["RA_worst"]
+    labels, worst = row.labels, row.metrics["RA"]
     has_radius = _has_radius(labels)
     phrases = _phrases(row)
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]

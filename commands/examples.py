@@ -24,7 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "status": ("davylamp status results",),
     "table": (
         "davylamp table results",
-        "davylamp table results --by models --metric CA,RA_worst",
+        "davylamp table results --by models --metric CA,RA",
         "davylamp table results --latex > table.tex",
     ),
     "curve": ("davylamp curve results -o curves.pdf", "davylamp curve results --against queries"),

@@ -75,7 +75,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Show a results folder as the papers' tables: any metric, with n and a 95 % bootstrap interval over images."""
+    """Show a results folder as the papers' tables: any metric, with n and a 95 % interval over images."""
     from ..report.text.latex_metrics import table_latex, usual_part
     from ..report.text.tables import FORMATS, print_results, print_transfer
 

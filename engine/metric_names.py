@@ -30,9 +30,10 @@ def access_of(symbol: str) -> Access:
     group, needs = METRICS[symbol].group, _NEEDS.get(symbol, "")
     if group == "corruption":
         return Access("", f"davylamp corrupt-table MODELS{_SEQUENCES.get(symbol, '')}")
-    defence = " --defence ORIGINAL DEFENDED" if group.startswith("defence") else ""
+    rows = " --by models" if symbol == "RA" else ""
+    rows = " --defence ORIGINAL DEFENDED" if group.startswith("defence") else rows
     profile = " --profile DATA" if GROUP_OF.get(symbol) == "coverage" else ""
-    return Access(needs + profile, f"davylamp table FOLDER{defence} --metric")
+    return Access(needs + profile, f"davylamp table FOLDER{rows} --metric")
 
 
 def resolve_symbols(names: Sequence[str], others: Iterable[str] = ()) -> tuple[str, ...]:
@@ -40,7 +41,7 @@ def resolve_symbols(names: Sequence[str], others: Iterable[str] = ()) -> tuple[s
 
     Args:
         names: symbols, aliases, titles, in any case; "@" and a parameter may follow.
-        others: symbols beside the metrics, as RA and l2.
+        others: symbols beside the metrics, as RA_mean and l2.
 
     Returns:
         Symbols without repetition, in that order; a name that means nothing stays as it is.
@@ -60,7 +61,7 @@ def find_metrics(name: str, others: Iterable[str] = ()) -> tuple[str, ...]:
 
     Args:
         name: symbol, alias or title, in any case.
-        others: symbols beside the metrics, as RA and l2.
+        others: symbols beside the metrics, as RA_mean and l2.
 
     Raises:
         UnknownName: if it means nothing.

@@ -7,7 +7,7 @@ not count; `summarise` turns those into a mean and the number of images that it 
 
 # isort: off
 # The order of these imports is the order of METRICS.
-from .accuracy import clean_accuracy, macro_f1, true_class_confidence
+from .accuracy import clean_accuracy, macro_f1, robust_accuracy, true_class_confidence
 from .effect import (
     adversarial_accuracy,
     adversarial_class_confidence,
@@ -169,6 +169,7 @@ __all__ = [
     "rectify_ratio",
     "relative_corruption_error",
     "relative_distortion",
+    "robust_accuracy",
     "sacrifice_ratio",
     "semantic_confusion",
     "simple_transfer_of_attack",

@@ -1,11 +1,11 @@
-"""How good a model is without any attack."""
+"""How good a model is: on clean images, and under every attack."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from .common import check_choice, check_classes, check_logits, claims, confidence
+from .common import check, check_choice, check_classes, check_logits, claims, confidence
 from .registry import Reduction, metric, reduce
 
 
@@ -100,3 +100,48 @@ def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reductio
     """
     check_classes(check_logits(logits=logits), labels=labels)
     return reduce(confidence(logits, labels), reduction)
+
+
+@metric(
+    symbol="RA",
+    title="Robust accuracy",
+    robust_when="higher",
+    between=(0, 1),
+    source="RobustBench (Croce et al. 2021)",
+    formula="mean [F(x) = y, and F(xa) = y for the xa of every attack]",
+    aliases=("worst-case robust accuracy", "RA_worst"),
+)
+def robust_accuracy(
+    logits: Tensor,
+    adv_logits: Tensor,
+    labels: Tensor,
+    *,
+    targets: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Share of all images that are right when clean and that no attack of the threat model fools: the worst case.
+
+    Image by image: where several attacks ran, an image that one of them fools is not robust. In tables an image that
+    broke a rule is not robust either, and of a random model an image counts as the share of its draws.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        adv_logits: of the adversarial images, shape (N, K), or of A attacks, shape (A, N, K).
+        labels: true classes, shape (N,), int64.
+        targets: target classes, shape (N,), int64: what is not driven to its target counts as robust; None: no target.
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; the clean accuracy for equal images; NaN without
+        images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_logits(logits=logits)
+    several = adv_logits[None] if isinstance(adv_logits, Tensor) and adv_logits.ndim == 2 else adv_logits
+    check({"adv_logits": several}, "A N K", sizes=sizes)
+    check_classes(sizes, labels=labels, **({} if targets is None else {"targets": targets}))
+    predicted = several.argmax(2)
+    kept = predicted == labels if targets is None else predicted != targets
+    return reduce(claims((logits.argmax(1) == labels) & kept.all(0), logits), reduction)

@@ -12,7 +12,7 @@ HEAD = """\
 # metrics
 
 Measures of adversarial attacks, models and defences. The folder works inside davylamp and alone: copy it into a project
-as `metrics`; it needs torch, NumPy, SciPy, piq and PyWavelets and nothing else of davylamp.
+as `metrics`; it needs torch, NumPy, SciPy and piq and nothing else of davylamp.
 
 ```python
 import torch

@@ -62,13 +62,12 @@ def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:
     if not outcomes.done:
         return []
     data = {subject.model: subject.data for subject in outcomes.subjects.values()}
-    table = build_table(outcomes, by="models", metrics=["CA", "RA_worst"], bootstrap=bootstrap, seed=seed)
+    table = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=bootstrap, seed=seed)
     rows = []
     for row in table.rows:
         labels = {name: row.labels[name] for name in ("model", "norm", "epsilon", "attacks", "images", "setting")}
         labels |= {"judged by": "davylamp", "data": data.get(row.labels["model"], "")}
-        clean, worst = row.metrics["CA"], row.metrics["RA_worst"]
-        rows.append(TableRow({name: labels[name] for name in _LABELS}, {"CA": clean, "RA": worst}))
+        rows.append(TableRow({name: labels[name] for name in _LABELS}, row.metrics))
     return rows
 
 

@@ -32,9 +32,7 @@ from ..user_metrics import find_metric
 By = Literal["attacks", "models", "pairs"]
 # Beside the metrics, by symbol; what they are the mean of, per image.
 MEASUREMENTS: Mapping[str, str] = {
-    "RA": "robust accuracy: share of all images that are right when clean and that the attack does not fool, or, if it "
-    "is targeted, does not drive to the target",
-    "RA_worst": "share of all images that are robust to every attack of the threat model, in the sense of RA",
+    "RA_mean": "mean robust accuracy: RA under each attack alone, averaged over the attacks",
     "seconds": "seconds per attacked image",
     "forwards": "forward passes per attacked image",
     "backwards": "backward passes per attacked image",
@@ -54,7 +52,7 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
         "AMD", "AED", "APCR", "FDL", "FDH", "ADMS", "ALMS",
     ),
     "models": (
-        "CA", "CF", "CC", "MR", "TAS", "RA", "RA_worst", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T",
+        "CA", "RA", "RA_mean", "CF", "CC", "MR", "TAS", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T",
         "AMD", "AED", "APCR", "FDL", "FDH", "ADMS", "ALMS",
     ),
     "pairs": ("MR", "TAS", "RA", "seconds", "QNC_F", "QNC_B", "AMD", "AED"),
@@ -62,8 +60,8 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
 OF_CLEAN = ("CA", "CC", "CF")
 EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"
 OF_DISTANCES = ("D_half", "OPT")  # of all distances of a cell together: what broke a rule is left out of them
-_SHARES = ("MR", "TAS", "RA", "RA_worst", "CA", "AAB", "AAW", "R8", "OTR")
-_SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
+_SHARES = ("MR", "TAS", "RA", "RA_mean", "CA", "AAB", "AAW", "R8", "OTR")
+_SPECIAL = ("CTC", "D_half", "OPT", "RA")
 
 
 def is_share(symbol: str) -> bool:
@@ -93,8 +91,8 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
             raise Unsupported(f"{symbol} is about corrupted images: davylamp corrupt-table MODELS")
         if group.startswith("defence"):
             raise Unsupported(f"{symbol} compares a defended model with the original: add --defence ORIGINAL DEFENDED")
-        if symbol == "RA_worst" and by != "models":
-            raise Unsupported("RA_worst is over all attacks on a model: ask for it with --by models")
+        if symbol == "RA_mean" and by != "models":
+            raise Unsupported("RA_mean is over all attacks on a model: ask for it with --by models")
         if symbol == "CTC" and by == "models":
             raise Unsupported("CTC ranks attacks by their time: ask for it with --by attacks or --by pairs")
     return tuple("FR@5" if symbol == "FR@K" else symbol for symbol in chosen)
@@ -159,8 +157,8 @@ class CellDraws:
     def draw(self, outcome: Outcome, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, Draws]:
         """Every symbol of a finished cell; `prepare` comes first.
 
-        CTC and RA_worst, which are about several cells, stay NaN; so does D_half of a fixed budget. Of shares, whose
-        intervals are not of draws, there is the value alone.
+        CTC, which is about several cells, stays NaN; so does D_half of a fixed budget. RA is that of the cell's attack
+        alone. Of shares, whose intervals are not of draws, there is the value alone.
 
         Args:
             outcome: the cell.
@@ -214,7 +212,7 @@ def rivals(outcome: Outcome) -> tuple[object, ...]:
 def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     """The values of a cell's images, (n,); NaN where undefined."""
     columns, images = outcome.columns, len(outcome.columns["label"])
-    if symbol == "RA":
+    if symbol in ("RA", "RA_mean"):
         return robust_of(outcome)
     if symbol in ("seconds", "forwards", "backwards", *SURROGATE_PASSES) and symbol in columns:
         return np.where(columns["attacked"], columns[symbol], np.nan)

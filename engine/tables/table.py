@@ -39,7 +39,7 @@ _COUNT_VIOLATIONS = (
     "MR",
     "TAS",
     "RA",
-    "RA_worst",
+    "RA_mean",
     "AAW",
     "AAB",
 )  # as 0: neither attack nor model is given credit for one
@@ -114,10 +114,11 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
 
     A cell's value is the mean over the images where the metric is defined (violated images count neither as fooled nor
     as robust). A row is the mean of cell values, as CANARY has it: of attacks over the models, of models over the
-    attacks of one threat model; repeats with other seeds are averaged first. With `pooled` it is the mean over the
-    images of all its cells instead; metrics that are no mean over images stay means over cells. Intervals are 95 %:
-    those of shares (`is_share`) from `clustered_interval`, all others expanded percentile bootstrap intervals over
-    images: each replicate draws the same images for every cell.
+    attacks of one threat model; repeats with other seeds are averaged first. RA of a model is no such mean: an image
+    counts where every attack of the row, in every repeat, leaves it robust; RA_mean is the mean. With `pooled` a row is
+    the mean over the images of all its cells instead; metrics that are no mean over images stay means over cells.
+    Intervals are 95 %: those of shares (`is_share`) from `clustered_interval`, all others expanded percentile bootstrap
+    intervals over images: each replicate draws the same images for every cell.
 
     Rows never mix threat models, parameters or data: what tells two rows apart beyond their labels is in `setting`.
     Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
@@ -127,7 +128,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     Args:
         folder: a results folder, or what was read of it.
         by: what a row is about.
-        metrics: symbols: those of `METRICS`, "FR@10" for any K, `MEASUREMENTS` ("RA", "RA_worst", "seconds", ...), and
+        metrics: symbols: those of `METRICS`, "FR@10" for any K, `MEASUREMENTS` ("RA_mean", "seconds", ...), and
             user metrics, "my.py:function"; None: those of the table and the user's, as far as the folder has them.
         pooled: see above.
         knowledge: only attacks that know this much of the model: "white-box", "black-box" (all others), "score",
@@ -164,8 +165,8 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         """A row's estimates, the draws of its seconds, and the ends of its shares."""
         group = _holding(group, shares)
         draws = _draw_group(group, outcomes, inner, drawn, pooled=pooled)
-        if "RA_worst" in symbols and group.parts:
-            draws["RA_worst"] = _draw_worst(group.parts, drawn.counts)
+        if "RA" in symbols and _has_worst(group):
+            draws["RA"] = _draw_worst(group.parts, drawn.counts)
         estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()}
         return estimates, draws["seconds"], {name: _ends_of(group, outcomes, name, pooled=pooled) for name in shares}
 
@@ -178,7 +179,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
     uneven = uneven_rows(groups, mixed=mixed) if by == "models" else []
-    uneven += least_of_draws(groups) if "RA_worst" in symbols else []
+    uneven += least_of_draws(groups) if by == "models" and "RA" in symbols else []
     notes = (
         outcomes.notes
         + uneven
@@ -263,12 +264,17 @@ def _shares_of(group: Group, outcomes: Outcomes, symbol: str, counted: float = 0
         column = column_of(outcome, outcomes, symbol).clip(0, 1)
         return np.where(undecided(outcome.columns, known) & ~np.isnan(column), counted, column) if counted else column
 
-    if symbol == "RA_worst" and group.parts:
+    if symbol == "RA" and _has_worst(group):
         return [[_worst(group.parts, counted)]]
     if symbol in OF_CLEAN:  # an image counts once, however many attacks it met
         models = {each.cell.subject.key: each for part in group.parts for each in part}
         return [[of_cell(each)] for each in models.values()]
     return [[of_cell(each) for each in part] for part in group.parts]
+
+
+def _has_worst(group: Group) -> bool:
+    """Whether a row is about a model, whose RA is the worst case over its attacks, and not about one attack."""
+    return "implementation" not in group.labels and bool(group.parts)
 
 
 def _worst(parts: list[list[Outcome]], counted: float = 0) -> np.ndarray:

@@ -20,7 +20,9 @@ _TERMS = (
     ("item response theory", "a model in which each image has a difficulty and each subject an ability, in logits"),
     ("no difference found", "these images show none, which does not prove that there is none: see equivalent"),
     ("passes", "images sent through the model, forward or backward, counted by davylamp and not by the library"),
-    ("robust accuracy (RA)", "share of all images correct when clean and not fooled; a violation is not robust"),
+    ("robust accuracy (RA)", "share of all images correct when clean and not fooled by any attack of the threat model, "
+     "image by image (the worst case); of one attack, by that attack; a violation is not robust"),
+    ("mean robust accuracy (RA_mean)", "the mean over the attacks of the robust accuracy under each alone"),
     ("smallest change", "an attack without a radius: it searches for the nearest adversarial example"),
     ("threat model", "what the attacker may do: norm, epsilon, targeted or not"),
     ("tie group", "subjects that share a letter do not differ significantly at 95 %, corrected over all pairs"),

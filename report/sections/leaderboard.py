@@ -15,7 +15,7 @@ from ..parts.reading import RATE, Folder
 FIRST = "RA"
 _CELLS = 5000  # of the table of every pair
 _ACROSS = 6  # models that stand beside each other
-_USUAL = {"CA", "MR", "RA", "RA_worst", "ACAC", "AMD", "AED", "QNC_F", "QNC_B", "seconds", "R8", "OTR"}
+_USUAL = {"CA", "MR", "RA", "RA_mean", "ACAC", "AMD", "AED", "QNC_F", "QNC_B", "seconds", "R8", "OTR"}
 _OF_CURVES = ("D_half", "OPT")
 _LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting"}
 _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
@@ -27,7 +27,7 @@ def present_symbols(folder: Folder) -> list[str]:
     Those that sum up a curve are beside the curves.
     """
     symbols = [RATE if symbol == "FR@K" else symbol for symbol in METRICS]
-    symbols += [name for name in MEASUREMENTS if name != "RA_worst"]
+    symbols += [name for name in MEASUREMENTS if name != "RA_mean"]
     symbols += folder.outcomes.users_symbols
     return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if name not in _OF_CURVES]
 
@@ -92,8 +92,7 @@ def describe(symbol: str) -> tuple[str, str]:
         return known.title, known.meaning
     if symbol not in MEASUREMENTS:
         return symbol, "the user's own"
-    name, _, _ = MEASUREMENTS[symbol].partition(":")
-    return name if symbol == "RA" else MEASUREMENTS[symbol], MEASUREMENTS[symbol]
+    return MEASUREMENTS[symbol], MEASUREMENTS[symbol]
 
 
 def _direction(symbol: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def write_verdict(folder: Folder, table: Table, pairs: Sequence[PairVerdict], ch
 
     Args:
         folder: the results.
-        table: by models, with CA and RA_worst.
+        table: by models, with CA and RA.
         pairs: of implementations, judged.
         checks: of the failure indicators.
     """
@@ -146,13 +146,13 @@ def _counts(folder: Folder) -> str:
 
 def _table(table: Table, groups: Sequence[Group], standings: Sequence[Standing]) -> PageTable:
     bounded = [row for row in table.rows if row.labels["cells"] and not math.isnan(row.labels["epsilon"])]
-    bounded.sort(key=lambda row: (_threat_of(groups, row.labels), -row.metrics["RA_worst"].value))
+    bounded.sort(key=lambda row: (_threat_of(groups, row.labels), -row.metrics["RA"].value))
     rows = [
         (
             row.labels["model"],
             _threat_of(groups, row.labels),
             row.metrics.get("CA", _UNKNOWN),
-            row.metrics["RA_worst"],
+            row.metrics["RA"],
             row.labels["attacks"],
             row.labels["failed"],
             row.labels["violations"],
@@ -165,8 +165,8 @@ def _table(table: Table, groups: Sequence[Group], standings: Sequence[Standing])
         Column("clean accuracy", "CA: share of the images that are correct without an attack"),
         Column(
             "worst-case robust accuracy",
-            "share of all images that are correct and robust to every attack; under targeted attacks: correct, and not "
-            "driven to the target",
+            "RA: share of all images that are correct and robust to every attack; under targeted attacks: correct, and "
+            "not driven to the target",
         ),
         Column("attacks", "settings of attacks that count for the worst case"),
         Column("failed", "cells without a result: they prove nothing and are not counted"),

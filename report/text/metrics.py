@@ -25,9 +25,9 @@ def metrics_json(symbols: Sequence[str]) -> str:
 
 
 def describe_metric(symbol: str) -> dict[str, Any]:
-    """What `davylamp metrics` says of a metric, or of a measurement beside them: RA, seconds, l2."""
+    """What `davylamp metrics` says of a metric, or of a measurement beside them: RA_mean, seconds, l2."""
     if symbol in MEASUREMENTS:
-        shown_by = f"davylamp table FOLDER --metric {symbol}"
+        shown_by = f"davylamp table FOLDER{' --by models' * (symbol == 'RA_mean')} --metric {symbol}"
         return {"symbol": symbol, "title": "", "meaning": MEASUREMENTS[symbol], "shown_by": shown_by}
     record, access = METRICS[symbol], access_of(symbol)
     ends = [bound if abs(bound) != float("inf") else None for bound in record.between]

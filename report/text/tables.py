@@ -51,10 +51,12 @@ _MEANS = {
 
 def table_json(table: Table) -> str:
     """{"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}; undefined: null."""
-    rows = [
-        {**{name: _plain(value) for name, value in row.labels.items()}, "metrics": _estimates(row.metrics)}
-        for row in table.rows
-    ]
+    rows = []
+    for row in table.rows:
+        metrics = _estimates(row.metrics)
+        if table.by == "models" and "RA" in metrics:  # its name until 0.1
+            metrics["RA_worst"] = metrics["RA"]
+        rows.append({**{name: _plain(value) for name, value in row.labels.items()}, "metrics": metrics})
     return json.dumps({"rows": rows, "notes": list(table.notes)}, indent=2, allow_nan=False)
 
 
@@ -76,7 +78,7 @@ def print_results(table: Table, console: Console | None = None) -> None:
     console, first, printed = console or make_console(), True, []
     blocks: dict[str, list[str]] = {}
     for symbol in table.symbols:
-        block = "Side by side" if table.by in ("references", "published") else _block(symbol)
+        block = "Side by side" if table.by in ("references", "published") else _block(symbol, table.by)
         blocks.setdefault(block, []).append(symbol)
     shown = shown_labels(table)
     keys = sum(name in _NAMES for name in shown) or 1
@@ -88,7 +90,8 @@ def print_results(table: Table, console: Console | None = None) -> None:
         broken = any(is_given(row.labels.get(name)) for row in table.rows for name in ("failed", "violations"))
         order = [name for name in labels if name not in _COUNTED]
         order += [*(["failed", "violations"] if broken else []), *symbols]
-        title = f"{block}: {_MEANS[table.by]}; {heading}"
+        worst = ", RA the worst case over them" if table.by == "models" and "RA" in symbols else ""
+        title = f"{block}: {_MEANS[table.by]}{worst}; {heading}"
         printed += print_table(title, [*labels, *symbols], rows, console, keys=keys, order=order, common=labels)
         first = False
     print_notes([*_legend(printed), *table.notes], console)
@@ -268,13 +271,16 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
 def _legend(symbols: Sequence[str]) -> list[str]:
     """What each symbol of a table is called, in a line."""
     titles = {symbol: METRICS[base_of(symbol)].title for symbol in symbols if base_of(symbol) in METRICS}
+    titles |= {symbol: "Mean robust accuracy" for symbol in symbols if symbol == "RA_mean"}
     if not titles:
         return []
     return [f"{'; '.join(f'{symbol}: {title}' for symbol, title in titles.items())} (details: `davylamp metrics NAME`)"]
 
 
-def _block(symbol: str) -> str:
+def _block(symbol: str, by: str) -> str:
     base = base_of(symbol)
+    if symbol in ("RA", "RA_mean"):  # beside the clean accuracy of a model; what an attack leaves is its effect
+        return "Capability" if by == "models" else "Effect"
     if base in METRICS:
         group = METRICS[base].group
         return _BLOCKS.get(group, "Defence" if group.startswith("defence") else "Curves")

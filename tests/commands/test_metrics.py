@@ -46,7 +46,8 @@ def test_what_tables_have_beside_the_metrics_is_known_too(run, symbol):
     code, out, _ = run("metrics", symbol.lower())
     assert code == 0
     assert out.startswith(f"{symbol}\n")
-    assert f"{MEASUREMENTS[symbol]} shown by davylamp table FOLDER --metric {symbol}" in " ".join(out.split())
+    rows = " --by models" if symbol == "RA_mean" else ""
+    assert f"{MEASUREMENTS[symbol]} shown by davylamp table FOLDER{rows} --metric {symbol}" in " ".join(out.split())
     assert json.loads(run("metrics", symbol, "--json")[1])[0]["meaning"] == MEASUREMENTS[symbol]
 
 
@@ -82,6 +83,17 @@ def test_the_page_and_the_command_say_the_same():
     assert {symbol: (title, needs.replace("`", "").strip(), shown) for symbol, title, needs, shown in lines} == {
         symbol: (record.title, *access_of(symbol)) for symbol, record in METRICS.items()
     }
+
+
+def test_the_page_counts_the_metrics():
+    assert f"All {len(METRICS)} metrics" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["RA", "robust accuracy", "RA_worst"])
+def test_robust_accuracy_is_the_worst_case(run, name):
+    known = json.loads(run("metrics", name, "--json")[1])
+    assert [(each["symbol"], each["title"]) for each in known] == [("RA", "Robust accuracy")]
+    assert known[0]["shown_by"] == "davylamp table FOLDER --by models --metric RA"
 
 
 def test_names_with_a_parameter_and_beside_the_metrics():

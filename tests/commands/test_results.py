@@ -124,8 +124,10 @@ def test_plain_output(world, run):
     assert out.splitlines()[0] == "Effect: mean over models; value [95 % interval] (images of all cells)"
     assert {"Cost", "Distortion"} <= {line.partition(":")[0] for line in out.splitlines()}
     code, out, _ = run("table", world[0], "--by", "models", "--bootstrap", "0")
-    assert out.splitlines()[0] == "Capability: mean over attacks; value (images of all cells)"
-    assert "RA_worst" in out
+    assert out.splitlines()[0] == (
+        "Capability: mean over attacks, RA the worst case over them; value (images of all cells)"
+    )
+    assert out.splitlines()[1].split()[-5:] == ["CA", "RA", "RA_mean", "CF", "CC"]
 
 
 def test_csv_agrees_with_json(world, run):

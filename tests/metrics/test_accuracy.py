@@ -5,7 +5,7 @@ import torch
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, f1_score
 
-from davylamp.metrics import clean_accuracy, macro_f1, true_class_confidence
+from davylamp.metrics import METRICS, clean_accuracy, macro_f1, robust_accuracy, symbols_named, true_class_confidence
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 3.0], [1.0, 0.0, 0.0]])
 LABELS = torch.tensor([0, 2, 2, 1])  # predictions 0, 1 (a tie goes to the first), 2, 0
@@ -17,6 +17,31 @@ def test_by_hand():
     assert macro_f1(LOGITS, LABELS) == pytest.approx((2 / 3 + 0 + 2 / 3) / 3)
     even = torch.zeros(2, 4)
     assert true_class_confidence(even, torch.tensor([0, 3])) == 0.25
+
+
+def test_robust_accuracy_is_the_worst_case_image_by_image():
+    """Each of two attacks leaves 2 of 4 images right; together they leave one, and one was wrong when clean."""
+    right = torch.eye(3)[[0, 1, 2, 2]] * 5
+    labels = torch.tensor([0, 1, 2, 0])
+    first, second = right.clone(), right.clone()
+    first[0], second[1] = torch.tensor([0.0, 5, 0]), torch.tensor([5.0, 0, 0])
+    assert robust_accuracy(right, right, labels) == clean_accuracy(right, labels) == 0.75
+    assert robust_accuracy(right, first, labels) == robust_accuracy(right, second, labels) == 0.5
+    both = torch.stack([first, second])
+    assert robust_accuracy(right, both, labels) == 0.25
+    assert robust_accuracy(right, both, labels, reduction="none").tolist() == [0, 0, 1, 0]
+    aimed = torch.tensor([2, 0, 0, 1])  # the first attack drives the first image to 1, the second the second to 0
+    assert robust_accuracy(right, both, labels, targets=aimed, reduction="none").tolist() == [1, 0, 1, 0]
+    with pytest.raises(ValueError, match="expected adv_logits"):
+        robust_accuracy(right, both[:, :2], labels)
+    with pytest.raises(ValueError, match="expected targets"):
+        robust_accuracy(right, both, labels, targets=torch.tensor([0, 0, 0, 9]))
+
+
+@pytest.mark.parametrize("name", ["RA", "ra", "robust accuracy", "Robust-Accuracy", "RA_worst"])
+def test_robust_accuracy_is_found_by_its_names(name):
+    assert symbols_named(name) == ("RA",)
+    assert METRICS["RA"].function is robust_accuracy
 
 
 @pytest.mark.parametrize("classes", [3, 20])

@@ -90,7 +90,7 @@ def test_every_image_is_left_alone_once_it_is_fooled(full, stopped):
 
 def test_the_worst_case_is_that_of_the_full_cells_and_costs_less(full, stopped):
     worst = [
-        build_table(folder, by="models", metrics=["RA_worst"], bootstrap=0).rows[0].metrics["RA_worst"].value
+        build_table(folder, by="models", metrics=["RA"], bootstrap=0).rows[0].metrics["RA"].value
         for folder in (full[0], stopped[0])
     ]
     assert worst[0] == worst[1]
@@ -327,6 +327,6 @@ def test_a_random_model_is_attacked_until_all_of_its_draws_are_fooled(digits, im
     assert (mine["draws_fooled"] > before)[half].any()
     better = (mine["draws_fooled"] > before)[attacked & mine["success"]]
     assert (mine["winner"][attacked & mine["success"]] == np.where(better, 1, 0)).all()
-    notes = build_table(tmp_path / "both", by="models", metrics=["RA_worst"]).notes
+    notes = build_table(tmp_path / "both", by="models", metrics=["RA"]).notes
     assert not any("lack" in note for note in notes)
     assert any("noisy: random, so the worst case is" in note for note in notes)

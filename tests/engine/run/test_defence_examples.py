@@ -189,7 +189,7 @@ def test_what_a_defence_costs_and_keeps(files):
         row.labels["model"]: row.metrics for row in build_table("r", by="models").rows if row.labels["norm"] == "linf"
     }
     for point in mine.points:
-        assert point.robust == pytest.approx(worst[point.model]["RA_worst"], abs=1e-9)
+        assert point.robust == pytest.approx(worst[point.model]["RA"], abs=1e-9)
         assert point.clean == pytest.approx(worst[point.model]["CA"], abs=1e-9)
     data = plan.data.load(load_model(PLAIN))
     cells = [cell for cell in plan.cells if cell.subject.model == PLAIN and cell.threat_model.epsilon]
@@ -217,7 +217,7 @@ def test_a_random_defence_counts_by_its_draws(files):
     (mine,) = build_tradeoffs(read_outcomes("r", ["OTR"]))
     rows = {row.labels["model"]: row.metrics for row in build_table("r", by="models").rows}
     for point in mine.points:
-        assert point.robust == pytest.approx(rows[point.model]["RA_worst"], abs=1e-9)
+        assert point.robust == pytest.approx(rows[point.model]["RA"], abs=1e-9)
         assert point.clean == pytest.approx(rows[point.model]["CA"], abs=1e-9)
     assert (mine.points[1].robust.value * 12) % 1 != 0  # draws, not images
 

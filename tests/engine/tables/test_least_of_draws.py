@@ -48,7 +48,7 @@ def write_both(writer, attacks, seeds=(0,), epsilon=0.1):
 def notes_of(writer, cells):
     """What a table, the end of an evaluation and the two places of the page say, text by text."""
     folder = writer.store.folder
-    table = build_table(folder, by="models", metrics=["CA", "RA_worst"], bootstrap=0)
+    table = build_table(folder, by="models", metrics=["CA", "RA"], bootstrap=0)
     verdict = write_verdict(read_folder(folder), table, [], [])
     (under,) = (block.note for block in verdict.blocks if getattr(block, "name", "") == "verdict-table")
     section = write_defences(read_outcomes(folder, ["OTR"]), bootstrap=0, seed=0)
@@ -61,7 +61,7 @@ def test_what_is_over_several_results_says_that_it_is_the_least_of_several_share
     cells = write_both(writer, attacks, seeds)
     for text in notes_of(writer, cells):
         assert text.count(WHAT) == 1
-    by_attack = build_table(writer.store.folder, by="models", metrics=["CA", "RA", "MR"], bootstrap=0)
+    by_attack = build_table(writer.store.folder, by="models", metrics=["CA", "RA_mean", "MR"], bootstrap=0)
     assert not any("random" in note for note in by_attack.notes)  # means are not biased
 
 
@@ -73,7 +73,7 @@ def test_one_result_is_no_least(writer):
 def test_what_has_no_radius_has_no_worst_case_on_the_page(writer):
     write_both(writer, ("foolbox:ddn", "foolbox:fmn"), epsilon=None)
     groups = group_cells(read_outcomes(writer.store.folder), "models")
-    assert least_of_draws(groups) == [WHAT]  # the table has an RA_worst of them
+    assert least_of_draws(groups) == [WHAT]  # the table has an RA of them
     for text in notes_of(writer, [])[2:]:
         assert "random" not in text
 
@@ -81,10 +81,10 @@ def test_what_has_no_radius_has_no_worst_case_on_the_page(writer):
 def test_the_least_of_independent_shares_lies_as_far_below_the_true_one_as_it_is_said_to(writer):
     """The expected greatest of three binomial numbers, from their distribution."""
     write_both(writer, ATTACKS)
-    rows = build_table(writer.store.folder, by="models", metrics=["RA", "RA_worst"], bootstrap=0).rows
+    rows = build_table(writer.store.folder, by="models", metrics=["RA_mean", "RA"], bootstrap=0).rows
     (random,) = (row.metrics for row in rows if "noise" in row.labels["model"])
     at_most = binom.cdf(np.arange(DRAWS + 1), DRAWS, SHARE) ** len(ATTACKS)
     expected = 1 - float(np.arange(DRAWS + 1) @ np.diff(at_most, prepend=0.0)) / DRAWS
-    assert random["RA"].value == pytest.approx(1 - SHARE, abs=0.01)
-    assert random["RA_worst"].value == pytest.approx(expected, abs=0.01)
+    assert random["RA_mean"].value == pytest.approx(1 - SHARE, abs=0.01)
+    assert random["RA"].value == pytest.approx(expected, abs=0.01)
     assert expected < 1 - SHARE - 0.05

@@ -1,5 +1,6 @@
 """Tables of folders whose truth is known."""
 
+import json
 import math
 
 import numpy as np
@@ -16,6 +17,7 @@ from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 from davylamp.intervals import share_interval
+from davylamp.report.text.tables import table_json
 
 INF = math.inf
 
@@ -119,8 +121,8 @@ def test_shares_have_intervals_where_nothing_or_all_counts(writer):
     for pair_row in build_table(folder, by="pairs", metrics=["MR", "RA"]).rows:
         assert pair_row.metrics["MR"][:3] == pytest.approx((1, *share_interval(12, 12)))
         assert pair_row.metrics["RA"][:3] == pytest.approx((0, *share_interval(0, 12)))
-    (row,) = build_table(folder, by="models", metrics=["MR", "RA", "RA_worst", "CA", "FR@1"]).rows
-    for symbol, value in (("MR", 1), ("RA", 0), ("RA_worst", 0), ("CA", 1)):
+    (row,) = build_table(folder, by="models", metrics=["MR", "RA_mean", "RA", "CA", "FR@1"]).rows
+    for symbol, value in (("MR", 1), ("RA_mean", 0), ("RA", 0), ("CA", 1)):
         assert row.metrics[symbol][:3] == pytest.approx((value, *share_interval(12 * value, 12))), symbol
 
 
@@ -213,12 +215,21 @@ def test_worst_case_is_over_every_attack_of_one_threat_model(writer):
     attack("foolbox:pgd", [True, True, True, False], epsilon=0.2)
     violated = torch.tensor([False, True, False, False])
     attack("foolbox:pgd", [False] * 4, norm="l2", epsilon=1.0, violated=violated)
-    rows = build_table(writer.store.folder, by="models", metrics=["RA", "RA_worst", "MR"]).rows
+    rows = build_table(writer.store.folder, by="models", metrics=["RA_mean", "RA", "MR"]).rows
     row_of = {(row.labels["norm"], row.labels["epsilon"]): row for row in rows}
     assert len(row_of) == 3
     small, large, round_ball = row_of["linf", 0.1], row_of["linf", 0.2], row_of["l2", 1.0]
-    assert [row.metrics["RA_worst"].value for row in (small, large, round_ball)] == [0.25, 0.0, 0.5]
-    assert [row.metrics["RA"].value for row in (small, large, round_ball)] == [0.5, 0.0, 0.5]
+    assert [row.metrics["RA"].value for row in (small, large, round_ball)] == [0.25, 0.0, 0.5]
+    assert [row.metrics["RA_mean"].value for row in (small, large, round_ball)] == [0.5, 0.0, 0.5]
+    assert (small.metrics["RA"].n, small.metrics["RA_mean"].n) == (4, 8)  # images, and images in both cells
+    by_attack = build_table(writer.store.folder, metrics=["RA"], bootstrap=0).rows
+    alone = sorted(row.metrics["RA"].value for row in by_attack)
+    assert alone == [0.0, 0.5, 0.5, 0.5]  # under each attack alone
+    old = build_table(writer.store.folder, by="models", metrics=["RA_worst"]).rows
+    assert [row.metrics["RA"] for row in old] == [row.metrics["RA"] for row in rows]
+    (shown,) = (row for row in json.loads(table_json(build_table(writer.store.folder, by="models")))["rows"][:1])
+    assert shown["metrics"]["RA_worst"] == shown["metrics"]["RA"]
+    assert "RA_worst" not in json.loads(table_json(build_table(writer.store.folder)))["rows"][0]["metrics"]
     assert small.metrics["MR"].value == pytest.approx(1 / 3)
     assert round_ball.metrics["MR"].value == 0  # a violation is neither fooled nor robust
     assert [row.labels["violations"] for row in (small, large, round_ball)] == [0, 0, 1]
@@ -242,13 +253,13 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     (curve,) = build_curves(writer.store.folder).curves
     assert (curve.accuracy[1], curve.low[1], curve.high[1]) == pytest.approx(row.metrics["RA"][:3])
     attack("art:pgd", places >= 16)  # which fools 4 of those that prove nothing under the first
-    table = build_table(writer.store.folder, by="models", metrics=["RA_worst"])
-    worst = table.rows[0].metrics["RA_worst"]
-    bare = build_table(writer.store.folder, by="models", metrics=["RA_worst"], bootstrap=0)
-    assert bare.notes == ("violations prove nothing: they count as 0 in RA_worst",)
+    table = build_table(writer.store.folder, by="models", metrics=["RA"])
+    worst = table.rows[0].metrics["RA"]
+    bare = build_table(writer.store.folder, by="models", metrics=["RA"], bootstrap=0)
+    assert bare.notes == ("violations prove nothing: they count as 0 in RA",)
     assert worst[:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(15, 20)[1]))
     assert table.notes == (
-        "violations prove nothing: they count as 0 in RA_worst, and as 1 in the upper ends of the intervals",
+        "violations prove nothing: they count as 0 in RA, and as 1 in the upper ends of the intervals",
     )
 
 
@@ -277,7 +288,7 @@ def test_a_row_of_models_says_what_its_means_lack(writer, case):
     writer.cell(b, "art:pgd", clean, adv, labels)
     writer.failed(a, "art:pgd", "AttackFailed: boom")
     writer.cell(a, "art:pgd", clean, adv, labels, epsilon=0.2)  # of another threat model: nothing stands beside it
-    table = build_table(writer.store.folder, by="models", metrics=["RA_worst"])
+    table = build_table(writer.store.folder, by="models", metrics=["RA"])
     said = "a, linf 0.1: its means lack art:pgd: not over what the others have"
     assert [note for note in table.notes if "lack" in note] == [said]
 
@@ -405,7 +416,7 @@ def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(write
 def test_the_defaults_are_what_the_folder_has(writer, case):
     write_two(writer, case)
     assert build_table(writer.store.folder).symbols == ("MR", "RA", "AIAC", "CTC")
-    assert build_table(writer.store.folder, by="models").symbols == ("CA", "CF", "CC", "MR", "RA", "RA_worst", "AIAC")
+    assert build_table(writer.store.folder, by="models").symbols == ("CA", "RA", "RA_mean", "CF", "CC", "MR", "AIAC")
     assert build_table(writer.store.folder, by="pairs").symbols == ("MR", "RA", "seconds")
 
 
@@ -416,7 +427,7 @@ def test_the_defaults_are_what_the_folder_has(writer, case):
         ("mCE", "attacks", "davylamp corrupt-table"),
         ("CAV", "attacks", "--defence"),
         ("CTC", "models", "--by attacks"),
-        ("RA_worst", "pairs", "--by models"),
+        ("RA_mean", "pairs", "--by models"),
         ("AED", "attacks", "without the measures 'distance'"),
         ("OTR", "attacks", "--transfer full"),
         ("TAS", "attacks", "no attack here has a target"),

@@ -200,8 +200,8 @@ def test_tables_copy_as_csv_markdown_and_latex(synthetic, folder):
     rows = list(csv.DictReader(io.StringIO(copied(synthetic, "metrics-models", "CSV"))))
     assert [row["model"] for row in rows] == [row.labels["model"] for row in known.rows]
     for row, known_row in zip(rows, known.rows, strict=True):
-        estimate = known_row.metrics["RA_worst"]
-        shown = [float(row[name]) for name in ("RA_worst", "RA_worst low", "RA_worst high")]
+        estimate = known_row.metrics["RA"]
+        shown = [float(row[name]) for name in ("RA", "RA low", "RA high")]
         assert shown == list(estimate[:3])
     lines = copied(synthetic, "metrics-models", "Markdown").splitlines()
     assert len({line.count("|") for line in lines}) == 1

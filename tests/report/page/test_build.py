@@ -58,6 +58,7 @@ def test_the_numbers_are_those_of_davylamp_table(folder, page, by):
     label = {"pairs": "model", "models": "model", "attacks": "implementation"}[by]
     for row, known in zip(shown, document["rows"], strict=True):
         assert row[label].text == known[label]
+        known["metrics"].pop("RA_worst", None)  # the old name of RA, in JSON alone
         for symbol, estimate in known["metrics"].items():
             cell = row[symbol]
             assert cell.value == estimate["value"], symbol
