@@ -24,9 +24,10 @@ FOREIGN = {
     "ray",
     "typer",
     "pandas",
+    "pywt",
 }
-LATE = {"piq", "pywt", "scipy", "torchvision"}  # loaded by the functions that use them
-ALLOWED = {"torch", "numpy", "scipy", "piq", "pywt"}
+LATE = {"piq", "scipy", "torchvision"}  # loaded by the functions that use them
+ALLOWED = {"torch", "numpy", "scipy", "piq"}  # as README.md of the folder says
 
 SCRIPT = f"""
 import runpy

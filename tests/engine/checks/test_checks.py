@@ -1,5 +1,7 @@
 """Each indicator from records made by hand: the numbers that fire it, and those that do not."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.checks.check_folder import INDICATORS, check_folder
 
+PAGE = Path(__file__).parents[3] / "docs" / "check.md"
 COUNT = 20
 NAMES = [f"image_{i}" for i in range(COUNT)]
 LOGITS = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(COUNT * 2, np.float32)), 2)
@@ -346,3 +349,7 @@ def test_only_the_models_asked_for(folder):
     assert {check.subject.rpartition(" ")[2] for check in check_folder(folder.store.folder, models=["other"])} == {
         "other"
     }
+
+
+def test_the_page_counts_the_indicators():
+    assert f"There are {len(INDICATORS)} failure indicators" in PAGE.read_text(encoding="utf-8")
