@@ -32,7 +32,7 @@ from .curve_points import (
     round_budgets,
 )
 from .groups import Group, group_cells, model_names
-from .symbols import best_distances_of
+from .symbols import EXTRAPOLATED, best_distances_of
 
 Against = Literal["epsilon", "grey-levels", "queries"]
 _POINTS = 128  # of a drawn curve; the budgets of the table are added
@@ -118,9 +118,16 @@ def build_curves(
             curves.append(draw_reference(reference, model, setting, grid, counts, scale))
         notes += _limits(runs)
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
-    return Curves(
-        against, unit, shown, tuple(curves), (*_targeted(curves), *_violations(curves), *notes, *outcomes.notes)
-    )
+    notes = [*_targeted(curves), *_violations(curves), *notes, *outcomes.notes, *extrapolated_halves(curves)]
+    return Curves(against, unit, shown, tuple(curves), tuple(notes))
+
+
+def extrapolated_halves(curves: Sequence[Curve]) -> list[str]:
+    """A note on half distortions that lie beyond what was measured."""
+    beyond = [
+        f"{curve.labels['implementation']} on {curve.labels['model']}" for curve in curves if curve.is_extrapolated
+    ]
+    return [f"{EXTRAPOLATED} (half at - or inf): {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[Group]) -> list[float]:

@@ -60,6 +60,11 @@ class Curve:
     reference_optimality: Estimate = _NONE
     judged: bool = True
 
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether its half distortion is a number beyond what was measured: no half of the images was fooled."""
+        return math.isfinite(self.half_distortion.value) and not math.isfinite(self.empirical_half)
+
 
 class Run(NamedTuple):
     """One attack on one model, all repeats: the budget that each image falls at, (n,) for each repeat.

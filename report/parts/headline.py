@@ -95,6 +95,8 @@ def _claim(standing: Standing, leaders: Sequence[ModelPlace]) -> str:
     else:
         decided = f"{kept.images - kept.undecided} decided" if kept.undecided else f"{kept.images}"
         size, known = f"its {decided} images", "; ".join([*_undecided(kept, norm), _range(norm, kept)])
+    if norm and any(place.clean < 1 for place in leaders):
+        size += ", 0 where wrong when clean"
     if not norm:
         share, under = percent_text(kept.value), f"under {standing.under}"
         draws = " by shares of its draws" if first.random else ""

@@ -131,7 +131,7 @@ def _rows_table(folder: Folder, bundles: Sequence[list[Outcome]], about: Mapping
         "model", "implementation", "threat model", Column("n", "images attacked"),
         Column("success", "share of them that are fooled (MR) or taken for their target (TAS), with its 95 % interval"),
         Column("8-bit", "the same after rounding"),
-        Column("median distance", "in the norm of the threat model, over the successes"),
+        Column("median distance", "in the norm of the threat model, over the images that are fooled"),
         Column("forwards", "median per image"), Column("backwards", "median per image"), "s/image", "violations",
         Column("known findings", "defects of the library's algorithm; the row runs as shipped"),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from ...adapters.words import radius_text
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
 from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
-from ..parts.blocks import Column, PageTable, Panels, Section, Text, make_table
+from ..parts.blocks import Column, PageTable, Panels, Section, Text, entry, make_table
 from ..parts.figures import Line, draw_curves
 
 AnyCurve = TypeVar("AnyCurve", Curve, DistanceCurve)
@@ -153,7 +153,9 @@ def _table(curves: Curves) -> PageTable:
     for curve in curves.curves:
         row = [curve.labels["model"], _name(curve), curve.n, _share(curve.accuracy[0]), _share(curve.accuracy[-1])]
         if curves.against == "epsilon":
-            row += [curve.half_distortion, curve.r_squared, curve.empirical_half, curve.optimality]
+            half = entry(curve.half_distortion)
+            half = half._replace(text=f"{half.text} extrapolated") if curve.is_extrapolated else half
+            row += [half, curve.r_squared, curve.empirical_half, curve.optimality]
         else:
             row += [curve.empirical_half]
         rows.append(row)
@@ -161,8 +163,10 @@ def _table(curves: Curves) -> PageTable:
     columns: list[Any] = ["model", "attack", "images", "clean accuracy", last]
     if curves.against == "epsilon":
         columns += [
-            Column("half distortion", "D_half: the radius at which an exponential fitted to the curve has halved"),
-            Column("R2", "of that exponential"), Column("empirical half", "where the curve itself has halved"),
+            Column("half distortion", "D_half: the radius at which an exponential fitted to the curve has halved; "
+                   "extrapolated where no half of the images was fooled"),
+            Column("R2", "of that exponential"),
+            Column("empirical half", "least radius at which half of the images that are right when clean are fooled"),
             Column("OPT", "local optimality: 1 for an attack that is the best of the folder on every image"),
         ]  # fmt: skip
     else:

@@ -73,7 +73,7 @@ def draw_standing(standing: Standing, place: int) -> Bars:
     bars = tuple(_bar(each, standing, top) for each in standing.places)
     ticks = tuple((share, percent_text(share)) for share in (0.0, 0.5, 1.0))
     if standing.norm:
-        legend = [("bar", "median over all images, with its 95 % interval")]
+        legend = [("bar", "median over all images, 0 where wrong when clean, with its 95 % interval")]
         what = "Change that drives a model to the target" if standing.targeted else "Change that fools a model"
         ticks = tuple((share, radius_text(standing.norm, float(f"{share * top:.2g}"))) for share in (0.0, 0.5, 1.0))
     else:

@@ -90,7 +90,9 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
         "MR": "misclassification ratio, the share of the n images that were fooled",
         "TAS": "targeted attack success, the share of the n images that were taken for their target",
     }
-    legend = f"{rate}: {meaning[rate]}; forwards, backwards: median passes of an image"
+    legend = (
+        f"{rate}: {meaning[rate]}; l0 to linf: over the fooled images; forwards, backwards: median passes of an image"
+    )
     console.print(f"{legend}; a - b: difference of {rate} (`davylamp metrics NAME`)", highlight=False)
 
 

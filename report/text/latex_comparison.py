@@ -44,7 +44,8 @@ def comparison_latex(comparison: Comparison, model: str, data: str, style: Latex
         rows=rows,
         caption=[
             _about_comparison(comparison, model, data, style),
-            f"{rate}: share of the attacked images that are {'fooled' if rate == 'MR' else 'taken for their target'}.",
+            f"{rate}: share of the attacked images that are {'fooled' if rate == 'MR' else 'taken for their target'}; "
+            "medians of distances are over these, medians of passes over all.",
         ],
         interval=_CLOPPER,
         best=frozenset((place, 1) for place in best),

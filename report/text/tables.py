@@ -12,7 +12,6 @@ from ...engine.parametrised import base_of
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
-from ...engine.tables.symbols import EXTRAPOLATED
 from ...engine.tables.table import Table, TableRow
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import METRICS
@@ -155,17 +154,7 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         order = [*names[2:], *columns[len(names) :]]
         print_table(title, columns, rows, console, keys=2, order=order, rest="stack", common=names)
     legend = _legend([] if curves.against == "queries" else ["D_half", "OPT"])
-    print_notes([*legend, *curves.notes, *_extrapolated(curves)], console)
-
-
-def _extrapolated(curves: Curves) -> list[str]:
-    """A note on half distortions that lie beyond what was measured."""
-    beyond = [
-        f"{curve.labels['implementation']} on {curve.labels['model']}"
-        for curve in curves.curves
-        if math.isfinite(curve.half_distortion.value) and not math.isfinite(curve.empirical_half)
-    ]
-    return [f"{EXTRAPOLATED} (half at - or inf): {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
+    print_notes([*legend, *curves.notes], console)
 
 
 def curves_json(curves: Curves) -> str:
@@ -185,9 +174,7 @@ def curves_json(curves: Curves) -> str:
         }
         for curve in curves.curves
     ]
-    return json.dumps(
-        {"against": curves.against, "curves": documents, "notes": [*curves.notes, *_extrapolated(curves)]}, indent=2
-    )
+    return json.dumps({"against": curves.against, "curves": documents, "notes": list(curves.notes)}, indent=2)
 
 
 def _sums(curve: Curve) -> dict[str, Estimate]:

@@ -162,6 +162,18 @@ def test_smallest_changes_are_compared_by_their_medians_and_a_sign_test(tmp_path
     )
 
 
+def test_the_median_of_a_model_says_over_which_images_it_is(tmp_path):
+    """Over all, 0 where wrong when clean: 4 of 20 images at 0, the others up to 1.6, give 0.65 and not 0.85."""
+    changes = np.array([0.0] * 4 + [0.1 * place for place in range(1, 17)])
+    wrong = smallest("a", changes)
+    columns = {"label": np.zeros(20, int), "predicted": (changes == 0).astype(int)}
+    clean = {wrong.cell.subject.key: Clean(wrong.cell.subject, columns, torch.zeros(20, 2))}
+    (line,) = judge_first_places(Outcomes(ResultsStore(tmp_path), (wrong,), (), (), clean, (), {}))
+    assert "needs a change of 0.65 in the median over its 20 images, 0 where wrong when clean (95 %" in line
+    (line,) = judge_first_places(Outcomes(ResultsStore(tmp_path), (smallest("a", changes + 1),), (), (), {}, (), {}))
+    assert "wrong when clean" not in line
+
+
 def test_the_interval_of_a_median_is_that_of_order_statistics():
     assert median_with_ends(np.arange(1.0, 22.0)) == (11, 6, 16)  # of 21: the 6th and the 16th cover 97.3 %
     assert np.isnan(median_with_ends(np.arange(5.0))[1])  # no two of 5 cover 95 %

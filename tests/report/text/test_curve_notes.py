@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.engine.tables.budget_curves import Curves
+from davylamp.engine.tables.budget_curves import Curves, extrapolated_halves
 from davylamp.engine.tables.curve_points import Curve
+from davylamp.report.parts.blocks import PageTable
+from davylamp.report.sections.curves import write_curves
 from davylamp.report.text.console import make_console
 from davylamp.report.text.tables import curves_json, print_curves
 
@@ -20,10 +22,14 @@ def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(reach
     steps = np.array([0.0, 1.0])
     half = Estimate(6.6, 4.0, 9.0, 10)
     curve = Curve(labels, "distances", steps, 1 - steps / 10, steps, steps, 10, half, 0.96, reached)
-    curves = Curves("epsilon", {"l2": "l2"}, {"l2": (0.0, 1.0)}, (curve,), ())
+    notes = tuple(extrapolated_halves([curve]))
+    curves = Curves("epsilon", {"l2": "l2"}, {"l2": (0.0, 1.0)}, (curve,), notes)
     what = "D_half is extrapolated by the fit where no half of the images was fooled"
     assert json.loads(curves_json(curves))["notes"] == [f"{what} (half at - or inf): foolbox:ddn on net"] * noted
     console = make_console()
     with console.capture() as seen:
         print_curves(curves, console)
     assert ("extrapolated by the fit" in " ".join(seen.get().split())) == noted
+    (table,) = (block for block in write_curves(curves, "none").blocks if isinstance(block, PageTable))
+    assert (table.rows[0][5].value, table.rows[0][5].text) == (6.6, "6.6 extrapolated" if noted else "6.6")
+    assert ("extrapolated by the fit" in table.note) == noted
