@@ -73,8 +73,8 @@ class Placement:
         low, high = self.rank_interval
         count = len(self.ranking.subjects)
         head = f"Placement: {self.newcomer} rank {self.rank} ({LEVEL:.0%}: {low} - {high}) of {count}"
-        shown = self.to_frame()[["rank", "subject", "score", "low", "high", "beats"]]
-        shown = shown.rename(columns={"score": self.ranking.score_name})
+        shown = self.to_frame().rename(columns={"score": self.ranking.score_name})
+        shown = shown[["rank", "subject", self.ranking.score_name, "low", "high", "beats"]]
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"{head}\n{shown.to_string(index=False, float_format='%.3g')}{notes}"
 

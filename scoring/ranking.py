@@ -378,10 +378,10 @@ def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, f
                 differences = np.abs(centred[:, [one]] - centred[:, left[one]]) * scale[one, left[one]]
                 largest = np.maximum(largest, differences.max(1))
             critical = max(single, float(np.quantile(largest, LEVEL)))
-        found = np.maximum(deviations, deviations.T) > critical
-        if not (found & left).any():
+        beyond = np.maximum(deviations, deviations.T) > critical
+        if not (beyond & left).any():
             return apart, critical
-        apart = apart | found
+        apart = apart | beyond
 
 
 def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:

@@ -26,7 +26,7 @@ DEVIATION = 0.7  # logits between models that differ
 PAGE = Path(__file__).with_name("EQUAL_MODELS.md")
 
 
-class FoundPairs(NamedTuple):
+class WrongTables(NamedTuple):
     """Tables of equal models in which a pair is told apart, as printed and uncorrected; share found of real ones."""
 
     pairs: int
@@ -45,7 +45,9 @@ def responses_of(abilities: np.ndarray, images: int, attacks: int, seed: int) ->
     return answers, [str(image) for image in np.repeat(np.arange(images), attacks)]
 
 
-def found_in(count: int, images: int, attacks: int, *, scoring: Scoring, tables: int, real: int = 0) -> FoundPairs:
+def count_wrong_tables(
+    count: int, images: int, attacks: int, *, scoring: Scoring, tables: int, real: int = 0
+) -> WrongTables:
     """How many tables of `count` equal models show a pair; of `real` differing ones which share of the pairs."""
     pairs, uncorrected, shares = 0, 0, []
     for seed in range(tables):
@@ -58,7 +60,7 @@ def found_in(count: int, images: int, attacks: int, *, scoring: Scoring, tables:
         abilities[count // 2 :] = 0
         ranking = _rank(abilities, images, attacks, scoring, seed)
         shares.append(0.0 if ranking is None else ranking.apart[abilities[:, None] != abilities].mean())
-    return FoundPairs(pairs, uncorrected, tables, float(np.mean(shares)) if shares else float("nan"))
+    return WrongTables(pairs, uncorrected, tables, float(np.mean(shares)) if shares else float("nan"))
 
 
 def _rank(abilities: np.ndarray, images: int, attacks: int, scoring: Scoring, seed: int) -> Ranking | None:
@@ -81,10 +83,12 @@ def measure(tables: Mapping[Scoring, int], counts: tuple[int, ...] = COUNTS) -> 
     for scoring, repeats in tables.items():
         for images, attacks in SIZES:
             for count in counts:
-                found = found_in(count, images, attacks, scoring=scoring, tables=repeats, real=max(2, repeats // 5))
-                ends = binomtest(found.pairs, repeats).proportion_ci()
-                shares = f"{found.pairs / repeats:.3f} | {ends.low:.3f} to {ends.high:.3f}"
-                shares += f" | {found.uncorrected / repeats:.3f} | {found.power:.3f}"
+                wrong = count_wrong_tables(
+                    count, images, attacks, scoring=scoring, tables=repeats, real=max(2, repeats // 5)
+                )
+                ends = binomtest(wrong.pairs, repeats).proportion_ci()
+                shares = f"{wrong.pairs / repeats:.3f} | {ends.low:.3f} to {ends.high:.3f}"
+                shares += f" | {wrong.uncorrected / repeats:.3f} | {wrong.power:.3f}"
                 lines.append(f"| {scoring} | {count} | {images} | {attacks} | {shares} | {repeats} |")
                 print(lines[-1], flush=True)
     return lines
