@@ -11,7 +11,7 @@ HOSTILE = (
     "*", "demo:x*", "steps=2", "steps=", "=2", "steps=-1", "steps=x", "step_size=0", "step_size=2 epsilon",
     "step_size=inf", "nosuch=1", "epsilon=1", "cuda", "cuda:99", "tpu", "meta", "cpu:7", "fgsm", "pgd", "foolbox:fgsm",
     "torchattacks:fgsm", "art", "foolbox", "second-likely", "random", "99", "MR", "mr", "FR@3", "FR@0", "FR@K", "l2",
-    "RA_worst", "D_half", "CTC", "NCov", "a", "b", "no", "simple", "full", "checks", "canary", "local",
+    "RA_mean", "D_half", "CTC", "NCov", "a", "b", "no", "simple", "full", "checks", "canary", "local",
 )  # fmt: skip
 FEW = ("", " ", "-1", "0", "1", "2", "²", "x", "1.5", "nan", "1/2")
 COUNTS = {"steps", "restarts", "images", "items", "bootstrap"}  # a large number here is a long run, not a mistake
