@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from .threat_model import ThreatModel
 
 Kind = Literal["fixed-budget", "minimum-norm"]
 Knowledge = Literal["white-box", "score-based", "decision-based"]
@@ -145,3 +148,13 @@ class Implementation:
         if self.broken:
             return "broken"
         return "repaired" if self.repairs or self.variant else "works"
+
+
+class RunSetting(NamedTuple):
+    """What a row is to be run on: a model with its number of classes, the shape (C, H, W) of its images, and how."""
+
+    model: Any
+    classes: int
+    shape: tuple[int, ...]
+    threat_model: "ThreatModel"
+    parameters: Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
-from ..attack import Attack, Implementation
+from ..attack import Attack, Implementation, RunSetting
 from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
 from ..libraries.user.row import as_implementation, implementation_from_file, stated_defaults
@@ -139,6 +139,16 @@ def load_driver(row: Implementation) -> Callable[..., Tensor]:
     """The function that calls the library for a row."""
     library = find_library(row.library)
     return _load_object(library.driver, library)
+
+
+def why_not_on(row: Implementation, setting: RunSetting) -> str:
+    """Why a row cannot be run so, said after its name, before anything is computed; "" if nothing stands against it."""
+    if setting.classes < row.min_classes:
+        return f"needs at least {row.min_classes} classes, got {setting.classes}"
+    library = find_library(row.library)
+    if row.given is not None or not library.refuses or not library.is_installed:
+        return ""
+    return _load_object(library.refuses, library)(row, setting)
 
 
 def load_fit(row: Implementation) -> Callable[..., Mapping[str, Tensor]]:

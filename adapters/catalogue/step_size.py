@@ -20,6 +20,8 @@ def is_relative(value: object) -> bool:
 def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
     """The parameters with a relative `step_size` as the number that it is at one radius.
 
+    "K epsilon / steps" is at most epsilon: with fewer steps than K one would leave the ball, and CleverHans refuses it.
+
     Args:
         parameters: canonical ones.
         epsilon: the radius, or one for each image; None: an attack that looks for it by itself gets no step size then.
@@ -39,4 +41,5 @@ def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) 
     if epsilon is None:
         return rest
     steps = check_parameter("steps", parameters["steps"]) if match[2] else 1
-    return {**rest, "step_size": float(match[1]) * epsilon / steps}
+    shorter = not match[2] or float(match[1]) <= steps
+    return {**rest, "step_size": float(match[1]) * epsilon / steps if shorter else epsilon}

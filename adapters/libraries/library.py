@@ -38,6 +38,8 @@ class Library:
         introduces: canonical attacks of its rows that davylamp's catalogue does not have.
         findings: known defects by id, which its rows may name; besides the common ones.
         preload: modules that workers import once before they start.
+        refuses: "module:function", called as `refuses(row, setting)` before anything is computed: why the library
+            cannot run that there, said after the row's name; "" if it can. Empty: it can whatever the row has.
         provider: distribution that brings this record, set for those that an entry point brings.
 
     Raises:
@@ -55,6 +57,7 @@ class Library:
     introduces: tuple[Attack, ...] = ()
     findings: Mapping[str, Finding] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
+    refuses: str = ""
     provider: str = ""
 
     def __post_init__(self) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from ..arguments import read_seed, wrong_type
-from ..attack import Implementation
-from ..catalogue.lookup import check_settings, load_apply, load_class, load_context, load_fit, row_of
+from ..attack import Implementation, RunSetting
+from ..catalogue.lookup import check_settings, load_apply, load_class, load_context, load_fit, row_of, why_not_on
 from ..models.classifier import Classifier
 from ..models.restoring import StateGuard
 from ..switches import in_precision
@@ -123,6 +123,9 @@ def fit_attack(
             )
         precision = precision_of(row, settings)
         check_precision(precision, classifier, row)
+        setting = RunSetting(classifier.model, logits.shape[1], tuple(inputs.shape[1:]), threat_model, settings)
+        if why := why_not_on(row, setting):
+            raise Unsupported(f"{row.name} {why}")
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
             raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ...errors import AttackDied, AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
 from ..arguments import read_seed, wrong_type
-from ..attack import Implementation
-from ..catalogue.lookup import attack_of, check_settings, load_class, row_of
+from ..attack import Implementation, RunSetting
+from ..catalogue.lookup import attack_of, check_settings, load_class, row_of, why_not_on
 from ..models.classifier import Classifier
 from ..models.images import check_images, check_labels
 from ..models.restoring import StateGuard
@@ -128,8 +128,9 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         places = _check_whole("first", _places(first, len(labels)), labels)
         spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
-        if logits.shape[1] < row.min_classes:
-            raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
+        setting = RunSetting(classifier.model, logits.shape[1], tuple(inputs.shape[1:]), threat_model, settings)
+        if why := why_not_on(row, setting):
+            raise Unsupported(f"{row.name} {why}")
         attacked = logits.argmax(1) == labels if attacked is None else _check_flags(attacked, labels)
         rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
         evidence = Evidence(Images(inputs, labels, targets), rules, row, spent, trace=trace, fitted=fitted, seed=seed)
@@ -208,7 +209,7 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error
-                if isinstance(call.error, (AttackDied, ModelDied)):  # nothing is left to ask
+                if isinstance(call.error, (AttackDied, ModelDied, Unsupported)):  # nothing is left to ask, or to try
                     raise call.error
                 watch.note(rows, call.error)
                 evidence.merge(rows, call, classifier, first=restart == 0)

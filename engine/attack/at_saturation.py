@@ -1,6 +1,6 @@
 """An attack at the radius where its success stops growing (CANARY, 3.2.1), which is searched over all of its images."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ class SaturatedResult(AttackResult):
     """What an attack found at its saturating radius; passes and seconds are those of the runs at all radii.
 
     `saturation` has the radii that were run and the share fooled at each, `failed` those where the library crashed on
-    every image, with why. `radius` is where the result is from:
+    every image or cannot be run, with why. `radius` is where the result is from:
     `saturation.epsilon`, or, where the share still grew at the largest radius or nothing was fooled, that radius.
     """
 
@@ -82,15 +82,15 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     ratios: dict[float, float] = {}
     violated: dict[float, int] = {}
     spent: list[Tensor] = []
-    failed: dict[float, str] = {}
+    failed: dict[float, AttackFailed | Unsupported] = {}
 
     def run(radius: float) -> None:
         nonlocal kept, ratios, spent
         ball = replace(threat_model, epsilon=radius)
         try:
             result = run_attack(row, classifier, inputs, labels, ball, **known, **resolve_step(parameters, radius))
-        except AttackFailed as error:
-            failed[radius] = str(error)
+        except (AttackFailed, Unsupported) as error:
+            failed[radius] = error
             return
         result = on_pixels(result, classifier, inputs) if pixels else result
         costs = [getattr(result, name) for name in _SPENT]
@@ -105,7 +105,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         if progress is not None:
             progress(len(labels) * (number + 1) // len(radii) - len(labels) * number // len(radii))
     if not ratios:
-        raise AttackFailed(f"{row.name} crashed at every radius: {next(iter(failed.values()))}")
+        raise _nothing_ran(row, list(failed.values()))
     for radius in _wider_radii(threat_model, radii[-1], components):
         if _goes_on(ratios):
             run(radius)
@@ -120,8 +120,15 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     settled, violations = radius if seen else None, tuple(violated[each] for each in ratios)
     saturation = Saturation(settled, (*ratios,), (*ratios.values(),), THRESHOLD, attacked, violations)
     names = {"implementation": f"at-saturation({row.name})", "threat_model": threat_model, "parameters": parameters}
+    why = {each: str(error) for each, error in failed.items()}
     whole = {**vars(chosen), **dict(zip(_SPENT, spent, strict=True)), **names}
-    return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=failed)
+    return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=why)
+
+
+def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupported]) -> Exception:
+    """What to raise where no radius gave a result: a refusal if there is nothing else, that of the largest radius."""
+    crash = next((error for error in errors if isinstance(error, AttackFailed)), None)
+    return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
 
 
 def check_saturation(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...adapters import AttackResult
 from ...adapters.running.judge import distances_of, quantise
-from ...errors import AttackFailed, ModelFailed
+from ...errors import AttackFailed, ModelFailed, Unsupported
 
 _OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit")
 
@@ -125,6 +125,8 @@ class Bisection:
             spent = (best.forwards + best.backwards)[rows]
             radii = torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double, device="cpu")
             result = self._attack(rows, radii, number, spent)
+        except Unsupported:  # the library cannot be run at so small a radius: nothing is fooled there
+            return torch.zeros_like(self._closed[rows])
         except (AttackFailed, ModelFailed) as error:
             if len(nodes.unique()) > 1:  # one radius may be to blame: each for itself
                 hit = torch.zeros_like(self._closed[rows])

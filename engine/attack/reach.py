@@ -25,10 +25,13 @@ def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping
         parameters: canonical ones.
 
     Returns:
-        None where the row has no steps of a known length, its library is not installed, or nothing can be compared.
+        None where the row has no steps of a known length or not the norm, its library is not installed, or nothing can
+        be compared.
     """
     length = _LENGTH.get(row.attack, "step_size")
     if attack_of(row).kind != "fixed-budget" or not (accepts(row, "steps") and accepts(row, length)):
+        return None
+    if threat_model.norm not in row.classes:
         return None
     try:
         used = {**library_defaults(row, threat_model.norm), **parameters}

@@ -20,7 +20,7 @@ def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str,
         parameters: that it gets; what is not given is the library's default.
         eot: answers of the random model whose mean it is shown.
     """
-    if eot < 2 or row.params.get("samples") != _ANSWERS:
+    if eot < 2 or row.params.get("samples") != _ANSWERS or norm not in row.classes:
         return None
     try:
         samples = {**library_defaults(row, norm), **parameters}.get("samples")

@@ -12,7 +12,7 @@ from ...adapters.catalogue.lookup import takes_radii
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.running.call import Returned
 from ...adapters.threat_model import Norm
-from ...errors import AttackFailed, ModelFailed
+from ...errors import AttackFailed, ModelFailed, Unsupported
 from .incumbents import Incumbents
 from .line import PASSES, on_the_line
 from .tuning import (
@@ -312,11 +312,12 @@ class Turns:
                 watch=calls.append,
                 **{**options, "max_queries": most},
             )
-        except (AttackFailed, ModelFailed) as error:
+        except (AttackFailed, ModelFailed, Unsupported) as error:
             self._error = error
             self._open[place, rows] = False
             self._step[place, rows], self._upper[place, rows] = 0.0, torch.inf
-            state.crash(rows, error, calls)
+            if not isinstance(error, Unsupported):
+                state.crash(rows, error, calls)
             return
         self._completed = True
         state.take(rows, result, trace, most - passes, self._classifier, place)

@@ -136,7 +136,7 @@ def rate_of(threat_model: ThreatModel) -> str:
 
 def _rate_text(row: Row, rate: str) -> str:
     if not row.metrics:
-        return f"no result ({row.error})"
+        return f"{'left out' if row.excused else 'no result'} ({row.error})"
     low, high = row.metrics[f"{rate}_interval"]
     violations = f", {row.metrics['violations']} violations" if row.metrics["violations"] else ""
     return f"{rate} {row.metrics[rate]:.3g} [{low:.3g}, {high:.3g}] of {row.metrics['images']} images{violations}"

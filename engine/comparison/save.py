@@ -30,7 +30,7 @@ def keep_comparison(
     data_name: str,
     preset: str = "",
 ) -> None:
-    """Write every row of a comparison as a cell, and the model's predictions on the clean images.
+    """Write every row of a comparison that was not left out as a cell, and the model's predictions on the clean images.
 
     Args:
         store: where to.
@@ -51,6 +51,8 @@ def keep_comparison(
     if clean.table is not None:
         store.write("clean", subject.key, clean.table, describe_run(clean, preset=preset))
     for row in comparison.rows:
+        if row.excused:  # as in an evaluation, which does not plan it
+            continue
         cell = _cell(subject, comparison, row, str(classifier.device))
         task = Task("attack", subject, *sources, str(classifier.device), cell)
         reason = row.error if row.excused else f"{AttackFailed.__name__}: {row.error}"  # as an evaluation has it

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...adapters import Attack, AttackResult, Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import accepts
 from ...adapters.running.draws import drawing
-from ...errors import InvalidInput
+from ...errors import InvalidInput, Unsupported
 from ..attack.at_saturation import at_saturation, check_saturation
 from ..attack.best_effort import best_effort, check_search
 from ..attack.best_of import MAX_QUERIES, best_of, check_portfolio
@@ -110,23 +110,32 @@ def parameters_of_search(row: SearchRow, given: Mapping[str, Any], *, defaults: 
 def check_searches(
     rows: Sequence[Implementation], threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
 ) -> None:
-    """Refuse a search among the rows that could be run on no image, before anything is computed.
+    """Refuse the searches among the rows if none of them could be run on any image, before anything is computed.
 
     Raises:
-        Unsupported: for a minimum-norm or universal row, a threat model without a ball, or what the row cannot do.
+        Unsupported: for minimum-norm or universal rows, a threat model without a ball, or what no row can do.
         InvalidInput: if a parameter has a wrong value.
     """
-    for row in rows:
-        if not isinstance(row, SearchRow) or threat_model.norm not in row.classes:
-            continue
-        chosen = parameters_of_search(row, given, defaults=defaults)
-        parameters = {name: value for name, value in chosen.items() if accepts(row, name)}
-        if row.search == "at-saturation":
-            check_saturation(row.around, threat_model, USUAL_SIZE, parameters)
-        elif row.together:
-            check_portfolio(row.around, threat_model, USUAL_SIZE, [parameters], parameters["max_queries"])
-        else:
-            check_search(row.around, threat_model, USUAL_SIZE, [parameters])
+    refusals: list[Unsupported] = []
+    searches = [row for row in rows if isinstance(row, SearchRow) and threat_model.norm in row.classes]
+    for row in searches:
+        try:
+            _check_one(row, threat_model, given, defaults=defaults)
+        except Unsupported as error:
+            refusals.append(error)
+    if refusals and len(refusals) == len(searches):
+        raise refusals[0]
+
+
+def _check_one(row: SearchRow, threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool) -> None:
+    chosen = parameters_of_search(row, given, defaults=defaults)
+    parameters = {name: value for name, value in chosen.items() if accepts(row, name)}
+    if row.search == "at-saturation":
+        check_saturation(row.around, threat_model, USUAL_SIZE, parameters)
+    elif row.together:
+        check_portfolio(row.around, threat_model, USUAL_SIZE, [parameters], parameters["max_queries"])
+    else:
+        check_search(row.around, threat_model, USUAL_SIZE, [parameters])
 
 
 def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> float:

@@ -1,16 +1,24 @@
 """Which cells of a plan ask a model for what it does not give; they are left out, with why."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...adapters import Classifier, find_implementation
+from ...adapters import Classifier, Implementation, ThreatModel, find_implementation
+from ...adapters.attack import RunSetting
+from ...adapters.catalogue.lookup import why_not_on
+from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.running.access import has_gradients, look, why_no_access, why_no_layers
 from ...adapters.running.precision import why_not_in
 from ...adapters.running.targets import why_no_class, why_no_targets
 from ...errors import ModelFailed, Unsupported
+from ..attack.at_saturation import saturation_radii
+from ..attack.best_effort import ROUNDS, radii_of
 from ..cell import Cell, strip_best
 from ..portfolio import split_names
 
@@ -39,10 +47,11 @@ def answerable(
         surrogate.answers.expect_labels(data.labels)
     kept: list[tuple[int, Cell]] = []
     known: dict[tuple[object, ...], str] = {}
+    classes = cache(lambda asked: asked.num_classes or asked.predict_logits(data.inputs[:1].to(asked.device)).shape[1])
     for place, cell in cells:
-        asked = cell.attack, cell.threat_model.targeted, cell.target, cell.precisions
+        asked = cell.attack, cell.threat_model, cell.target, cell.precisions, str(cell.parameters)
         if asked not in known:
-            known[asked] = _why_not(cell, classifier, surrogate, data.inputs[:1])
+            known[asked] = _why_not(cell, classifier, surrogate, data.inputs[:1], classes)
         if known[asked]:
             refused[f"{cell.title} on {cell.subject.model}"] = known[asked]
         else:
@@ -63,29 +72,53 @@ def left_of(cells: dict[str, Cell], refused: dict[str, str]) -> dict[str, Cell]:
     return cells
 
 
-def _why_not(cell: Cell, classifier: Classifier, surrogate: Classifier | None, image: Tensor) -> str:
+def _why_not(
+    cell: Cell,
+    classifier: Classifier,
+    surrogate: Classifier | None,
+    image: Tensor,
+    classes: Callable[[Classifier], int],
+) -> str:
     """Why a cell cannot be run; "" if it can, or if the model fails: then running it says how."""
     name, learner = strip_best(cell.attack), surrogate or classifier
     rows = [find_implementation(each) for each in split_names(name)] if cell.is_portfolio else [cell.row]
-    aimed = cell.threat_model.targeted
     try:
         look(learner, image.to(learner.device))
-        if aimed:
+        if cell.threat_model.targeted:
             why = why_no_targets(learner, cell.target)
             if why := why or why_no_class(learner, cell.target, image.to(learner.device)):
                 return why
         if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
             return "learns by gradients, and the model gives none"
-        for row in rows:
-            if why := why_no_layers(row, learner):
-                return why
-            if cell.fitted_on is not None and not row.learned:
-                continue  # what it has learned is applied without a question
-            asked = classifier if row.learned else learner
-            refusals = [why_no_access(row, asked, image.to(asked.device), aimed=aimed)]
-            refusals += [why_not_in(precision, asked, row, torch.device(cell.device)) for precision in cell.precisions]
-            if why := next(filter(None, refusals), ""):
-                return why
+        asked = ((row, classifier if row.learned else learner) for row in rows)
+        return next(filter(None, (_why_no_row(cell, row, model, image, classes) for row, model in asked)), "")
     except ModelFailed:
         return ""
-    return ""
+
+
+def _why_no_row(
+    cell: Cell, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
+) -> str:
+    """Why a row of a cell cannot be run on the model that it asks."""
+    if why := why_no_layers(row, asked):
+        return why
+    if not cell.is_portfolio:  # which goes on with its others
+        rules, parameters = _at_its_radius(cell, row, image[0].numel())
+        setting = RunSetting(asked.model, classes(asked), tuple(image.shape[1:]), rules, parameters)
+        if why := why_not_on(row, setting):
+            return why
+    if cell.fitted_on is not None and not row.learned:
+        return ""  # what it has learned is applied without a question
+    refusals = [why_no_access(row, asked, image.to(asked.device), aimed=cell.threat_model.targeted)]
+    refusals += [why_not_in(precision, asked, row, torch.device(cell.device)) for precision in cell.precisions]
+    return next(filter(None, refusals), "")
+
+
+def _at_its_radius(cell: Cell, row: Implementation, components: int) -> tuple[ThreatModel, dict[str, Any]]:
+    """The threat model and the parameters that a cell begins with: a search at its largest radius."""
+    rules = cell.threat_model
+    if cell.is_best:
+        rules = replace(rules, epsilon=radii_of(row, rules, components, ROUNDS).upper)
+    elif cell.is_saturated:
+        rules = replace(rules, epsilon=max(saturation_radii(rules, components)))
+    return rules, resolve_step(cell.parameters, rules.epsilon)

@@ -152,7 +152,7 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
     for row in comparison.rows:
         name, result = row.implementation.name, row.result
         if row.error:
-            lines.append(f"{name}: {row.error}")
+            lines.append(f"{'left out: ' * row.excused}{name}: {row.error.removeprefix(f'{name} ')}")
         if isinstance(result, SaturatedResult):
             lines.append(f"{name}: {_saturation_text(result)}")
         if row.left_out:
@@ -191,7 +191,8 @@ def _saturation_text(result: SaturatedResult) -> str:
 def _row_cells(row: Row, rate: str) -> list[Any]:
     numbers = row.metrics
     if not numbers:
-        return [row.implementation.name, "-", "failed", *["-"] * (len(_ROW_COLUMNS) - 1), ""]
+        why = "left out" if row.excused else "failed"
+        return [row.implementation.name, "-", why, *["-"] * (len(_ROW_COLUMNS) - 1), ""]
     low, high = numbers[f"{rate}_interval"]
     return [
         row.implementation.name,

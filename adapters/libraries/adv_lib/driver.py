@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
@@ -38,7 +39,7 @@ def run(
         The images that adv-lib returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the function cannot take a word, so few steps or classes, or images of this shape.
+        ValueError: if the function cannot take a word.
     """
     name, taken = attack_function.__name__, inspect.signature(attack_function).parameters
     classes = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
@@ -48,7 +49,6 @@ def run(
         words[_OTHERS[name]] = min(words.pop("candidates"), classes) - 1
     if name in _UNITS:
         words = _UNITS[name](words)
-    _check(name, words, inputs, classes)
     if unknown := sorted(set(words) - set(taken)):
         raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
     return attack_function(model, inputs, labels if targets is None else targets, **words)
@@ -68,16 +68,20 @@ def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dic
     return words
 
 
-def _check(name: str, words: dict[str, Any], inputs: Tensor, classes: int) -> None:
-    """Raise a ValueError that says what a function cannot do."""
-    if (name == "perc_al" or words.get("distance") == "ciede2000") and inputs.shape[1] != 3:
-        raise ValueError(f"expected images with 3 channels for a difference of colours, got {inputs.shape[1]}")
-    if words.get("distance") == "ssim" and min(inputs.shape[2:]) < 11:
-        raise ValueError(f"expected images of at least 11 x 11 pixels for SSIM, got {tuple(inputs.shape[2:])}")
-    if name in ("pdgd", "pdpgd") and words.get("num_steps", 2) < 2:
-        raise ValueError(f"expected at least 2 steps for {name}, which divides by steps - 1, got 1")
-    if name == "alma" and words["targeted"] and classes < 4:
-        raise ValueError(f"expected at least 4 classes for a targeted {name}, got {classes}")
+def refuses(row: Implementation, setting: RunSetting) -> str:
+    """Why a function cannot be run so, see `Library.refuses`."""
+    distance, targeted_ratio = row.fixed.get("distance"), row.attack.startswith(("alma", "apgd-dlr"))
+    if (row.attack == "perc-al" or distance == "ciede2000") and setting.shape[0] != 3:
+        return f"needs images with 3 channels, for a difference of colours, got {setting.shape[0]}"
+    if distance == "ssim" and min(setting.shape[1:]) < 11:
+        return f"needs images of at least 11 x 11 pixels, for SSIM, got {setting.shape[1]} x {setting.shape[2]}"
+    if row.attack in ("pdgd", "pdpgd") and setting.parameters.get("steps", 2) < 2:
+        return "needs at least 2 steps, as it divides by steps - 1, got 1"
+    if targeted_ratio and setting.threat_model.targeted and setting.classes < 4:
+        return f"needs at least 4 classes to be targeted, got {setting.classes}"
+    if row.attack == "cw" and setting.threat_model.norm == "linf" and setting.parameters.get("confidence"):
+        return f"needs confidence 0 in linf, where it has none, got {setting.parameters['confidence']}"
+    return ""
 
 
 def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
@@ -96,8 +100,6 @@ def _patience(words: dict[str, Any]) -> dict[str, Any]:
 
 def _rounds(words: dict[str, Any]) -> dict[str, Any]:
     """Rounds of the search for the constant as its largest value: linf C&W doubles it from `initial_const` on."""
-    if words.get("confidence"):
-        raise ValueError(f"expected confidence 0 for C&W in linf, which has none, got {words['confidence']}")
     rest = {word: value for word, value in words.items() if word not in ("confidence", "binary_search_steps")}
     if "binary_search_steps" not in words:
         return rest

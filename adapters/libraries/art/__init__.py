@@ -12,6 +12,7 @@ LIBRARY = Library(
     extra="art",
     attacks=GRADIENT + MINIMUM_NORM + BLACK_BOX,
     driver=".driver:run",
+    refuses=".driver:refuses",
     package=__name__,
     findings=FINDINGS,
     preload=("art.attacks.evasion",),

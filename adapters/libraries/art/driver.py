@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
@@ -43,7 +44,7 @@ def run(
         The images that ART returns, as a CPU tensor of shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot work with a radius, an image size or a parameter.
+        ValueError: if the class cannot work with a parameter.
     """
     kind = attack_class if isinstance(attack_class, type) else type(attack_class)
     names = [ancestor.__name__ for ancestor in kind.__mro__]
@@ -63,6 +64,23 @@ def run(
         unchanged = (returned - inputs.cpu()).abs() < 1e-6
         returned = inputs.cpu().where(unchanged, returned)
     return returned
+
+
+def refuses(row: Implementation, setting: RunSetting) -> str:
+    """Why a class cannot be run so, see `Library.refuses`."""
+    channels, epsilon = setting.shape[0], setting.threat_model.epsilon or 0
+    shift = setting.parameters.get("max_translation", 0)
+    if row.attack == "one-pixel" and epsilon < channels:
+        return f"needs epsilon >= {channels}, one pixel of all channels, got {epsilon:g}"
+    if row.attack == "jsma" and epsilon < 2:
+        return f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"
+    if row.attack == "threshold" and math.prod(setting.shape) > _MOST_GENES:
+        return f"needs images of at most {_MOST_GENES} components, got {math.prod(setting.shape)}"
+    if row.attack == "threshold" and epsilon * 255 <= 1:
+        return f"needs epsilon above 1/255, got {epsilon:.4g}"
+    if row.attack == "spatial" and shift > setting.shape[1]:
+        return f"needs max_translation <= {setting.shape[1]} pixels, got {shift:g}"
+    return ""
 
 
 def fit_universal(
@@ -162,26 +180,16 @@ def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dic
 
 def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """The radius in pixels, all channels of which change."""
-    pixels = int(threat_model.epsilon or 0) // inputs.shape[1]
-    if pixels < 1:
-        raise ValueError(f"expected an l0 epsilon of at least a pixel ({inputs.shape[1]}), got {threat_model.epsilon}")
-    return {"th": pixels, **words}
+    return {"th": int(threat_model.epsilon or 0) // inputs.shape[1], **words}
 
 
-def _levels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+def _levels(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """The radius in 8-bit levels, less the one by which values that are cut to whole levels may pass it."""
-    genes, levels = inputs[0].numel(), (threat_model.epsilon or 0) * 255 - 1
-    if genes > _MOST_GENES:
-        raise ValueError(f"expected images of at most {_MOST_GENES} components, got {genes}")
-    if levels <= 0:
-        raise ValueError(f"expected an epsilon above 1/255, got {threat_model.epsilon}")
-    return {"th": levels, **words}
+    return {"th": (threat_model.epsilon or 0) * 255 - 1, **words}
 
 
 def _share_of_features(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """The radius as a share: JSMA goes on while at most that share is changed, and changes two components at once."""
-    if (threat_model.epsilon or 0) < 2:
-        raise ValueError(f"expected an l0 epsilon of at least 2, got {threat_model.epsilon}")
     return {"gamma": (int(threat_model.epsilon or 0) - 1.5) / inputs[0].numel(), **words}
 
 
@@ -189,8 +197,6 @@ def _percent(words: dict[str, Any], inputs: Tensor, _: Any) -> dict[str, Any]:
     """A shift in pixels as a percentage of the image's height."""
     if "max_translation" not in words:
         return words
-    if words["max_translation"] > inputs.shape[2]:
-        raise ValueError(f"expected max_translation <= {inputs.shape[2]} pixels, got {words['max_translation']}")
     return words | {"max_translation": 100 * words["max_translation"] / inputs.shape[2]}
 
 

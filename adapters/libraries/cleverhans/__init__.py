@@ -12,6 +12,7 @@ LIBRARY = Library(
     command="pip install --no-deps cleverhans six",
     attacks=ROWS,
     driver=".driver:run",
+    refuses=".driver:refuses",
     package=__name__,
     findings=FINDINGS,
     preload=("davylamp.adapters.libraries.cleverhans.functions",),

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
 _STEPS = 10  # where a function requires them and none are given
@@ -38,7 +39,7 @@ def run(
         The images that CleverHans returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the function cannot take a word, a step longer than the radius, or so small a quantile.
+        ValueError: if the function cannot take a word.
     """
     name, taken = attack_function.__name__, inspect.signature(attack_function).parameters
     norm = _NORMS.get(threat_model.norm)
@@ -73,19 +74,15 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _within_a_radius(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """PGD asserts that no step is longer than the radius."""
-    if words["eps_iter"] > words["eps"]:
-        raise ValueError(f"expected step_size <= epsilon for CleverHans' PGD, got {words['eps_iter']} > {words['eps']}")
-    return words
-
-
-def _leaves_one(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
-    """SLIDE wants at least one component left alone."""
-    quantile, components = words.get("grad_sparsity", 0.99), inputs[0].numel()
-    if int(quantile * components) < 1:
-        raise ValueError(f"expected quantile >= {1 / components:.2g} for {components} components, got {quantile}")
-    return words
+def refuses(row: Implementation, setting: RunSetting) -> str:
+    """Why a function cannot be run so, see `Library.refuses`: PGD asserts it, SLIDE leaves one component alone."""
+    step, epsilon = setting.parameters.get("step_size"), setting.threat_model.epsilon
+    if row.attack in ("pgd", "bim") and step is not None and epsilon is not None and step > epsilon:
+        return f"needs step_size <= epsilon, got {step:.4g} > {epsilon:.4g}"
+    quantile, components = setting.parameters.get("quantile", 0.99), math.prod(setting.shape)
+    if row.attack == "sparse-l1-descent" and int(quantile * components) < 1:
+        return f"needs quantile >= {1 / components:.2g} for {components} components, got {quantile}"
+    return ""
 
 
 def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
@@ -102,7 +99,5 @@ def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
 
 
 _UNITS: Mapping[str, Callable[[dict[str, Any], Tensor], dict[str, Any]]] = {
-    "projected_gradient_descent": _within_a_radius,
-    "sparse_l1_descent": _leaves_one,
     "hop_skip_jump_attack": _searchable,
 }

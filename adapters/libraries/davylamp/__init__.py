@@ -10,6 +10,7 @@ LIBRARY = Library(
     distribution="davylamp",
     attacks=ROWS,
     driver=".driver:run",
+    refuses=".driver:refuses",
     package=__name__,
     findings=FINDINGS,
 )

@@ -5,9 +5,20 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Conv2d, Linear
 
+from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 from .queries import Model
+
+
+def refuses(row: Implementation, setting: RunSetting) -> str:
+    """Why an attack cannot be run so, see `Library.refuses`."""
+    if row.attack == "ssah" and min(setting.shape[1:]) < 2:
+        return f"needs images of at least 2 x 2 pixels, got {setting.shape[1]} x {setting.shape[2]}"
+    if row.attack == "gd-uap" and not any(isinstance(part, (Conv2d, Linear)) for part in setting.model.modules()):
+        return "needs a model with convolutions or linear layers, got neither"
+    return ""
 
 
 def run(

@@ -67,14 +67,9 @@ def learn_perturbation(
 
     Returns:
         The perturbation, shape (C, H, W).
-
-    Raises:
-        ValueError: if the model has neither convolutions nor linear layers.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
     layers = layers or [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    if not layers:
-        raise ValueError("expected a model with convolutions or linear layers, got neither")
     start = 2 * torch.rand(like.shape, generator=generator, device=like.device) - 1
     point = (epsilon * start).to(like).requires_grad_()
     optimiser = torch.optim.Adam([point], lr=epsilon / 100 if learning_rate is None else learning_rate)

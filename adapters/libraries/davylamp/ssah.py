@@ -42,12 +42,7 @@ def ssah(
 
     Returns:
         The last iterate of each image, shape (n, C, H, W).
-
-    Raises:
-        ValueError: if the images have a side of one pixel.
     """
-    if min(inputs.shape[2:]) < 2:
-        raise ValueError(f"expected images of at least 2 x 2 pixels, got {tuple(inputs.shape[2:])}")
     rows = torch.arange(len(inputs), device=inputs.device)
     variable = (inputs * (2 - 2 * _INSIDE) - 1 + _INSIDE).atanh().requires_grad_()
     optimiser = torch.optim.Adam([variable], lr=learning_rate)

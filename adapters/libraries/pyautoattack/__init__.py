@@ -11,6 +11,7 @@ LIBRARY = Library(
     extra="pyautoattack",
     attacks=ROWS,
     driver=".driver:run",
+    refuses=".driver:refuses",
     package=__name__,
     findings=FINDINGS,
     preload=("pyautoattack",),

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
 _NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
@@ -36,7 +37,7 @@ def run(
         The images that pyautoattack returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot take a word, or images so small.
+        ValueError: if the class cannot take a word.
     """
     taken = inspect.signature(attack_class.__init__).parameters
     classes = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
@@ -51,9 +52,14 @@ def run(
         words[_TARGET_CLASSES] = min(words.pop("candidates", taken[_TARGET_CLASSES].default + 1), classes) - 1
     if unknown := sorted(set(words) - set(taken)):
         raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
-    if "p_init" in taken and words["norm"] != "Linf" and inputs.shape[2] < 5:
-        raise ValueError(f"expected images of at least 5 rows for Square in {threat_model.norm}, got {inputs.shape[2]}")
     return attack_class(model, **words).perturb(inputs, labels if targets is None else targets)
+
+
+def refuses(row: Implementation, setting: RunSetting) -> str:
+    """Why a class cannot be run so, see `Library.refuses`."""
+    if row.attack == "square" and setting.threat_model.norm != "linf" and setting.shape[1] < 5:
+        return f"needs images of at least 5 rows in {setting.threat_model.norm}, got {setting.shape[1]}"
+    return ""
 
 
 def _radius(threat_model: ThreatModel, inputs: Tensor) -> float:

@@ -5,10 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
-_THREE_CHANNELS = ("TIFGSM", "GeoDA")
-_SQUARE = ("DIFGSM", "DeCoWA", "L2T", "MuMoDIG", "GeoDA")
+_THREE_CHANNELS = ("ti-fgsm", "geoda")
+_SQUARE = ("di-fgsm", "decowa", "l2t", "mumodig", "geoda")
 _LARGEST_RESIZED = 244  # it enlarges to less than 245 pixels, and pads to that
 _STRUCTURES = ("SGM", "BPA", "TGR", "PNAPatchOut", "VDC", "ATT")
 _FEATURES = ("FIA", "NAA", "DANAA", "DR", "ILPD", "BFA", "FDA")
@@ -38,10 +39,9 @@ def run(
         The images that torchattack returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot take a word, or images of this shape.
+        ValueError: if the class cannot take a word.
     """
     name, taken = attack_class.__name__, inspect.signature(attack_class.__init__).parameters
-    _check_shape(name, inputs, kwargs)
     usual = {"eps": threat_model.radius, "targeted": targets is not None, "device": inputs.device}
     usual |= {"p": threat_model.norm, "input_shape": tuple(inputs.shape[1:])}
     words = {word: value for word, value in usual.items() if word in taken} | kwargs
@@ -62,14 +62,28 @@ def run(
     return run_on_layer(attack_class, model, layer, words, inputs, goal)
 
 
-def _check_shape(name: str, inputs: Tensor, words: dict[str, Any]) -> None:
-    """Raise a ValueError that says which images a class cannot take."""
-    channels, *sides = inputs.shape[1:]
-    if name in _THREE_CHANNELS and channels != 3:
-        raise ValueError(f"expected images with 3 channels for torchattack's {name}, got {channels}")
-    if name in _SQUARE and sides[0] != sides[1]:
-        raise ValueError(f"expected square images for torchattack's {name}, got {sides[0]} x {sides[1]}")
-    if name == "MuMoDIG" and sides[0] > _LARGEST_RESIZED:
-        raise ValueError(f"expected at most {_LARGEST_RESIZED} pixels for torchattack's MuMoDIG, got {sides[0]}")
-    if name == "BSR" and 2 * words.get("num_block", 3) > min(sides):
-        raise ValueError(f"expected at most {min(sides) // 2} blocks for images of {sides[0]} x {sides[1]}, got more")
+def refuses(row: Implementation, setting: RunSetting) -> str:
+    """Why a class cannot be run so, see `Library.refuses`."""
+    channels, *sides = setting.shape
+    if row.attack in _THREE_CHANNELS and channels != 3:
+        return f"needs images with 3 channels, got {channels}"
+    if row.attack in _SQUARE and sides[0] != sides[1]:
+        return f"needs square images, got {sides[0]} x {sides[1]}"
+    if row.attack == "mumodig" and sides[0] > _LARGEST_RESIZED:
+        return f"needs images of at most {_LARGEST_RESIZED} pixels, got {sides[0]}"
+    if row.attack == "bsr" and 2 * setting.parameters.get("blocks", 3) > min(sides):
+        return f"needs at most {min(sides) // 2} blocks on images of {sides[0]} x {sides[1]}, got more"
+    return _refuses_model(row, setting) if row.reads_layers else ""
+
+
+def _refuses_model(row: Implementation, setting: RunSetting) -> str:
+    """Why a class that reads layers cannot work on a model."""
+    kind, layer = row.classes["linf"].rpartition(":")[2], setting.parameters.get("layer")
+    if kind in _STRUCTURES:
+        from .structures import why_not_on
+
+        return why_not_on(setting.model, kind)
+    layers = dict(setting.model.named_modules())
+    if not layer or layer in layers:
+        return ""
+    return f"needs a layer of the model ({', '.join([*layers][1:6])}, ...), got {layer!r}"

@@ -64,19 +64,33 @@ def run_on_structure(
     """
     counter: Any = model
     name = attack_class.__name__
-    find = {"SGM": _residual, "BPA": _resnet}.get(name, _transformer)
-    network, kind = find(counter.classifier.model, name)
+    network, kind = _network_in(counter.classifier.model, name)
     with _as_before(network):
         attack = attack_class(network, hook_cfg=kind, normalize=asking_for_gradients, **words)
         attack.model = _Asked(model, network)
         return attack(inputs, goal)
 
 
+def why_not_on(model: nn.Module, name: str) -> str:
+    """Why an attack cannot be run on a model, said after its name; "" if it can."""
+    try:
+        _network_in(model, name)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _network_in(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The network that an attack works on, and a name that tells it the kind; ValueError if there is none."""
+    return {"SGM": _residual, "BPA": _resnet}.get(name, _transformer)(model, name)
+
+
 def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     """The ResNet of torchvision in a model, and a name that tells the attack how deep its blocks are."""
     network = next((part for part in model.modules() if isinstance(part, ResNet)), None)
     if network is None:
-        raise ValueError(f"expected a ResNet of torchvision for torchattack's {name}, got {type(model).__name__}")
+        other = ", or a DenseNet" if name == "SGM" else ""
+        raise ValueError(f"needs a ResNet of torchvision{other}, got {type(model).__name__}")
     basic = any(isinstance(part, BasicBlock) for part in network.modules())
     return network, "resnet18" if basic else "resnet50"
 
@@ -84,10 +98,10 @@ def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 def _residual(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     """The ResNet or DenseNet of torchvision in a model, with the name of one of its kind."""
     dense = next((part for part in model.modules() if isinstance(part, DenseNet)), None)
-    return (dense, "densenet121") if dense is not None else _resnet(model, f"{name}, or a DenseNet")
+    return (dense, "densenet121") if dense is not None else _resnet(model, name)
 
 
-def _transformer(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
     """The vision transformer of timm in a model: twelve blocks, a class token, 224 pixels in patches of 16."""
     timm = sys.modules.get("timm.models.vision_transformer")
     parts: list[Any] = (
@@ -99,8 +113,8 @@ def _transformer(model: nn.Module, name: str) -> tuple[nn.Module, str]:
         if sides == (_SIDE, _SIDE, _PATCH, _PATCH) and (len(part.blocks), part.num_prefix_tokens) == (_BLOCKS, 1):
             return part, "vit_base_patch16_224"
     raise ValueError(
-        f"expected a VisionTransformer of timm with {_BLOCKS} blocks, on {_SIDE} pixels in patches of {_PATCH}, for "
-        f"torchattack's {name}, got {type(model).__name__}"
+        f"needs a VisionTransformer of timm with {_BLOCKS} blocks, on {_SIDE} pixels in patches of {_PATCH}, "
+        f"got {type(model).__name__}"
     )
 
 

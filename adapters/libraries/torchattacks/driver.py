@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
 _NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 _TARGETS_AS_LABELS = ("SPSA", "PIFGSMPP")  # they ignore the function that maps labels to targets
-_THREE_CHANNELS = ("TIFGSM", "PIFGSM", "PIFGSMPP")
+_THREE_CHANNELS = ("ti-fgsm", "pi-fgsm", "pi-fgsm++")
 _LARGEST_PAIRWISE = 20_000  # components; JSMA's matrices then take some 16 GB
 
 
@@ -40,7 +41,7 @@ def run(
         The images that torchattacks returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot take images of this shape or a word, or the budget is too small.
+        ValueError: if the class cannot take a word.
     """
     taken = getattr(attack_class, "settable", None) or inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
@@ -72,8 +73,6 @@ def run(
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """Norm and radius in every word that torchattacks has for them; each class takes those it knows."""
     channels, components = inputs.shape[1], inputs[0].numel()
-    if name in _THREE_CHANNELS and channels != 3:
-        raise ValueError(f"expected images with 3 channels for torchattacks' {name}, got {channels}")
     epsilon = threat_model.radius
     if threat_model.norm == "l0":
         return _words_of_count(name, channels, components, epsilon)
@@ -84,17 +83,25 @@ def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> di
 
 def _words_of_count(name: str, channels: int, components: int, epsilon: float | None) -> dict[str, Any]:
     if name == "OnePixel" and epsilon is not None:
-        if epsilon < channels:
-            raise ValueError(f"expected epsilon >= {channels} for OnePixel (one pixel of all channels), got {epsilon}")
         return {"pixels": int(epsilon // channels)}
     if name == "JSMA" and epsilon is not None:
-        if epsilon < 2:
-            raise ValueError(f"expected epsilon >= 2 for JSMA (it changes components in pairs), got {epsilon}")
-        if components > _LARGEST_PAIRWISE:
-            raise ValueError(f"expected at most {_LARGEST_PAIRWISE} components for JSMA, got {components}")
         # It changes two components a round and rounds up: the quarter makes that round down to whole pairs.
         return {"gamma": (2 * (epsilon // 2) - 0.5) / components}
     return {}
+
+
+def refuses(row: Implementation, setting: RunSetting) -> str:
+    """Why a class cannot be run so, see `Library.refuses`."""
+    channels, epsilon = setting.shape[0], setting.threat_model.epsilon
+    if row.attack in _THREE_CHANNELS and channels != 3:
+        return f"needs images with 3 channels, got {channels}"
+    if row.attack == "one-pixel" and epsilon is not None and epsilon < channels:
+        return f"needs epsilon >= {channels}, one pixel of all channels, got {epsilon:g}"
+    if row.attack == "jsma" and epsilon is not None and epsilon < 2:
+        return f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"
+    if row.attack == "jsma" and math.prod(setting.shape) > _LARGEST_PAIRWISE:
+        return f"needs images of at most {_LARGEST_PAIRWISE} components, got {math.prod(setting.shape)}"
+    return ""
 
 
 def _inner_attacks(attack: Any) -> list[Any]:

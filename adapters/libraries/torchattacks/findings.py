@@ -22,7 +22,9 @@ FINDINGS: Mapping[str, Finding] = {
     "short-steps": Finding("runs its inner attacks for 10 steps, where the published ensemble runs 100"),
     "decay-ignored": Finding("takes a momentum and a probability, and uses neither"),
     "targeted-any-class": Finding("in targeted mode any wrong class ends the search"),
-    "target-modulo-10": Finding("untargeted it aims at the label plus one modulo 10, whatever the classes"),
+    "target-modulo-10": Finding(
+        "untargeted it aims at the label plus one modulo 10, whatever the classes: crashes where there are fewer"
+    ),
     "pairwise-memory": Finding("compares all pairs of components: memory grows with the square of their number"),
     "swapped-axes": Finding("takes columns for rows where it writes pixels: crashes on images wider than high"),
     "one-short-step": Finding("one step of 0.01 by default, so most of the budget is not used"),

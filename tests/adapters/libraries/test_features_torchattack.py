@@ -9,7 +9,7 @@ from torchvision.models import vgg16
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.torchattack.features import tapped
-from davylamp.errors import AttackFailed
+from davylamp.errors import AttackFailed, Unsupported
 
 STEPS = {"steps": 4, "step_size": 0.03}
 LAYERED = ("fia", "naa", "danaa", "dr", "ilpd", "bfa")
@@ -69,9 +69,7 @@ def test_of_a_model_without_convolutions_the_images_are_the_layer(linear):
 
 
 def test_an_unknown_layer_is_refused_with_some_that_there_are(digits):
-    with pytest.raises(
-        AttackFailed, match=r"expected layer as the name of a module of the model \(0, 1, 2, 3, 4, \.\.\."
-    ):
+    with pytest.raises(Unsupported, match=r"needs a layer of the model \(0, 1, 2, 3, 4, \.\.\."):
         attack("fia", digits.first(1), layer="layer2")
 
 

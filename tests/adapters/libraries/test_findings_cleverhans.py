@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.cleverhans import functions
-from davylamp.errors import AttackFailed
+from davylamp.errors import AttackFailed, Unsupported
 
 BOX = {"clip_min": 0.0, "clip_max": 1.0}
 
@@ -141,11 +141,11 @@ def test_spsa_asks_about_twice_the_image(digits):
     ("name", "norm", "parameters", "message"),
     [
         ("pgd", "linf", {"steps": 2, "step_size": 0.2}, "step_size <= epsilon"),
-        ("sparse-l1-descent", "l1", {"quantile": 0.001}, "expected quantile >= 0.0013"),
+        ("sparse-l1-descent", "l1", {"quantile": 0.001}, "needs quantile >= 0.0013"),
     ],
 )
 def test_what_a_function_cannot_take_is_said_in_one_line(digits, name, norm, parameters, message):
-    with pytest.raises(AttackFailed, match=message):
+    with pytest.raises(Unsupported, match=message):
         attack(f"cleverhans:{name}", digits, ThreatModel(norm, 0.1), **parameters)
 
 

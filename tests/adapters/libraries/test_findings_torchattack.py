@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
 from davylamp.adapters.contract.linear import ContractCase
 from davylamp.adapters.libraries.torchattack import repairs
-from davylamp.errors import AttackFailed
+from davylamp.errors import Unsupported
 
 LINF = ThreatModel("linf", 0.5)
 STEP = 0.01
@@ -211,7 +211,7 @@ def test_a_flat_gradient_stops_an_image_for_good(name):
 )
 def test_what_a_class_cannot_take_is_said_in_one_line(name, shape, message):
     case = scripted(lambda _: 1)._replace(inputs=torch.full((2, *shape), 0.5))
-    with pytest.raises(AttackFailed, match=message):
+    with pytest.raises(Unsupported, match=message):
         attack(name, case, ThreatModel("l2") if name == "geoda" else LINF)
 
 

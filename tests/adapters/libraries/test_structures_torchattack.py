@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.torchattack.structures import _as_before, _residual
-from davylamp.errors import AttackFailed
+from davylamp.errors import AttackFailed, Unsupported
 
 STEPS = {"steps": 3, "step_size": 0.03}
 RESIDUAL, ATTENTIVE = ("sgm", "bpa"), ("tgr", "pna-patchout", "vdc", "att")
@@ -77,14 +77,14 @@ def test_another_network_is_refused(digits, name):
     wanted = (
         "a ResNet of torchvision" if name in RESIDUAL else "a VisionTransformer of timm with 12 blocks, on 224 pixels"
     )
-    with pytest.raises(AttackFailed, match=f"expected {wanted}.*, got Sequential"):
+    with pytest.raises(Unsupported, match=f"needs {wanted}.*, got Sequential"):
         attack(name, digits.first(1))
 
 
 def test_a_transformer_of_another_size_is_refused(transformer):
     small = timm.create_model("vit_base_patch16_224", embed_dim=24, num_heads=2, num_classes=10, depth=6)
     case = transformer._replace(labels=small.eval()(transformer.inputs).argmax(1))
-    with pytest.raises(AttackFailed, match="with 12 blocks"):
+    with pytest.raises(Unsupported, match="with 12 blocks"):
         attack("tgr", case, small)
 
 

@@ -20,7 +20,7 @@ LINF = ThreatModel("linf", 8 / 255)
         ("foolbox:pgd", ThreatModel("l2", 3.0), {"steps": 10, "step_size": 0.1}, 1 / 3),
         ("foolbox:pgd", ThreatModel("l1", 12.0), {"steps": 10, "step_size": "0.05 epsilon"}, 0.5),
         ("torchattacks:pgd", ThreatModel("linf", 64 / 255), {}, 20 / 64),
-        ("art:pgd", LINF, {"steps": 1, "step_size": "2.5 epsilon / steps"}, 2.5),
+        ("art:pgd", LINF, {"steps": 1, "step_size": "2.5 epsilon / steps"}, 1),
         ("torchattacks:mi-fgsm", ThreatModel("linf", 64 / 255), {"steps": 10, "step_size": 2 / 255}, 20 / 64),
         ("torchattacks:spsa", ThreatModel("linf", 0.1), {"steps": 5, "learning_rate": 0.01}, 0.5),
         ("best", ThreatModel("linf"), {"steps": 20}, 20 / 30),
