@@ -6,15 +6,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-import torch
-
 from ..errors import DavylampError, ModelFailed
 
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = next(iter(getattr(find_spec("torch"), "submodule_search_locations", None) or ["torch"]))
 _LONGEST = 300  # characters of a reason
 
 
@@ -47,7 +46,8 @@ class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
         self._diverted: AbstractContextManager[None] = nullcontext()
 
     def __enter__(self) -> None:
-        self._grad = torch.is_grad_enabled()
+        torch = sys.modules.get("torch")  # not loaded where a record of a library is
+        self._grad = torch.is_grad_enabled() if torch else None
         if self.descriptors:
             self._diverted = descriptor_diverted()
             self._diverted.__enter__()
@@ -59,7 +59,7 @@ class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
         interrupted = _GUARD.leave()
         if self.descriptors:
             self._diverted.__exit__(None, None, None)
-        if torch.is_grad_enabled() != self._grad:
+        if self._grad is not None and (torch := sys.modules["torch"]).is_grad_enabled() != self._grad:
             torch.set_grad_enabled(self._grad)
         if interrupted and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error

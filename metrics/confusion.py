@@ -24,8 +24,8 @@ PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
 def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images whose clean prediction is no longer among the K most probable classes.
 
-    Classes that tie with the clean prediction do not push it down: a tie counts against the attack. The rate is 0 for
-    K of at least the number of classes.
+    Classes that tie with the clean prediction do not push it down: a tie counts against the attack. With no more than K
+    classes every prediction is among the first K, whatever the attack did: the rate is undefined, NaN.
 
     Args:
         logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
@@ -42,7 +42,8 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
     check_logits(logits=logits, adv_logits=adv_logits)
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
-    return reduce(claims(_rank(logits, adv_logits) > k, adv_logits), reduction)
+    fooled = claims(_rank(logits, adv_logits) > k, adv_logits)
+    return reduce(fooled if k < logits.shape[1] else torch.full_like(fooled, torch.nan), reduction)
 
 
 @metric(

@@ -7,6 +7,8 @@ record means; what is in use is `catalogue.lookup.LIBRARIES`.
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
+from ...errors import DavylampError
+from ..user_code import user_code
 from . import adv_lib, art, cleverhans, davylamp, foolbox, pyautoattack, secml_torch, torchattack, torchattacks
 from .library import Finding, Library
 
@@ -38,14 +40,16 @@ def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
             if library.name in known:
                 raise ValueError(f"there is a library {library.name} already")
         except Exception as error:
-            refused[point.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+            why = error if isinstance(error, DavylampError) else f"{type(error).__name__}: {error}"
+            refused[point.name] = " ".join(str(why).split())[:300]
         else:
             known[library.name] = library
     return known, refused
 
 
 def _load(point: EntryPoint) -> Library:
-    library = point.load()
+    with user_code(point.value, descriptors=True):  # it may end neither a command nor what that prints
+        library = point.load()
     if not isinstance(library, Library):
         raise TypeError(f"expected a davylamp.adapters.Library at {point.value}, got {type(library).__name__}")
     return replace(library, provider=point.dist.name if point.dist else "")

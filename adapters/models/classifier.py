@@ -111,6 +111,8 @@ class Classifier(nn.Module):
         self.training = self._is_frozen = False
         reference = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         place = next((tensor.device for tensor in chain(model.parameters(), model.buffers())), reference.device)
+        if place.type == "meta":
+            raise InvalidInput(f"expected a model with weights, got {self.name} on the device meta, which holds none")
         self.register_buffer("mean", _per_channel(mean, reference.dtype, place))
         self.register_buffer("std", _per_channel(std, reference.dtype, place))
         # torchattacks asks the first parameter for the device; the same tensor remembers the dtype to cast to.

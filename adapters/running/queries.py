@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models.classifier import PASS_SIZE, Classifier
-from ..models.question import check_question
+from ..models.question import check_counted, check_question
 from ..switches import asked_in
 from ..threat_model import ThreatModel
 from .budget import Budget, BudgetSpent
@@ -124,8 +124,12 @@ class QueryCounter(nn.Module):
         self._count("forwards", owners)
         logits = self._ask(inputs, owners)
         if logits.requires_grad:
-            logits.register_hook(lambda _: self._count("backwards", owners))
+            logits.register_hook(lambda gradient: self._count_backwards(gradient, owners))
         return logits
+
+    def _count_backwards(self, gradient: Tensor, owners: Tensor | None) -> None:
+        check_counted(gradient)
+        self._count("backwards", owners)
 
     def query_rows(self, inputs: Tensor, rows: Tensor) -> Tensor:
         """Logits of `inputs`, of which number i is a version of image rows[i] of those that the library was given."""
@@ -187,6 +191,7 @@ class QueryCounter(nn.Module):
         return answers
 
     def _grant_gradient(self, gradient: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+        check_counted(gradient)
         granted = budget.grant_gradients(owners, self.forwards + self.backwards)
         self._count("backwards", owners[granted])
         return gradient * granted.to(gradient.dtype)[:, None]

@@ -209,8 +209,10 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error
-                if isinstance(call.error, (AttackDied, ModelDied, Unsupported)):  # nothing is left to ask, or to try
+                if isinstance(call.error, (AttackDied, ModelDied)):  # nothing is left to ask
                     raise call.error
+                if isinstance(call.error, Unsupported):
+                    raise Unsupported(f"{row.name} {call.error}") from call.error
                 watch.note(rows, call.error)
                 evidence.merge(rows, call, classifier, first=restart == 0)
     if calls and len(evidence.errors) == calls:

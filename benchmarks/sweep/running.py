@@ -28,7 +28,7 @@ from davylamp.benchmarks.sweep.running import make_model
 def of_{0}_{1}():
     return make_model({0}, {1})
 """
-OWN = "from davylamp.benchmarks.sweep.running import nudge\n"
+ATTACK_FILE = "from davylamp.benchmarks.sweep.running import nudge\n"
 
 
 class SweepAnswer(NamedTuple):
@@ -221,5 +221,5 @@ def _world(classes: int, channels: int) -> tempfile.TemporaryDirectory[str]:
     made = tempfile.TemporaryDirectory(prefix="davylamp-sweep-")
     folder = Path(made.name)
     (folder / "net.py").write_text(NET.format(classes, channels), encoding="utf-8")
-    (folder / "own.py").write_text(OWN, encoding="utf-8")
+    (folder / "own.py").write_text(ATTACK_FILE, encoding="utf-8")
     return made

@@ -222,6 +222,9 @@ def test_a_library_that_is_not_installed_is_named_with_what_installs_it():
 
 BROKEN = {
     "raises": ("raise ImportError('no such\\nthing')", "no such thing"),
+    "exits": ("raise SystemExit(3)", "called sys.exit(3)"),
+    "ends the process": ("import os; os._exit(4)", "called os._exit(4)"),
+    "is interrupted": ("raise KeyboardInterrupt", "raised KeyboardInterrupt"),
     "is no record": ("LIBRARY = 3", "expected a davylamp.adapters.Library"),
     "has a name that is taken": ("LIBRARY = make('foolbox')", "there is a library foolbox already"),
     "names an unknown attack": ("LIBRARY = make('odd', row('odd', 'unheard-of'))", "unknown attack"),
@@ -243,22 +246,27 @@ def make(name, *rows, **more):
     return Library(name, module="math", distribution="x", attacks=rows, driver="math:sqrt", package="x", **more)
 
 """
+PRINTS = "import os; print('hello'); os.write(1, b'hello')\n"
 
 
 @pytest.fixture(scope="module")
 def broken_site(tmp_path_factory):
-    """A package with an entry point for each record that cannot be used, and what is said in the presence of all."""
+    """A package with an entry point for each record that cannot be used, and what is said in the presence of all.
+
+    Each prints first, by Python and past it: neither is among the results.
+    """
     site = tmp_path_factory.mktemp("broken")
     names = [f"odd{number}" for number in range(len(BROKEN))]
     for name, (code, _) in zip(names, BROKEN.values(), strict=True):
-        (site / f"strange_{name}.py").write_text(MAKE + code.replace("'odd'", f"'{name}'"))
+        (site / f"strange_{name}.py").write_text(PRINTS + MAKE + code.replace("'odd'", f"'{name}'"))
     info = site / "strange-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
     lines = [f"{name} = strange_{name}:LIBRARY" for name in names]
     (info / "entry_points.txt").write_text("\n".join(["[davylamp.libraries]", *lines, ""]))
-    [(code, out, errors)] = davylamp(site, site, ("attacks", "pgd", "--library", "foolbox"))
+    [(code, out, errors)] = davylamp(site, site, ("attacks", "pgd", "--library", "foolbox", "--json"))
     assert code == 0, errors
+    json.loads(out)
     return out + errors
 
 
