@@ -95,7 +95,7 @@ class AttackResult:
     @property
     def faults(self) -> tuple[Fault, ...]:
         """Whose fault an invalid result is, by image: "model", "library", "unknown"; "" where it is valid."""
-        return tuple(map(fault_of, self.violations))
+        return tuple(fault_of(kinds) for kinds in self.violations)
 
     @property
     def robust(self) -> Tensor:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import davylamp
 from davylamp.adapters.catalogue.findings import FINDINGS
 from davylamp.adapters.catalogue.lookup import accepts
-from davylamp.adapters.running.judge import OF_THE_MODEL
 from davylamp.benchmarks.fuzz.world import call, in_folder
 from davylamp.benchmarks.sweep.cases import SweepCase, rows_of
 from davylamp.engine.plan.config import AttackChoice
@@ -207,7 +206,7 @@ def _may_crash(findings: Iterable[str]) -> bool:
 
 
 def _broke(row: Any) -> bool:
-    return any(not OF_THE_MODEL.issuperset(kinds) for kinds in row.result.violations if kinds)
+    return "library" in row.result.faults
 
 
 def _refused(why: str) -> SweepAnswer:
