@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -123,7 +124,12 @@ def main() -> None:
         code = stop.code
     except (Exception, KeyboardInterrupt) as error:
         code = explain(error)
-    sys.exit(close_output() or code)  # type: ignore[arg-type]
+    code = close_output() or code
+    if any(getattr(thread, "left", False) for thread in threading.enumerate()):  # by an attack; Python would wait
+        sys.stderr.write("a thread that an attack started goes on: it is ended with this process\n")
+        atexit._run_exitfuncs()
+        os._exit(code if isinstance(code, int) else bool(code))
+    sys.exit(code)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

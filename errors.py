@@ -72,6 +72,10 @@ class ModelFailed(InvalidInput, RuntimeError):
     """A model, its file or its data code failed, or returned no logits; never the fault of an attack library."""
 
 
+class ModelSpoiled(ModelFailed):
+    """An attack has changed a model, or this process, in a way that could not be put back: nothing is measured here."""
+
+
 class ModelDied(ModelFailed):
     """The process that a model runs in ended, or gave no answer in time or none that is one; what it says is gone."""
 

@@ -1,8 +1,11 @@
 """Paths as a user writes them."""
 
+import re
 from pathlib import Path
 
 from ..errors import InvalidInput, Unavailable
+
+_PATH = re.compile(r"(?<![^:])/(?!/)[^:]*")  # in a name, from the root
 
 
 def expand_path(text: str | Path) -> Path:
@@ -38,3 +41,13 @@ def check_place(path: str | Path, *, advice: str = "choose another file with -o"
     if not path.parent.is_dir():
         raise Unavailable(f"could not write {path} ({path.parent} is no folder); make it first or {advice}")
     return path
+
+
+def name_from_here(name: str) -> str:
+    """The name of a model or of data with each path in it as it is from the working folder, if it lies in there.
+
+    So "/home/me/work/net.py:make" and "./net.py:make" are "net.py:make" in /home/me/work: one thing has one name.
+    """
+    here = f"{Path.cwd()}/"
+    parts = [part.removeprefix("./") for part in name.split("+")]
+    return "+".join(_PATH.sub(lambda match: match[0].removeprefix(here), part) for part in parts)

@@ -1,10 +1,13 @@
 """Switches of the process: kept from other people's code, and float32 in full for the judge.
 
-They are torch's switches, NumPy's errors, warnings, and the working folder.
+They are torch's switches, NumPy's errors, warnings, the working folder, and the signals and alarms of the process.
 """
 
 import os
+import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -131,6 +134,57 @@ def _set_cudnn(flags: tuple[bool, ...]) -> None:
     cudnn.benchmark, cudnn.deterministic, cudnn.enabled = flags
 
 
+_INFERENCE: list[Any] = []  # contexts that stay open, in place of those that somebody has left open
+_SIGNALS = [getattr(signal, name) for name in ("SIGALRM", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def _set_inference(on: bool) -> None:
+    """Torch has no switch for it, but a context in the one that was left open."""
+    _INFERENCE.append(torch.inference_mode(on))
+    _INFERENCE[-1].__enter__()
+
+
+def _read_autocast() -> tuple[tuple[str, Any], ...]:
+    return tuple((kind, torch.get_autocast_dtype(kind)) for kind in _autocast_now())
+
+
+def _set_autocast(kinds: tuple[tuple[str, Any], ...]) -> None:
+    for kind in {*_autocast_now(), *dict(kinds)}:
+        torch.set_autocast_enabled(kind, kind in dict(kinds))
+    for kind, dtype in kinds:
+        torch.set_autocast_dtype(kind, dtype)
+
+
+def _close_modes(count: int) -> None:
+    while torch._C._len_torch_function_stack() > count:
+        torch._C._pop_torch_function_stack()
+
+
+class _Moment(float):
+    """When an alarm is to come, on a clock that goes on while it is asked; 0: never."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(self - other) < 0.1
+
+    __hash__ = float.__hash__
+
+
+def _read_alarm() -> _Moment:
+    left = signal.getitimer(signal.ITIMER_REAL)[0] if hasattr(signal, "getitimer") else 0.0
+    return _Moment(left and time.monotonic() + left)
+
+
+def _set_alarm(moment: _Moment) -> None:
+    signal.setitimer(signal.ITIMER_REAL, moment and max(moment - time.monotonic(), 1e-3))
+
+
+def _set_handlers(handlers: tuple[Any, ...]) -> None:
+    if threading.current_thread() is threading.main_thread():  # no other may
+        for number, handler in zip(_SIGNALS, handlers, strict=True):
+            if handler is not None:  # else it is not Python's
+                signal.signal(number, handler)
+
+
 _PRECISIONS = ("torch's precision of matrix products", "cuDNN's TF32", "torch's precision of float32")
 _EXACT, _ROUNDED = "ieee", "tf32"
 _exact_blocks = 0  # of `full_float32` that are open
@@ -174,6 +228,8 @@ def _set_precisions(precisions: tuple[str, ...]) -> None:
 # How each is read and set; the newer way of TF32 last, because the older one sets it, too.
 _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "torch's inference mode": (torch.is_inference_mode_enabled, _set_inference),
+    "torch's autocast": (_read_autocast, _set_autocast),
     "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's deterministic mode": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
@@ -182,6 +238,9 @@ _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
         torch.get_default_device,
         lambda device: torch.set_default_device(None if device.type == "cpu" else device),
     ),
+    "torch's function modes": (torch._C._len_torch_function_stack, _close_modes),
+    "alarms": (_read_alarm, _set_alarm),
+    "handlers of signals": (lambda: tuple(map(signal.getsignal, _SIGNALS)), _set_handlers),
     "cuDNN's flags": (_read_cudnn, _set_cudnn),
     "torch's precision of matrix products": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "cuDNN's TF32": (

@@ -192,16 +192,20 @@ def _rows_to_compare(
 def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
     """Load the model and its images and compare the rows on them: the model, the comparison, what was chosen for it."""
     from ..adapters.data.datasets import load_data_for
+    from ..adapters.data.repeated import note_fewer
     from ..adapters.models.zoo.load import load_model
     from ..engine import compare
     from ..engine.comparison.searches import attack_inside, passes_of_row
     from ..engine.plan.choices import threat_model_of
     from ..engine.plan.chosen import chosen_of
+    from ..report.text.console import print_error
 
     asked = config.attacks[0]
     how = {"transport": config.transport(), "isolation": config.isolation}
     classifier = load_model(config.models[0], config.device, **how)
     images = load_data_for(classifier, config.data, config.limit)
+    for line in note_fewer(config.data, len(images.labels), config.limit):
+        print_error(f"- {line}")
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     _warn_before(rows, asked, threat_model, config.eot if classifier.random else 1)
     limits = {"max_queries": config.max_queries, "batch_size": config.batch_size, "precision": config.precision}
@@ -335,7 +339,8 @@ def quickstart(
     classifier = load_model(model, device)
     images = load_data_for(classifier, data)
     console = make_console()
-    console.print(f"{model} on {data}: {len(images.labels)} images; each attack runs on those classified correctly")
+    counts = " and ".join(map(str, sorted({trial.images for trial in TRIALS})))
+    console.print(f"{model} on {data}: {counts} images by attack, of which those classified correctly are attacked")
     with show_progress(sum(3 * trial.images for trial in TRIALS)) as progress:
         done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
     say_defaults(context, ("seed", "device"))

@@ -261,7 +261,7 @@ def _lines(row: Any) -> list[list[Any]]:
     """A line for each rate of false alarms."""
     interval = "" if math.isnan(row.area.low) else f" [{row.area.low:.3f}, {row.area.high:.3f}]"
     area = f"{row.area.value:.3f}{interval} ({row.fooled})"
-    head = [f"{row.name} ({row.detector})", row.cell.subject.model, row.cell.title, area]
+    head = [f"{row.name} ({row.detector})", row.cell.subject.name, row.cell.title, area]
     return [[*head, f"{at.rate:g}", *map(_share, (at.detected, at.false_alarms, at.missed))] for at in row.rates]
 
 
@@ -276,7 +276,7 @@ def _as_json(row: Any) -> dict[str, Any]:
         {**asdict(at), **{k: at_share(getattr(at, k)) for k in ("detected", "false_alarms", "missed")}}
         for at in row.rates
     ]
-    said = {"detector": row.detector, "name": row.name, "model": row.cell.subject.model, "attack": row.cell.title}
+    said = {"detector": row.detector, "name": row.name, "model": row.cell.subject.name, "attack": row.cell.title}
     rules = row.cell.threat_model
     said |= {"cell": row.cell.key, "norm": rules.norm, "epsilon": rules.epsilon}
     numbers = {"fooled": row.fooled, "clean": row.clean, "left_out": row.left_out}

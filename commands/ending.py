@@ -61,8 +61,9 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.tables.table import build_table
 
     outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA", *NORMS])
-    names = {cell.subject.model for cell in plan.cells}
-    if not any(each.cell.subject.model in names for each in outcomes.done):
+    keys = {cell.subject.key for cell in plan.cells}
+    names = {subject.name for key, subject in outcomes.subjects.items() if key in keys}
+    if not any(each.cell.subject.key in keys for each in outcomes.done):
         return []
     models = build_table(outcomes, by="models", metrics=["RA"], bootstrap=1)
     rows = [row for row in models.rows if row.labels["model"] in names and row.labels["cells"]]
@@ -75,7 +76,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
         lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
     groups = [each for each in group_cells(outcomes, "models") if each.labels["model"] in names]
     lines += [f"- {line}" for line in least_of_draws([each for each in groups if _has_radius(each.labels)])]
-    checks = check_folder(outcomes, models=sorted(names & _models(outcomes)))
+    checks = check_folder(outcomes, models=sorted(names))
     failing = Counter(check.title for check in checks if check.state == "fail")
     said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())
     return [*lines, *_gave_up(outcomes, names), f"failure indicators: {said or 'none failed'}"]
@@ -85,7 +86,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
     """A line for each attack of the user that returned clean images, which only some may do where they fail."""
     counts: Counter[str] = Counter()
     for each in outcomes.done:
-        if each.cell.subject.model in names and each.cell.row.is_users:
+        if each.cell.subject.name in names and each.cell.row.is_users:
             counts[each.cell.attack] += sum("unchanged" in kinds.split() for kinds in each.columns["violations"])
     return [
         f"- {name} returned {count} clean images, which proves nothing: if it does so where it fails, say so by "
@@ -93,10 +94,6 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
         for name, count in counts.items()
         if count
     ]
-
-
-def _models(outcomes: Any) -> set[str]:
-    return {subject.model for subject in outcomes.subjects.values()}
 
 
 def _model_line(row: Any, pairs: Any) -> str:

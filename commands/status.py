@@ -59,7 +59,7 @@ def _status_row(state: Any) -> dict[str, Any]:
     cell = state.cell
     return {
         "cell": state.key,
-        "model": cell.subject.model,
+        "model": cell.subject.name,
         "attack": cell.title,
         "norm": cell.threat_model.norm,
         "epsilon": cell.threat_model.epsilon,

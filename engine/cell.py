@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
@@ -44,6 +44,7 @@ class ModelOnData:
         data_digest: of pixels and labels.
         images: how many there are.
         chosen: their names, if they were chosen by name; empty: the first of the data, in its order.
+        called: what readers call the model where another of the same name is beside it; no part of the key.
     """
 
     model: str
@@ -52,20 +53,44 @@ class ModelOnData:
     data_digest: str
     images: int
     chosen: tuple[str, ...] = ()
+    called: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "chosen", tuple(self.chosen))  # JSON has lists
 
     @property
+    def name(self) -> str:
+        """What readers call the model: its name, or `full_name` where one name has several weights."""
+        return self.called or self.model
+
+    @property
+    def full_name(self) -> str:
+        """Its name with a piece of its digest."""
+        return f"{self.model} [{self.model_digest[:6]}]"
+
+    def is_called(self, names: Iterable[str]) -> bool:
+        """Whether the model is meant by one of these names."""
+        return not {self.model, self.full_name}.isdisjoint(names)
+
+    @property
     def spec(self) -> dict[str, Any]:
         """What `key` hashes, as JSON types."""
         spec = asdict(self) | {"chosen": list(self.chosen)}
-        return {name: value for name, value in spec.items() if name != "chosen" or value}
+        return {name: value for name, value in spec.items() if name != "called" and (name != "chosen" or value)}
 
     @cached_property
     def key(self) -> str:
         """Name of the file with the clean predictions: 20 hexadecimal digits of a hash over the spec."""
         return digest_of({"clean": self.spec})
+
+
+def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
+    """What models are called that share their name with another of other weights or code, by key of the subject."""
+    known = {subject.key: subject for subject in subjects}
+    digests: dict[str, set[str]] = {}
+    for subject in known.values():
+        digests.setdefault(subject.model, set()).add(subject.model_digest)
+    return {key: subject.full_name for key, subject in known.items() if len(digests[subject.model]) > 1}
 
 
 @dataclass(frozen=True)
@@ -299,6 +324,11 @@ class Cell:
     def key(self) -> str:
         """20 hexadecimal digits of a hash over the spec: equal on every machine, different if anything is."""
         return digest_of(self.spec)
+
+    def with_name_of(self, names: Mapping[str, str]) -> "Cell":
+        """The cell with its model called as `tell_apart` says."""
+        called = names.get(self.subject.key)
+        return replace(self, subject=replace(self.subject, called=called)) if called else self
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "Cell":

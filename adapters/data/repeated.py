@@ -1,4 +1,4 @@
-"""Images that occur more than once in a data set: intervals and tests take images for independent ones."""
+"""What a reader should know of a data set: images that occur more than once, and fewer than were asked for."""
 
 from hashlib import blake2b
 
@@ -31,3 +31,14 @@ def note_repeated(inputs: Tensor, labels: Tensor) -> list[str]:
     differing = sum(classes[place] != classes[first[place]] for place in repeated)
     line = f"{len(repeated)} of {len(first)} images are the same as an earlier one, and intervals count them as others"
     return [line + (f"; {differing} of them have another label" if differing else "")]
+
+
+def note_fewer(name: str, images: int, limit: int | None) -> list[str]:
+    """A line where data have fewer images than were asked for.
+
+    Args:
+        name: of the data.
+        images: that there are.
+        limit: that were asked for; None: all.
+    """
+    return [f"{name} has {images} images, fewer than the {limit} that were asked for"] if images < (limit or 0) else []

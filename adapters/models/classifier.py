@@ -15,7 +15,7 @@ from ..user_code import one_line, user_code
 from .answers import Answers, Outputs
 from .images import check_images, check_labels
 from .outputs import check_logits, explain_failure, may_be_of_images, of_one_logit, take_logits
-from .restoring import frozen, state_modes
+from .restoring import ChangeByAttack, frozen, state_modes
 
 Interpolation = Literal["bilinear", "bicubic"]
 PASS_SIZE = 64  # images of a pass without gradients
@@ -69,6 +69,7 @@ class Classifier(nn.Module):
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.
     random: bool = False
     stated_identity: tuple[str, tuple[str, ...]] | None = None  # digest and reasons, where its layers are not here
+    changed_by: ChangeByAttack | None = None  # what an attack did to it that could not be put back
     draws: int = DRAWS  # that a random model is judged by
     eot: int = 1  # draws whose mean an attack sees of a random model (`QueryCounter`)
 

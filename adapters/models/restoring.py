@@ -3,10 +3,13 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from ...errors import ModelFailed, ModelSpoiled
+from .held import held_by, hidden_in, torchs_for
 
 _PATIENCE = 50  # a check is made as soon as it has cost less than a fiftieth of the time since the last one
 _ABSENT = object()
@@ -20,8 +23,9 @@ class StateGuard:
     """The state of a model as it was, to be compared with and put back after library calls.
 
     Compared are, of every module: its class, mode, an assigned `forward`, hooks, and which parameters, buffers and
-    sub-modules it has; of every tensor among them, or among the module's attributes, its values, dtype and whether it
-    requires gradients. Other plain attributes are the model's business: a model may count its calls.
+    sub-modules it has; of every tensor among them, or among the module's attributes and in lists there, its values,
+    dtype and whether it requires gradients; and all that the model computes with beside that: see `held_by`. What the
+    model itself changes when it is asked is its business: it may count its calls.
 
     Args:
         model: what is guarded; must not change in between by other hands.
@@ -29,8 +33,11 @@ class StateGuard:
 
     def __init__(self, model: nn.Module):
         start = time.perf_counter()
-        self._modules = [_Module(module) for module in model.modules()]
+        modules, tensors = hidden_in(model)
+        self._modules = [_Module(module) for module in modules]
         self._tensors = {id(tensor): _Copy(tensor) for module in self._modules for tensor in module.tensors()}
+        self._tensors |= {id(tensor): _Copy(tensor) for tensor in tensors}
+        self._held, self._torchs = held_by(modules), torchs_for(modules)
         self._cost, self._last = time.perf_counter() - start, time.perf_counter()
         self._drifting: set[int] = set()  # tensors that the model itself changes whenever it is asked
 
@@ -39,16 +46,17 @@ class StateGuard:
         """Whether enough has happened since the last check that another costs next to nothing."""
         return time.perf_counter() - self._last > _PATIENCE * self._cost
 
-    def restore(self, ask: Callable[[], object]) -> bool:
+    def restore(self, ask: Callable[[], Tensor]) -> bool:
         """Put back what is not as it was; whether anything was not.
 
-        A tensor that the model changes by itself is not put down to the library: `ask` it once, and see.
+        What the model changes by itself is not put down to the library: `ask` it once, and see. Nor is an attribute
+        that makes no difference to the answers, as a list of what a hook has seen: it stays.
 
         Args:
             ask: a forward pass of the model.
         """
         start = time.perf_counter()
-        changed = self._restore_modules()
+        changed = self._restore_modules(plain=False) | self._restore_held(ask)
         drifted = self._restore_tensors()
         if drifted - self._drifting:
             ask()
@@ -59,12 +67,26 @@ class StateGuard:
 
     def put_back(self) -> None:
         """Put back what is not as it was, whoever changed it; the model is not asked."""
-        self._restore_modules()
+        self._restore_modules(plain=True)
         self._restore_tensors()
 
-    def _restore_modules(self) -> bool:
-        changed = [module.restore() for module in self._modules]
-        return any(changed)
+    def _restore_modules(self, *, plain: bool = True) -> bool:
+        changed = [module.restore(plain=plain) for module in self._modules]
+        return any([*changed, *(each.put_back() for each in self._torchs)])
+
+    def _restore_held(self, ask: Callable[[], Tensor]) -> bool:
+        moved = {held: differing for held in self._held if (differing := held.moved())}
+        if not moved:
+            return False
+        answers = answers_of(ask)
+        for held, differing in moved.items():
+            held.leave(differing)
+        differing = {held: held.moved() for held in moved}
+        put_back = [held.put_back() for held in moved]
+        changed = any(put_back) and not same_answers(answers, answers_of(ask))
+        for held, values in differing.items() if not changed else ():
+            held.put(values)
+        return changed
 
     def _restore_tensors(self) -> set[int]:
         replaced = {key for key, copy in self._tensors.items() if copy.restore()}
@@ -92,8 +114,8 @@ class _Module:
         yield from self.module.buffers(recurse=False)
         yield from self.plain.values()
 
-    def restore(self) -> bool:
-        """Put back the structure; whether it was another."""
+    def restore(self, *, plain: bool = True) -> bool:
+        """Put back the structure, and `plain` attributes that are tensors; whether it was another."""
         now, changed = self.module.__dict__, type(self.module) is not self.kind
         if changed:
             self.module.__class__ = self.kind
@@ -110,7 +132,7 @@ class _Module:
                 now[name].clear()  # in place: handles of hooks refer to it
                 now[name].update(table)
                 changed = True
-        for name, tensor in self.plain.items():
+        for name, tensor in self.plain.items() if plain else ():
             if now.get(name) is not tensor:
                 now[name], changed = tensor, True
         return changed
@@ -183,6 +205,47 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     if torch.equal(a, b):
         return True
     return bool(((a == b) | (a.isnan() & b.isnan())).all()) if a.is_floating_point() or a.is_complex() else False
+
+
+def answers_of(ask: Callable[[], Tensor]) -> Tensor | None:
+    """What a model answers; None if it fails."""
+    try:
+        return ask().detach()
+    except ModelFailed:
+        return None
+
+
+def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-4) -> bool:
+    """Whether answers are the same but for `rounding`, relative to the largest: a GPU asked again may do so."""
+    if one is None or other is None or one.shape != other.shape:
+        return one is other
+    close = (one - other).abs() <= rounding * one.abs().amax(1, keepdim=True)
+    return bool((close | (one == other) | (~one.isfinite() & ~other.isfinite())).all())
+
+
+class ChangeByAttack(NamedTuple):
+    """What could not be put back: whose doing it was, images (n, C, H, W), and the answers (n, K) before it."""
+
+    attack: str
+    inputs: Tensor
+    answers: Tensor
+
+
+def is_changed(classifier: Any, before: ChangeByAttack) -> bool:
+    """Whether a classifier answers otherwise than before, whatever it is asked about beside."""
+    return not same_answers(before.answers, answers_of(lambda: classifier.predict_logits(before.inputs)), 1e-2)
+
+
+def check_unchanged(classifier: Any) -> None:
+    """Raise ModelSpoiled if an attack has changed a classifier, or the process, and it still answers otherwise."""
+    change: ChangeByAttack | None = classifier.changed_by
+    if change is not None and is_changed(classifier, change):
+        raise ModelSpoiled(
+            f"the model {classifier.name} answers otherwise since {change.attack}, in a way that could not be put "
+            "back: load it again, in a new process; nothing more is measured with it"
+        )
+    if change is not None:
+        classifier.changed_by = None
 
 
 def state_modes(module: nn.Module) -> None:

@@ -1,9 +1,11 @@
 """One library call on one batch: the model wrapped and counted, the seed set, all state restored afterwards."""
 
+import ctypes
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from io import StringIO
@@ -16,6 +18,7 @@ from ...errors import ModelFailed
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, load_class, load_context, load_driver
 from ..models.classifier import Classifier
+from ..models.identity.source_files import origin_of
 from ..switches import in_precision, switches_kept
 from ..threat_model import ThreatModel
 from ..user_code import describe_error, guarded, was_interrupted
@@ -257,8 +260,12 @@ class _Process(NamedTuple):
 
 @contextmanager
 def undisturbed(seed: int, process: _Process | None = None) -> Iterator[None]:
-    """A fixed seed, no prints and no warnings; afterwards generators and switches are as they were."""
+    """A fixed seed, no prints and no warnings; afterwards generators and switches are as they were.
+
+    Threads of a user's code that go on are ended: they would change what comes next, and the process would not end.
+    """
     process = _Process([], []) if process is None else process
+    threads = {*threading.enumerate()}
     with guarded(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         with switches_kept(put_back=process.put_back):
@@ -267,6 +274,20 @@ def undisturbed(seed: int, process: _Process | None = None) -> Iterator[None]:
                 yield
             finally:
                 process.generators.append(states_of_generators())
+                _end_threads({*threading.enumerate()} - threads)
+
+
+def _end_threads(threads: Iterable[threading.Thread]) -> None:
+    """End those that run a user's code, as `sys.exit` in them would.
+
+    One that waits in C does so once it returns; it is marked as `left`, so that the command line does not wait for it.
+    """
+    for thread in threads:
+        code = getattr(thread, "_target", None) or type(thread).run
+        if thread.ident is not None and origin_of(getattr(code, "__module__", "")) in ("local", "unknown"):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+            thread.join(0.5)
+            thread.left = thread.is_alive()  # type: ignore[attr-defined]
 
 
 def _describe(value: Any) -> str:

@@ -13,7 +13,7 @@ from ..attack import Implementation, RunSetting
 from ..catalogue.lookup import attack_of, check_settings, load_class, row_of, why_not_on
 from ..models.classifier import Classifier
 from ..models.images import check_images, check_labels
-from ..models.restoring import StateGuard
+from ..models.restoring import ChangeByAttack, StateGuard, check_unchanged, is_changed
 from ..models.room.isolated import renew
 from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
@@ -31,6 +31,8 @@ from .targets import check_aim
 from .trace import Trace
 
 DEFAULT_BATCH_SIZE = 32
+_LONG = 400  # passes to two that look whether the model answers as before
+_PROBES = 32  # images of each kind by which a changed model is told
 
 
 def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the rest by keyword
@@ -118,6 +120,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
     renew(classifier)
+    check_unchanged(classifier)
     with classifier.frozen(), drawing(classifier, draws=draws, eot=eot):
         logits = clean_logits(classifier, inputs, labels, logits)
         labels = labels.to(inputs.device, torch.long)
@@ -143,7 +146,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
 
         steady = classifier.random or is_steady(classifier, inputs, logits, seed)
         asked = getattr(progress, "asked", None)
-        _attack_all(classifier, evidence, attacked, settings, seed, places, note, asked)
+        _attack_all(classifier, evidence, attacked, settings, seed, places, note, asked, logits)
         adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
         return AttackResult(
             implementation=row.name,
@@ -181,6 +184,7 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
     places: Tensor,
     note: Callable[[Returned], object],
     asked: Callable[[int], object] | None,
+    logits: Tensor,
 ) -> None:
     row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
@@ -188,7 +192,7 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
     restarts = 1 if applied or "restarts" in row.params else remaining.pop("restarts", 1)
     kwargs = {row.params[name]: value for name, value in remaining.items() if name in row.params} | dict(row.fixed)
     learned = learned_words(row, fitted, classifier.device)
-    calls, error, watch = 0, None, _Watch(classifier, evidence)
+    calls, error, watch = 0, None, _Watch(classifier, evidence, logits)
     with watch:
         for restart in range(restarts):
             if restart:
@@ -216,31 +220,42 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
                 watch.note(rows, call.error)
                 evidence.merge(rows, call, classifier, first=restart == 0)
     if calls and len(evidence.errors) == calls:
-        if isinstance(error, ModelFailed):
+        if isinstance(error, ModelFailed) and not evidence.tainted.any():  # else the attack's doing
             raise error
         raise AttackFailed(f"{row.name} crashed: {evidence.errors[0]}") from error
 
 
 class _Watch:
-    """Has the model after library calls as it was before: images attacked while it was not prove nothing."""
+    """Has the model after library calls as it was before: images attacked while it was not prove nothing.
 
-    def __init__(self, classifier: Classifier, evidence: Evidence):
+    At the end it is asked about two clean images once more, so that a change is seen wherever it is: after attacks of
+    users, and after others where that is a small part of their passes. A change that cannot be put back is noted with
+    the classifier (`changed_by`). `known` are the logits of the clean images, shape (N, K).
+    """
+
+    def __init__(self, classifier: Classifier, evidence: Evidence, known: Tensor):
         self.classifier, self.evidence, self.guard = classifier, evidence, StateGuard(classifier)
         self.unchecked: list[Tensor] = []  # images attacked since the last look
+        self.attacked: list[Tensor] = []
+        self.before = ChangeByAttack(evidence.row.name, evidence.images.inputs[:2], known[:2])
 
     def __enter__(self) -> None:
         """Calls follow."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Restore the model, which is not asked any more where the calls ended in an error or an interrupt."""
-        if kind is None:
-            self.look()
-        else:
+        if kind is not None:
             self.guard.put_back()
+            return
+        self.look()
+        if self._is_worth_a_pass and is_changed(self.classifier, self.before):
+            self.evidence.tainted[torch.cat(self.attacked)] = True
+            self.classifier.changed_by = self.before
 
     def note(self, rows: Tensor, error: BaseException | None) -> None:
         """Look where it costs next to nothing, and after an error; Unsupported if the model itself has no gradients."""
         self.unchecked.append(rows)
+        self.attacked.append(rows)
         changed = (self.guard.is_due or error is not None) and self.look()
         if isinstance(error, NoGradients) and not changed:
             name = self.evidence.row.name
@@ -248,12 +263,26 @@ class _Watch:
 
     def look(self) -> bool:
         """Restore the model; whether it was changed."""
-        first = self.evidence.images.inputs[:1]
-        changed = bool(self.unchecked) and self.guard.restore(lambda: self.classifier.predict_logits(first))
+        changed = bool(self.unchecked) and self.guard.restore(self._ask_widely)
         if changed:
             self.evidence.tainted[torch.cat(self.unchecked)] = True
         self.unchecked.clear()
         return changed
+
+    @property
+    def _is_worth_a_pass(self) -> bool:
+        """Whether the model is here and answers alike each time, and the attack a user's or long."""
+        passes, one = self.evidence.forwards + self.evidence.backwards, self.classifier
+        worth = self.evidence.row.is_users or int(passes.sum()) >= _LONG
+        return bool(self.attacked and worth and one.steady and one.stated_identity is None)
+
+    def _ask_widely(self) -> Tensor:
+        """About clean and attacked images, noise, black and white: where something was changed, and seldom else."""
+        clean, examples = self.evidence.images.inputs[:_PROBES], self.evidence.adv_inputs[:_PROBES]
+        noise = torch.rand(clean[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(clean)
+        return self.classifier.predict_logits(
+            torch.cat([clean, examples, noise, noise.round(), noise * 0, noise * 0 + 1])
+        )
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: Evidence, batch_size: int) -> Iterator[Tensor]:

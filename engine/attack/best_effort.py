@@ -21,8 +21,9 @@ from ...adapters.catalogue.lookup import check_support, row_of, takes_radii
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.criterion import fooled
 from ...adapters.models.images import check_images
+from ...adapters.result import allowed_radius
 from ...adapters.running.draws import drawing, judged
-from ...adapters.running.judge import distances_of, quantise
+from ...adapters.running.judge import distances_of, norm_of, quantise
 from ...errors import InvalidInput, Unsupported
 from .bisection import Bisection, Radii
 from .reach import reaching
@@ -227,23 +228,33 @@ def wider_radii(radii: Radii, largest: float) -> list[Radii]:
     return wider
 
 
+def _is_inside(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
+    return norm_of(images.double() - inputs.double(), threat_model.norm) <= allowed_radius(threat_model)
+
+
 def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
     """The same result on images of 8 bits (RoBIC, 3): the examples rounded, success and distances those of the rounded.
 
-    Distances are between the rounded example and the rounded clean image. A rounded example may lie up to half a grey
-    level per component outside of the ball; an example that fails before rounding is no success after it, and one whose
-    logits are not finite after it is a violation.
+    Distances are between the rounded example and the rounded clean image. An example that rounding moves out of the
+    ball is rounded towards the clean image instead, and is no success where it is outside even so. One that fails
+    before rounding is no success after it, and one whose logits are not finite after it is a violation.
 
     Args:
         result: what an attack found.
         classifier: the model that it attacked.
         inputs: the clean images, shape (N, C, H, W).
     """
-    adv_inputs = quantise(result.adv_inputs)
+    clean, adv_inputs = quantise(inputs.float()), quantise(result.adv_inputs)
+    outside = ~_is_inside(clean, adv_inputs, result.threat_model)
+    if outside.any():
+        inwards = (clean * 255 + ((result.adv_inputs - clean) * 255 * (1 + 1e-6)).trunc()).round() / 255
+        adv_inputs = inwards.where(outside.view(-1, 1, 1, 1), adv_inputs)
     with drawing(classifier, draws=result.draws or None):
         adv_logits, share = judged(classifier, adv_inputs, result.labels, result.targets)
-    success = result.success_8bit & fooled(adv_logits, result.labels, result.targets)
-    distances, budget = distances_of(quantise(inputs.float()), adv_inputs), result.budget
+    success = result.success_8bit.where(~outside, result.success) & fooled(adv_logits, result.labels, result.targets)
+    inside = _is_inside(clean, adv_inputs, result.threat_model)
+    success &= inside
+    distances, budget = distances_of(clean, adv_inputs), result.budget
     if budget is not None:
         budget = budget.where(success | ~result.attacked, torch.inf)
     finite = torch.isfinite(adv_logits).all(1).tolist()
@@ -252,5 +263,5 @@ def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
         for kinds, fine, attacked in zip(result.violations, finite, result.attacked.tolist(), strict=True)
     )
     changed = {"adv_inputs": adv_inputs, "adv_logits": adv_logits, "distances": distances, "budget": budget}
-    changed |= {} if share is None else {"draws_fooled": share}
+    changed |= {} if share is None else {"draws_fooled": share.where(inside, 0.0)}
     return replace(result, **changed, violations=violations, success=success, success_8bit=success)

@@ -85,7 +85,7 @@ def _bounds(outcome: Outcome) -> Check:
     broken = _kinds(outcome, "nan", "out-of-bounds", "out-of-ball") & columns["attacked"]
     counts = {kind: int((_kinds(outcome, kind) & columns["attacked"]).sum()) for kind in ("nan", "out-of-bounds")}
     counts["out-of-ball"] = int((_kinds(outcome, "out-of-ball") & columns["attacked"]).sum())
-    if not outcome.cell.pixels and threat_model.norm != "unrestricted":
+    if threat_model.norm != "unrestricted":
         outside = columns["success"] & ~(columns["distance"] <= allowed_radius(threat_model))
         counts["counted as a success outside"] = int(outside.sum())
         broken = broken | outside

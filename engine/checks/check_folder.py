@@ -44,7 +44,7 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     keys = {of_model.cell.key: of_model.cell.subject.key for of_model in outcomes.done}
     checks = []
     for subject, of_model in by_model:
-        if models is None or subject.model in models:
+        if models is None or subject.is_called(models):
             checks += of_model
             checks += [check for group in over_cells for check in group if keys[check.cell] == subject.key]
     return checks
@@ -56,7 +56,7 @@ def _model_by_model(outcomes: Outcomes, probes: dict[str, Any]) -> Iterator[tupl
         clean = outcomes.clean.get(key)
         stored = None if clean is None else clean.meta.get("probes")
         names = [] if clean is None else clean.columns["image"].tolist()
-        checks = list(model_checks(subject.model, stored or probes.get(key), names, outcomes.refused.get(key, "")))
+        checks = list(model_checks(subject.name, stored or probes.get(key), names, outcomes.refused.get(key, "")))
         for outcome in outcomes.done:
             if outcome.cell.subject.key == key:
                 checks += record_checks(outcome, clean)

@@ -20,7 +20,7 @@ from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, S
 
 def subject_of(cell: Cell) -> str:
     """How a check calls a cell: "foolbox:pgd (linf 4/255) on demo:efficientnet-lite0"."""
-    return f"{cell.title} ({_describe(cell)}) on {cell.subject.model}"
+    return f"{cell.title} ({_describe(cell)}) on {cell.subject.name}"
 
 
 def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
@@ -98,7 +98,7 @@ def library_checks(outcomes: Outcomes) -> Iterator[Check]:
         )
     for cell in alone.values():
         if len(_others(cell)) > 1:
-            subject = f"{cell.attack_title} ({_describe(cell)}) on {cell.subject.model}"
+            subject = f"{cell.attack_title} ({_describe(cell)}) on {cell.subject.name}"
             detail = f"only {cell.attack} was run"
             advice = f"run the attack by its name alone ({cell.row.canonical_name}): every library that has it"
             yield make_check("libraries", "unknown", subject, cell.key, detail, advice=advice)
@@ -216,7 +216,7 @@ def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np
         columns, norm = made.columns, outcome.cell.threat_model.norm
         fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & ~columns["violated"]
         distance = np.where(fooled, columns[measured_norm(norm)], np.inf)
-        transfers.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, outcome.cell)))
+        transfers.append((f"{made.cell.attack} from {made.cell.subject.name}", _in_ball(distance, outcome.cell)))
     return transfers
 
 

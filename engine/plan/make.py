@@ -13,15 +13,17 @@ from ...adapters import Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
-from ...adapters.data.repeated import note_repeated
-from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
+from ...adapters.data.repeated import note_fewer, note_repeated
+from ...adapters.models.identity.digest import ModelIdentity, digest_data
 from ...adapters.models.images import check_labels
 from ...adapters.models.remote.traffic import Traffic, note_shape, remote_parts, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
 from ...adapters.models.room.apart import attacks_apart
 from ...adapters.models.room.isolating import NOT_ISOLATED
+from ...adapters.paths import name_from_here
 from ...adapters.running.fit import check_one_target
 from ...adapters.running.judge import RULES
+from ...adapters.running.readings import identify_asked
 from ...adapters.running.targets import class_of, note_moved
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
@@ -191,7 +193,7 @@ def make_plan(
         DavylampError: if a name is unknown, no model or no images can be loaded, or no library can do what is asked.
     """
     check_config(config)
-    config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
+    config = _expand_names(config, models)
     loading, traffic = Loading(transport or config.transport(), config.isolation), Traffic()
     bench, images = LastLoaded(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     subjects, cells, digests = [], [], {}
@@ -210,7 +212,10 @@ def make_plan(
             loaded = bench.data(images, classifier)
             if id(loaded) not in digests:
                 digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
-                notes += note_repeated(loaded.inputs, loaded.labels)
+                notes += [
+                    *note_repeated(*loaded[:2]),
+                    *note_fewer(config.data, len(loaded.labels), None if config.images else config.limit),
+                ]
             identity, spent = _identify(classifier, name, loaded)
             traffic += spent
             about = digests[id(loaded)][1], len(loaded.labels), tuple(loaded.names) if config.images else ()
@@ -262,6 +267,15 @@ def make_plan(
     )
 
 
+def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Config:
+    """The config with every model by name, and one name for one path; models that are handed over have theirs."""
+    config = replace(config, data=name_from_here(config.data))
+    if models is not None:
+        return replace(config, models=tuple(models))
+    config = expand_models(config)
+    return replace(config, models=tuple(dict.fromkeys(map(name_from_here, config.models))))
+
+
 def _stays_as_loaded(bench: LastLoaded, source: ModelSource, images: DataSource) -> bool:
     """Whether the last model and its images are what loading them again would give: of weights and files of images.
 
@@ -286,7 +300,7 @@ def _places(cells: Sequence[tuple[int, Cell]]) -> dict[str, tuple[int, ...]]:
 def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, Traffic]:
     """What a model is, and what its server was asked to know that, and what it gives."""
     note_shape(classifier, data.inputs.shape)
-    identity = identify_model(classifier, name)  # before it is asked: that may count in it
+    identity = identify_asked(classifier, name, data.inputs)
     with suppress(ModelFailed):  # the cells will say how
         _look(classifier, data)
     return identity, take_traffic(classifier)

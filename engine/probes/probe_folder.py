@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.identity.digest import digest_data
 from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
 from ...adapters.models.remote.transport import kept_in
 from ...adapters.models.room.isolated import holds_room
+from ...adapters.running.readings import identify_asked
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, LastLoaded, Loading, ModelSource
@@ -68,7 +69,7 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
     loading = loading or Loading(kept_in(outcomes.store.folder))
     done, kept, notes, traffic = 0, 0, [], Traffic()
     for subject in outcomes.subjects.values():
-        if only is not None and subject.model not in only:
+        if only is not None and not subject.is_called(only):
             continue
         cells = [
             outcome.cell
@@ -109,7 +110,7 @@ def _load(
     classifier = bench.model(source, device)
     data = bench.data(images, classifier)
     note_shape(classifier, data.inputs.shape)
-    if digest_model(classifier, source.name) != subject.model_digest:
+    if identify_asked(classifier, source.name, data.inputs).digest != subject.model_digest:
         raise Unavailable(
             "expected the model that was evaluated, got one with other weights, layers, attributes, code or "
             "preprocessing (or results of davylamp 0.1.0, which did not look at code); evaluate it again"

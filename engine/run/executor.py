@@ -4,12 +4,13 @@ An executor takes an iterator of tasks and yields an outcome for each, in the or
 for the next task only when it can start on it, so that a task is claimed as late as possible.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol
 
 from ...adapters.user_code import name_error
-from ...errors import InvalidInput
+from ...errors import InvalidInput, ModelSpoiled
 from .task import Task, TaskResult
 from .worker import Workbench
 
@@ -52,8 +53,11 @@ def label_of(task: Task) -> str:
 
 
 def work_here(task: Task) -> TaskResult:
-    """Do a task in this worker process, which keeps its workbench."""
-    return _bench().do(task)
+    """Do a task in this worker process, which keeps its workbench, and ends once an attack has changed it for good."""
+    try:
+        return _bench().do(task)
+    except ModelSpoiled:  # the task is tried again, in a new process
+        os._exit(1)
 
 
 @cache

@@ -16,13 +16,15 @@ from ...adapters.data.streaming import describe_files, load_blocks
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.models.remote.traffic import remote_parts, take_traffic
+from ...adapters.models.restoring import check_unchanged
 from ...adapters.models.room.apart import attacks_apart
 from ...adapters.models.room.isolated import renew
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
+from ...adapters.running.readings import identify_asked
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import class_of
-from ...errors import AttackFailed, InvalidInput, ModelFailed
+from ...errors import AttackFailed, DavylampError, InvalidInput, ModelFailed, ModelSpoiled
 from ...memory import give_memory_back_if_short
 from ..attack.at_saturation import SaturatedResult
 from ..attack.attack_cell import attack_shard
@@ -70,6 +72,7 @@ class Workbench(LastLoaded):
         self._checked: tuple[Callable[[], Any], Callable[[], Any], ModelOnData | None] = (object, object, None)
         self._of_clean = LastUsed(_REMEMBERED)
         self._ranges: tuple[Any, Ranges] = (None, {})
+        self._spoiled: ModelSpoiled | None = None
 
     def do(self, task: Task, progress: Callable[[int], object] | None = None) -> TaskResult:
         """Do a task; whatever goes wrong is its outcome, so that one cell never stops an evaluation.
@@ -77,8 +80,13 @@ class Workbench(LastLoaded):
         Args:
             task: what to do.
             progress: called with the number of images just attacked.
+
+        Raises:
+            ModelSpoiled: if an attack before has changed this process for good: what is measured here would be wrong.
         """
         start = time.perf_counter()
+        if self._spoiled is not None:
+            raise self._spoiled
         try:
             with attacks_apart(task.model.loading.isolation):
                 classifier, data = self._load(task)
@@ -86,6 +94,7 @@ class Workbench(LastLoaded):
                 with classifier.frozen(), seeded(0) if classifier.random else nullcontext():
                     outcome = self._do(task, classifier, data, progress)
                     _check_unchanged(task, classifier)
+            self._load_anew(task, classifier)
         except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
             return TaskResult(
@@ -100,6 +109,18 @@ class Workbench(LastLoaded):
             return outcome._replace(seconds=time.perf_counter() - start, **about)
         finally:
             give_memory_back_if_short()  # other workers may need it for their largest task
+
+    def _load_anew(self, task: Task, classifier: Classifier) -> None:
+        """Have a model that an attack has changed for good as it was before; note it if loading it does not help."""
+        if (change := classifier.changed_by) is None:
+            return
+        self.forget()
+        try:
+            again = self.model(task.model, task.device)
+            again.changed_by = change
+            check_unchanged(again)
+        except DavylampError as error:
+            self._spoiled = ModelSpoiled(f"{error}; what is finished is kept, and the same command goes on from there")
 
     def _take_traffic(self) -> dict[str, Any] | None:
         """What the servers of the models that are loaded were asked since this was looked at; None: nothing."""
@@ -264,7 +285,7 @@ def _is_edited(cell: Cell) -> bool:
 def _changed(task: Task, classifier: Classifier, data: Data) -> str:
     """The name of what a file made here that is not what the plan has; "" if nothing is."""
     if task.model.classifier is None and _FILE in task.model.name:
-        identity = identify_model(classifier, task.model.name)
+        identity = identify_asked(classifier, task.model.name, data.inputs)
         if not identity.reasons and identity.digest != task.subject.model_digest:
             return task.model.name
     if task.data.data is None and _FILE in task.data.name:

@@ -1,6 +1,6 @@
 """What a record must hold before anything is made of it: a foreign file may be sealed and still say nothing."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -129,6 +129,31 @@ def unknown_attack(cell: Cell) -> str:
     except UnknownName as error:
         return f"unknown attack: {cell.attack} ({error})"
     return ""
+
+
+def edited_since(cells: Iterable[tuple[Cell, Mapping[str, Any]]]) -> dict[str, str]:
+    """Cells of a user's attack as it was before its code was edited, by key, each with a line that says so.
+
+    What counts is the code of the attack's latest result; of a second they are of one time.
+
+    Args:
+        cells: with the `meta` of their records.
+    """
+    latest: dict[str, list[tuple[str, str, Cell]]] = {}
+    for cell, meta in cells:
+        if cell.row.is_users:
+            latest.setdefault(cell.attack, []).append((str(meta.get("written", "")), _code_of(cell), cell))
+    edited = {}
+    for attack, known in latest.items():
+        last = max(written for written, _, _ in known)
+        codes = {code for written, code, _ in known if written == last}
+        old = [cell for _, code, cell in known if code not in codes]
+        edited |= {cell.key: f"a result of {attack} as it was before its code was edited" for cell in old}
+    return edited
+
+
+def _code_of(cell: Cell) -> str:
+    return cell.version.partition(",")[0]
 
 
 def order_of(cell: Cell) -> tuple[str, str, str]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...adapters import attack_of
 from ...errors import Unavailable
-from ..cell import Cell
-from .contents import order_of, read_records, unknown_attack
+from ..cell import Cell, tell_apart
+from .contents import edited_since, order_of, read_records, unknown_attack
 from .coverage_bits import COLUMNS as COVERAGE_BITS
 from .faults import FAULTS, invalid_by, with_faults
 from .fits import fit_costs
@@ -63,7 +63,7 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     Returns:
         The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
         `attrs["failed"]` the failed cells by key, with their reason, `attrs["unknown"]` the cells left out because this
-        version does not have their attack, in the same way.
+        version does not have their attack, or it was edited since, in the same way.
 
     Raises:
         Unavailable: if there is no such folder, or no cell in it.
@@ -157,7 +157,8 @@ def _read_done(
 ) -> tuple[list[Kept], dict[str, Any]]:
     """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it."""
     store = ResultsStore(folder, create=False)
-    done: list[Kept] = []
+    done: dict[str, Kept] = {}
+    cells: list[tuple[Cell, Mapping[str, Any]]] = []
     damaged, failed, unknown = [], {}, {}
     for key, record in read_records(store, "cells", columns):
         if isinstance(record, Damaged):
@@ -167,12 +168,15 @@ def _read_done(
         elif why := unknown_attack(Cell.from_record(record.meta)):
             unknown[key] = why
         else:
-            done.append(kept(record))
+            done[key] = kept(record)
+            cells.append((Cell.from_record(record.meta), record.meta))
+    unknown |= edited_since(cells)
     if not done:
         known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
         known = known if failed or damaged or unknown else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
-    return done, {"damaged": damaged, "failed": failed, "unknown": unknown}
+    left = [part for key, part in done.items() if key not in unknown]
+    return left, {"damaged": damaged, "failed": failed, "unknown": unknown}
 
 
 def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
@@ -249,6 +253,8 @@ def _survey(store: ResultsStore, kinds: Sequence[Kind], *, headers: bool) -> Sur
                 finished[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
     states = {key: state._replace(status="running") if key in running else state for key, state in states.items()}
     ordered = sorted({**states, **finished}.values(), key=lambda state: order_of(state.cell))
+    names = tell_apart(state.cell.subject for state in ordered)
+    ordered = [state._replace(cell=state.cell.with_name_of(names)) for state in ordered]
     return Survey(ordered, [line for kind in KINDS for line in damaged.get(kind, ())])
 
 

@@ -18,7 +18,7 @@ from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ...metrics import fooling_rate_at_k
 from ..at_once import map_at_once
-from ..cell import Cell, ModelOnData
+from ..cell import Cell, ModelOnData, tell_apart
 from ..confidences import NO_CONFIDENCES, needs_confidences
 from ..measure_groups import is_group
 from ..parametrised import base_of
@@ -26,7 +26,7 @@ from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .choose_record import WRONG_ONE
 from .columns import logits_of
-from .contents import NEEDED, order_of, read_records, unknown_attack
+from .contents import NEEDED, edited_since, order_of, read_records, unknown_attack
 from .detected import detected_lines, leave_detected
 from .fits import fit_costs
 from .frames import CellState
@@ -130,7 +130,8 @@ class Outcomes:
             of the cell and of the tested subject; None: they were not read.
         shown_shares: likewise of random models: the share of their draws that are wrong, (n,), where it was kept.
         waiting: cells that an evaluation was asked for and of which nothing is there.
-        unknown: finished cells of attacks that this version does not have, with a line that says so.
+        unknown: finished cells of attacks that this version does not have, or that were edited since, with a line that
+            says so.
         refused: why a model could not be used on its clean images, by key of the subject.
         states: every cell that has a record, by key: finished, failed or of an unknown attack.
         lacking: which parts of an evaluation in parts lack pieces, in a line.
@@ -171,35 +172,35 @@ class Outcomes:
     @property
     def notes(self) -> list[str]:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
-        lines = [f"failed: {cell.title} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
+        lines = [f"failed: {cell.title} on {cell.subject.name}: {reason}" for cell, reason in self.failed]
         lines += [line for each in self.done if (line := saturation_line(each.cell, each.meta))]
         lines += [line for each in self.done if (line := worst_case_line(each.cell, each.columns))]
-        lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
+        lines += [f"left out: {why}, on {cell.subject.name}" for cell, why in self.unknown]
         foreign = {
             outcome.cell.attack for outcome in self.done if outcome.cell.is_foreign and not outcome.cell.row.is_users
         }
         lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
-        lines += [f"not finished, left out: {cell.title} on {cell.subject.model}" for cell in self.running]
+        lines += [f"not finished, left out: {cell.title} on {cell.subject.name}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
         lines += [*self.left_out, *([self.lacking] if self.lacking else [])]
         lines += [f"left out: {line}{remedy(line)}" for line in self.damaged]
         lines += [
-            f"no clean predictions of {subject.model} on {subject.data} (clean/{key}): metrics that need them are left "
+            f"no clean predictions of {subject.name} on {subject.data} (clean/{key}): metrics that need them are left "
             "out; `davylamp evaluate` makes them again"
             for key, subject in self.subjects.items()
             if key not in self.clean and any(outcome.cell.subject == subject for outcome in self.done)
         ]
         chosen: dict[str, set[str]] = {}
         for outcome in self.done:
-            chosen.setdefault(outcome.cell.subject.model, set()).update(outcome.cell.subject.chosen)
+            chosen.setdefault(outcome.cell.subject.name, set()).update(outcome.cell.subject.chosen)
         lines += [
             f"{model}: {len(names)} images were chosen by name: what is measured on them need not hold for the others"
             for model, names in chosen.items()
             if names
         ]
         lines += output_lines(each.meta for each in self.clean.values())
-        lines += detected_lines((each.cell.subject.model, each.columns) for each in self.done)
+        lines += detected_lines((each.cell.subject.name, each.columns) for each in self.done)
         return lines + self._silent_transfers() + notes_of(self.references)
 
     def _silent_transfers(self) -> list[str]:
@@ -289,11 +290,15 @@ def read_outcomes(
     parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts", ())}
     finished = {state.key for state in states}
     succeeded = [state.cell for state in states if state.status != "failed"]
+    edited = edited_since((state.cell, state.meta) for state in states if not unknown_attack(state.cell))
+    kept = [each for each in done if each.cell.key not in edited]
     references = references_of(reader.records("references"))
     outcomes = Outcomes(
         store=store,
-        done=tuple(sorted(done, key=lambda each: order_of(each.cell))),
-        failed=tuple((state.cell, state.reason) for state in states if state.status == "failed"),
+        done=tuple(sorted(kept, key=lambda each: order_of(each.cell))),
+        failed=tuple(
+            (state.cell, state.reason) for state in states if state.status == "failed" and state.key not in edited
+        ),
         running=tuple(cell for key, cell in parts.items() if key not in finished),
         clean=clean,
         damaged=tuple(reader.damaged),
@@ -301,7 +306,7 @@ def read_outcomes(
         shown_shares=shares,
         waiting=tuple(cell for key, cell in find_missing(store).items() if key not in parts),
         lacking=missing_line(list_parts(store)),
-        unknown=tuple((cell, why) for cell in succeeded if (why := unknown_attack(cell))),
+        unknown=tuple((cell, why) for cell in succeeded if (why := unknown_attack(cell) or edited.get(cell.key, ""))),
         refused=refused,
         states={state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))},
         references=references,
@@ -309,7 +314,28 @@ def read_outcomes(
     outcomes = leave_subsets(outcomes)
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")
-    return outcomes
+    return _with_model_names(outcomes)
+
+
+def _with_model_names(outcomes: Outcomes) -> Outcomes:
+    """The same with each model called by a name of its own: retrained weights in one file are another model."""
+    names = tell_apart(outcomes.subjects.values())
+    if not names:
+        return outcomes
+    clean = {
+        key: replace(each, subject=replace(each.subject, called=names.get(key, "")))
+        for key, each in outcomes.clean.items()
+    }
+    return replace(
+        outcomes,
+        done=tuple(replace(each, cell=each.cell.with_name_of(names)) for each in outcomes.done),
+        failed=tuple((cell.with_name_of(names), why) for cell, why in outcomes.failed),
+        running=tuple(cell.with_name_of(names) for cell in outcomes.running),
+        waiting=tuple(cell.with_name_of(names) for cell in outcomes.waiting),
+        unknown=tuple((cell.with_name_of(names), why) for cell, why in outcomes.unknown),
+        states={key: each._replace(cell=each.cell.with_name_of(names)) for key, each in outcomes.states.items()},
+        clean=clean,
+    )
 
 
 class _Reader:
@@ -436,7 +462,7 @@ def _what_is_there(outcomes: Outcomes) -> str:
 
 def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
     """Raise UnknownName unless every one of the models is in the folder."""
-    known = {subject.model for subject in outcomes.subjects.values()}
+    known = {name for subject in outcomes.subjects.values() for name in (subject.model, subject.name)}
     for name in models or ():
         if name not in known:
             raise UnknownName("model", name, known)

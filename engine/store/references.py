@@ -101,7 +101,7 @@ def notes_of(references: Sequence[Reference]) -> list[str]:
         crashed, attacked = each.columns["crashed"], int(each.columns["attacked"].sum())
         if crashed.any():
             what = "it crashed or never asked the model: nothing is known of them, it is no success of 0"
-            lines.append(f"{each.title} on {each.subject.model}, {int(crashed.sum())} of {attacked} images: {what}")
+            lines.append(f"{each.title} on {each.subject.name}, {int(crashed.sum())} of {attacked} images: {what}")
     return lines
 
 

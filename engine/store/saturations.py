@@ -66,4 +66,4 @@ def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
         searched += f"; {nothing} results at these radii prove nothing and count as not fooled"
     if lost := search.get("failed"):
         searched += f"; it crashed at {', '.join(radius_text(norm, each) for each, _ in lost)}: {lost[0][1]}"
-    return f"{cell.title} on {cell.subject.model}: {norm} {radius_text(norm, radius)}: {why} (run at {searched})"
+    return f"{cell.title} on {cell.subject.name}: {norm} {radius_text(norm, radius)}: {why} (run at {searched})"

@@ -21,4 +21,4 @@ def worst_case_line(cell: Cell, columns: Mapping[str, np.ndarray]) -> str:
         left = int((tried > place).sum())
         parts.append(f"{member.attack} fooled {int((winner == place).sum())} of {left}{' left' if place else ''}")
     spared = int((len(cell.members) - tried[winner >= 0]).sum())
-    return f"{cell.title} on {cell.subject.model}: {', '.join(parts)}; {spared} attacks on fooled images not made"
+    return f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on fooled images not made"

@@ -22,7 +22,7 @@ from ..store.faults import undecided
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.stored_columns import join_columns
 from ..store.transfers import Transferred, read_shown
-from .groups import Group, group_cells, may_be_called, model_names, plain_setting_of
+from .groups import Group, group_cells, model_names, plain_setting_of
 from .table import Table, TableRow, aggregate
 
 _OUTPUTS = ("CAV", "CV", "CRR", "CSR", "CCV", "COS")  # of two models' logits, per image
@@ -192,9 +192,7 @@ def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
     """The folder with the logits of two models."""
     return read_outcomes(
         folder,
-        keep_logits=lambda subject: (
-            "*" in defended or may_be_called(subject, original) or may_be_called(subject, defended)
-        ),
+        keep_logits=lambda subject: "*" in defended or subject.is_called((original, defended)),
     )
 
 

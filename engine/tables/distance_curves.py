@@ -81,7 +81,7 @@ def build_distance_curves(
         if not group.parts or norm not in (None, group.labels["norm"]):
             continue
         (repeats,) = group.parts
-        if models and repeats[0].cell.subject.model not in models:
+        if models and not repeats[0].cell.subject.is_called(models):
             continue
         if all("curve_passes" in outcome.columns for outcome in repeats):
             curves.append(_curve({name: group.labels[name] for name in _LABELS}, repeats))

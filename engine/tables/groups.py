@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...adapters.words import labels_text
 from ...errors import InvalidInput, Unsupported
-from ..cell import Cell, ModelOnData
+from ..cell import Cell
 from ..store.outcomes import Outcome, Outcomes, details, side_of
 from .symbols import By
 
@@ -46,23 +46,7 @@ def differing(options: Sequence[Mapping[str, str]]) -> list[str]:
 
 def model_names(outcomes: Outcomes) -> dict[str, str]:
     """Name of every model by key of its subject; with a piece of its digest where one name has several weights."""
-    subjects = outcomes.subjects
-    digests: dict[str, set[str]] = {}
-    for subject in subjects.values():
-        digests.setdefault(subject.model, set()).add(subject.model_digest)
-    return {
-        key: subject.model if len(digests[subject.model]) == 1 else _name_with_digest(subject)
-        for key, subject in subjects.items()
-    }
-
-
-def may_be_called(subject: ModelOnData, name: str) -> bool:
-    """Whether `model_names` gives a model this name in some folder."""
-    return name in (subject.model, _name_with_digest(subject))
-
-
-def _name_with_digest(subject: ModelOnData) -> str:
-    return f"{subject.model} [{subject.model_digest[:6]}]"
+    return {key: subject.name for key, subject in outcomes.subjects.items()}
 
 
 def threat_labels(cell: Cell) -> dict[str, Any]:

@@ -176,7 +176,7 @@ class _State(NamedTuple):
 
 
 def _name(cell: Cell) -> tuple[str, str, str]:
-    return cell.subject.model, cell.title, threat_text(cell.threat_model)
+    return cell.subject.name, cell.title, threat_text(cell.threat_model)
 
 
 def serve(

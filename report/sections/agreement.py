@@ -72,7 +72,7 @@ def _difference(pair: PairVerdict) -> str:
     """What one implementation does worse than another, with the numbers of the test."""
     judgement, (a, b) = pair.judgement, (pair.a.cell, pair.b.cell)
     sides = [side_of(each.outcome) for each in (pair.a, pair.b) if each.outcome is not None]
-    where = f"{a.subject.model}, {threat_text(a.threat_model)}"
+    where = f"{a.subject.name}, {threat_text(a.threat_model)}"
     if judgement.verdict == "broken":
         complaint = judgement.reason or "; ".join(side.complaint for side in sides if side.is_broken)
         return f"{judgement.weaker} is broken ({complaint}) on {where}."

@@ -113,7 +113,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
 def _identity(cell: Cell) -> str:
     """What makes two cells the same question, whatever the weights, the pixels and the library's version."""
     rules = cell.threat_model
-    about = [cell.subject.model, cell.subject.data, cell.title, rules.norm, rules.epsilon, rules.targeted, cell.target]
+    about = [cell.subject.name, cell.subject.data, cell.title, rules.norm, rules.epsilon, rules.targeted, cell.target]
     grid = {name: list(values) for name, values in cell.grid.items()}
     return json.dumps([*about, dict(cell.parameters), grid, cell.seed, cell.pixels], sort_keys=True)
 
@@ -161,7 +161,7 @@ def _table(changes: Sequence[Change]) -> PageTable:
     rows = [
         (
             badge("warn", "moved") if change.moved else Entry(change.verdict),
-            change.cell.subject.model,
+            change.cell.subject.name,
             change.cell.title,
             threat_text(change.cell.threat_model),
             change.images,
@@ -209,7 +209,7 @@ def _alone(name: str, caption: str, outcomes: Outcomes, other: Outcomes) -> Any:
     if not cells:
         return Text(f"{caption}: nothing.", "note")
     rows = [
-        (cell.subject.model, cell.title, threat_text(cell.threat_model), cell.seed, json.dumps(dict(cell.parameters)))
+        (cell.subject.name, cell.title, threat_text(cell.threat_model), cell.seed, json.dumps(dict(cell.parameters)))
         for cell in cells
     ]
     return make_table(name, caption, ("model", "implementation", "threat model", "seed", "parameters"), rows)

@@ -30,8 +30,7 @@ def write_provenance(folder: Folder, version: str) -> Section:
     blocks.append(_subjects(folder))
     if failed:
         rows = [
-            (s.cell.title, s.cell.subject.model, threat_text(s.cell.threat_model), s.cell.seed, s.reason)
-            for s in failed
+            (s.cell.title, s.cell.subject.name, threat_text(s.cell.threat_model), s.cell.seed, s.reason) for s in failed
         ]
         columns = ("implementation", "model", "threat model", "seed", "reason")
         blocks.append(make_table("failed-cells", "Failed cells", columns, rows))
@@ -130,7 +129,7 @@ def _cells(states: list[CellState]) -> PageTable:
     rows = [
         (
             badge(_STATE.get(state.status, "unknown"), state.status),
-            state.cell.subject.model,
+            state.cell.subject.name,
             state.cell.title,
             threat_text(state.cell.threat_model),
             state.cell.seed,

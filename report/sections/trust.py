@@ -34,8 +34,8 @@ def write_trust(checks: Sequence[Check]) -> Section:
         "and Carlini et al. 2019 where they have a name there. Those that need another run are filled in by "
         "`davylamp check FOLDER --run`."
     )
-    alarm = counts["fail"] + counts["warn"]
-    return Section("trust", "Trust: failure indicators", lead, blocks, badge=str(alarm) if alarm else "")
+    fired_as = ", ".join(f"{counts[state]} {state}" for state in ("fail", "warn") if counts[state])
+    return Section("trust", "Trust: failure indicators", lead, blocks, badge=fired_as)
 
 
 def summarise_alarms(checks: Sequence[Check]) -> tuple[Said, ...]:

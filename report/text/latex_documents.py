@@ -170,7 +170,7 @@ def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
     """Detectors: area under the ROC curve, and what a rate of false alarms detects, raises and misses."""
     cells: list[list[Cell]] = []
     for row in rows:
-        head: list[Cell] = [row.name, row.cell.subject.model, cited_name(row.cell.title, style)]
+        head: list[Cell] = [row.name, row.cell.subject.name, cited_name(row.cell.title, style)]
         area = Estimate(row.area.value, row.area.low, row.area.high, row.fooled)
         for at in row.rates:
             shares = [Estimate(s.value, s.low, s.high, s.n) for s in (at.detected, at.false_alarms, at.missed)]

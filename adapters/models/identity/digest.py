@@ -89,6 +89,7 @@ def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
     if file is not None:
         sources.add_file(file)
     encoder = Encoder(sources, reasons, str(file.resolve().parent) if file is not None else "")
+    encoder.names_readers = True
     try:
         if isinstance(thing, (type, types.FunctionType)):
             encoder.add(thing, "code")

@@ -39,6 +39,30 @@ REMOTE = frozenset(
         "xmlrpc",
     ]
 )
+# What code reads with that comes from outside of it; of models it is seen what they read (`running.readings`).
+READERS = frozenset(
+    (
+        "Popen",
+        "__import__",
+        "check_output",
+        "environ",
+        "environb",
+        "fromfile",
+        "genfromtxt",
+        "getenv",
+        "import_module",
+        "imread",
+        "load",
+        "loadtxt",
+        "memmap",
+        "open",
+        "popen",
+        "read_bytes",
+        "read_csv",
+        "read_text",
+        "system",
+    )
+)
 _C_MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _SKIPPED = ("_abc_impl",)  # the cache of an abstract class
 
@@ -55,6 +79,7 @@ class CodeEncoder:
         self.sources, self.reasons = sources, reasons
         self.hash = hashlib.sha256()
         self._classes: set[type] = set()
+        self.names_readers = False  # whether code that may read something from outside is noted as unknown
 
     def add(self, value: Any, where: str) -> None:
         """Feed a value; `where` says in a reason what it is, as "model.session"."""
@@ -122,6 +147,8 @@ class CodeEncoder:
 
     def _add_globals(self, value: types.FunctionType) -> None:
         for name in sorted({name for code in _codes(value.__code__) for name in code.co_names}):
+            if self.names_readers and name in READERS:
+                self.unknown(value.__qualname__, f"uses {name}: what it reads may change")
             if name.partition(".")[0] in REMOTE and not isinstance(value.__globals__.get(name), types.FunctionType):
                 self.unknown(value.__qualname__, f"uses {name}: what answers from elsewhere may change")
             elif name in value.__globals__ and not isinstance(value.__globals__[name], logging.Logger):

@@ -50,7 +50,7 @@ class Sources:
 
     def digests(self) -> Iterator[str]:
         """What all of it is, in an order that does not depend on where the files are."""
-        yield from sorted(_digest_code(file) for file in self._files)
+        yield from sorted(digest_path(file) for file in self._files)
         yield from (f"{name} {number}" for name, number in sorted(self._packages.items()))
 
 
@@ -78,7 +78,7 @@ def origin_of(name: str) -> Origin:
     if file is None or name == "__main__":
         return "unknown"
     ours = top == _OURS and not name.startswith(f"{_OURS}.tests")
-    if ours or _is_installed(Path(file)):
+    if ours or is_installed(Path(file)):
         return "installed"
     return "local" if file.endswith(".py") and Path(file).is_file() else "unknown"
 
@@ -103,7 +103,7 @@ def _installed_roots() -> tuple[Path, ...]:
     return tuple({Path(path).resolve() for name in names if (path := sysconfig.get_paths().get(name))})
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
     """Whether a file lies where packages are installed: an editable package does not.
 
     That is Python's own folder for them, or any other on its path (`pip install --target`, a cluster's modules) where
@@ -160,7 +160,7 @@ def _short_version(package: str) -> str:
     return ".".join(number.split("+")[0].split(".")[:2])
 
 
-def _digest_code(path: Path) -> str:
+def digest_path(path: Path) -> str:
     """Of what a file says to Python; of its bytes if that is not Python."""
     try:
         return _digest_text(path.read_bytes())
@@ -238,7 +238,7 @@ def _locate(name: str, importer: Path, level: int) -> list[Path]:
             base = root.joinpath(*parts[:depth])
             files += [file for file in (base / "__init__.py", base.with_name(f"{base.name}.py")) if file.is_file()]
         if files:
-            return [_resolved(file) for file in files if not _is_installed(file)]
+            return [_resolved(file) for file in files if not is_installed(file)]
     return []
 
 

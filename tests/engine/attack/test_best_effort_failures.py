@@ -5,6 +5,7 @@ import torch
 
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
+from davylamp.adapters.running.judge import quantise
 from davylamp.engine import best_effort, on_pixels
 from davylamp.errors import AttackFailed
 
@@ -78,6 +79,26 @@ def test_what_proves_nothing_is_neither_fooled_nor_robust(library):
     assert result.budget.isinf().all()
     assert result.violations == (("nan",),) * 4
     assert result.runs.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("levels", [0.5, 2.5, 8])
+def test_a_success_on_pixels_is_inside_the_ball(digits, norm, levels):
+    inputs = quantise(digits.inputs)
+    threat_model = ThreatModel(norm, levels / 255 * (1 if norm == "linf" else 12))
+    result = run_attack("foolbox:pgd", digits.classifier, inputs, digits.labels, threat_model, steps=10, step_size=0.05)
+    rounded = on_pixels(result, digits.classifier, inputs)
+    assert torch.equal(quantise(rounded.adv_inputs), rounded.adv_inputs)
+    distance = getattr(rounded.distances, norm)
+    assert (distance[rounded.success] <= threat_model.epsilon + 1e-6).all()
+    fooled = digits.classifier.predict_logits(rounded.adv_inputs).argmax(1) != digits.labels
+    assert torch.equal(rounded.success, result.success & fooled & (distance <= threat_model.epsilon + 1e-6))
+    if norm == "linf" and levels == 2.5:
+        assert (distance[result.success] > 1.9 / 255).all()
+    if levels == 8:
+        assert rounded.success.any()
+        whole = (distance * 255 - levels).abs() < 1e-3 if norm == "linf" else torch.zeros(16, dtype=torch.bool)
+        assert torch.equal(rounded.adv_inputs[whole], quantise(result.adv_inputs)[whole])
 
 
 def test_a_plain_result_is_moved_to_pixels(digits):

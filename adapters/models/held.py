@@ -1,0 +1,206 @@
+"""What a model computes with beside its tensors: attributes, lists, globals, classes, the functions of torch."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from operator import is_
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules import module as of_all_modules
+
+_ABSENT = object()
+_PLAIN = (bool, int, float, complex, str, bytes)
+_OF_MODULES = frozenset(vars(nn.Module())) | {"training", "forward"}  # which `StateGuard` looks at by itself
+_OURS = __name__.partition(".")[0]
+_SPACES = (torch, functional, torch.autograd, torch.linalg, torch.special, torch.Tensor)
+_BY_TORCH = frozenset({"manual_seed"})  # replaced by torch itself when its compiler is loaded
+_DEPTH, _MOST = 4, 1000  # of lists in lists, and of elements that are looked into
+
+
+class Held:
+    """What a module, a class, a list or a dictionary holds: noted, and put back where it is another.
+
+    Args:
+        owner: whose attributes or elements they are.
+        skip: names that are not looked at.
+        only: these names alone; None: all.
+    """
+
+    def __init__(self, owner: Any, skip: frozenset[Any] = frozenset(), *, only: Iterable[str] | None = None):
+        self._owner, self._skip, self._only = owner, skip, only
+        self._before = self._now()
+
+    def moved(self) -> dict[Any, Any]:
+        """What is not as it was, by name, as it is now; of a list the whole, by None."""
+        before, whole = self._before, self._only is None and not isinstance(self._owner, list)
+        now = _dictionary(self._owner) if whole else self._now()
+        if len(now) == len(before) and all(map(is_, now.values(), before.values())):
+            return {}
+        if isinstance(self._owner, list):
+            values = [*now.values()]
+            return {} if None in self._skip or _alike(values, [*before.values()]) else {None: values}
+        differing = {name: now.get(name, _ABSENT) for name in {**before, **now} if name not in self._skip}
+        return {
+            name: value
+            for name, value in differing.items()
+            if not _alike(value, before.get(name, _ABSENT))
+            # Torch loads some of its parts when they are first used.
+            and not (isinstance(self._owner, ModuleType) and {*map(_is_part, (value, before.get(name)))} == {True})
+        }
+
+    def leave(self, differing: Mapping[Any, Any]) -> None:
+        """Look no more at what has changed again since it was noted so: the model does that by itself."""
+        self._skip |= {name for name, value in self.moved().items() if not _alike(value, differing.get(name, _ABSENT))}
+
+    def put_back(self) -> bool:
+        """Put back what is not as it was; whether anything was not."""
+        differing = self.moved()
+        self.put(
+            {name: [*self._before.values()] if name is None else self._before.get(name, _ABSENT) for name in differing}
+        )
+        return bool(differing)
+
+    def put(self, values: Mapping[Any, Any]) -> None:
+        """Have these values, as `moved` says them, in place of those that are there."""
+        owner = self._owner
+        for name, value in values.items():
+            if isinstance(owner, list):
+                owner[:] = value
+            elif isinstance(owner, type):
+                delattr(owner, name) if value is _ABSENT else setattr(owner, name, value)
+            elif value is _ABSENT:
+                del _dictionary(owner)[name]
+            else:
+                _dictionary(owner)[name] = value
+
+    def _now(self) -> dict[Any, Any]:
+        if isinstance(self._owner, list):
+            return dict(enumerate(self._owner))
+        held = _dictionary(self._owner)
+        return dict(held) if self._only is None else {name: held.get(name, _ABSENT) for name in self._only}
+
+
+class _Codes:
+    """The code inside functions, which stay the same functions."""
+
+    def __init__(self, functions: Iterable[FunctionType]):
+        self._before = [(each, each.__code__, each.__defaults__, each.__kwdefaults__) for each in functions]
+
+    def put_back(self) -> bool:
+        """Put back what is not as it was; whether anything was not."""
+        changed = False
+        for each, code, defaults, named in self._before:
+            if each.__code__ is not code or each.__defaults__ is not defaults or each.__kwdefaults__ is not named:
+                each.__code__, each.__defaults__, each.__kwdefaults__ = code, defaults, named
+                changed = True
+        return changed
+
+
+def hidden_in(model: nn.Module) -> tuple[list[nn.Module], list[Tensor]]:
+    """Every layer of a model, also those in plain lists and dictionaries, and the tensors that are in these."""
+    modules, tensors = {id(module): module for module in model.modules()}, []
+    waiting = [*modules.values()]
+    while waiting:
+        for each in _elements(vars(waiting.pop())):
+            if isinstance(each, Tensor):
+                tensors.append(each)
+            elif isinstance(each, nn.Module):
+                new = {id(module): module for module in each.modules() if id(module) not in modules}
+                modules |= new
+                waiting += new.values()
+    return [*modules.values()], tensors
+
+
+def held_by(modules: Iterable[nn.Module]) -> list[Held]:
+    """What layers compute with beside their tensors, which a model may change itself.
+
+    That is: their plain attributes, with lists and dictionaries in these; attributes and methods of classes that are
+    not torch's, and the globals that these use. What is inside other objects is not seen.
+    """
+    of_layers = [vars(module) for module in modules if not type(module).__module__.startswith(_OURS)]
+    inner = [each for attributes in of_layers for each in _elements(attributes) if isinstance(each, (list, dict))]
+    local = [kind for kind in _kinds(modules) if not _is_fixed(kind)]
+    used = {id(space): (space, names) for kind in local for space, names in _globals_of(kind)}
+    return [
+        *(Held(attributes, _OF_MODULES) for attributes in of_layers),
+        *map(Held, (*inner, *local)),
+        *(Held(space, only=names) for space, names in used.values()),
+    ]
+
+
+def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
+    """What no model changes: torch's functions and classes, the code in them, and its hooks for all modules."""
+    kinds = _kinds(modules)
+    tables = (table for name, table in vars(of_all_modules).items() if name.startswith("_global_"))
+    return [
+        *map(Held, filter(_is_fixed, kinds)),
+        *(Held(space, _BY_TORCH) for space in _SPACES),
+        *(Held(table) for table in tables if isinstance(table, dict)),
+        _Codes(each for kind in (*kinds, functional) for each in _functions_of(kind)),
+    ]
+
+
+@cache
+def _functions_of(space: Any) -> tuple[FunctionType, ...]:
+    return tuple(each for each in vars(space).values() if isinstance(each, FunctionType))
+
+
+def _kinds(modules: Iterable[nn.Module]) -> list[type]:
+    return [*dict.fromkeys(kind for module in modules for kind in type(module).__mro__ if kind is not object)]
+
+
+def _is_fixed(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("torch", _OURS, "builtins", "typing")
+
+
+def _elements(attributes: Mapping[str, Any]) -> Iterator[Any]:
+    """The lists and dictionaries among a layer's plain attributes, and whatever is in them and in tuples."""
+    waiting = [(attributes[name], 0) for name in attributes.keys() - _OF_MODULES]
+    while waiting:
+        value, depth = waiting.pop()
+        if isinstance(value, (list, tuple, dict)):
+            yield value
+            inside = value.values() if isinstance(value, dict) else value
+            waiting += [(each, depth + 1) for each in inside] if depth < _DEPTH and len(value) <= _MOST else []
+        elif depth or isinstance(value, nn.Module):
+            yield value
+
+
+@cache
+def _globals_of(kind: type) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
+    """The globals that the methods of a class use, by name."""
+    names: dict[int, tuple[dict[str, Any], set[str]]] = {}
+    for each in _functions_of(kind):
+        space, used = names.setdefault(id(each.__globals__), (each.__globals__, set()))
+        used.update(name for name in _names_in(each.__code__) if name in space)
+    return [(space, tuple(sorted(used))) for space, used in names.values()]
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names_in(inner)
+
+
+def _dictionary(owner: Any) -> Any:
+    return owner if isinstance(owner, dict) else vars(owner)
+
+
+def _is_part(value: Any) -> bool:
+    """Whether a value in torch is a part of it or data, and not a function."""
+    return isinstance(value, (type, ModuleType)) or not callable(value)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values are one, or plain and equal."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return type(one) in _PLAIN and (one == other or (one != one and other != other))  # noqa: PLR0124 - NaN
