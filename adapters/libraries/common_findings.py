@@ -9,6 +9,7 @@ COMMON: Mapping[str, Finding] = {
         "adds an absolute epsilon to the norm of a mean-reduced gradient: confident images take shorter steps",
         ("l2", "l1"),
     ),
+    "l1-one-pixel": Finding("its l1 steps move one pixel only, so the budget is not used", ("l1",)),
     "confidence-ignored": Finding("the confidence shapes the loss but not the choice of the result"),
     "small-difference": Finding("its default numerical step vanishes in float32"),
     "radius-uniform": Finding("the radius of the random start is uniform: most starts are near the image", ("l2",)),

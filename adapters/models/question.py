@@ -3,10 +3,12 @@
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
-from torch._C import _functorch
 
 from ...errors import Unsupported
+
+_functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 - the type checker does not know it; torch has no public way to tell such tensors
 
 
 def check_question(inputs: Any) -> None:
@@ -22,6 +24,5 @@ def check_question(inputs: Any) -> None:
 
 def check_counted(tensor: Tensor) -> None:
     """Raise Unsupported for a tensor of a transform (grad, vmap, jvp): it hides how many images it stands for."""
-    # torch has no public way to tell such tensors
     if _functorch.is_functorch_wrapped_tensor(tensor) or _functorch.is_legacy_batchedtensor(tensor):
         raise Unsupported("asks inside torch.func or vmap, where passes cannot be counted; use torch.autograd.grad")

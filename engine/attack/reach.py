@@ -62,6 +62,24 @@ def warn_unreachable(row: Implementation, threat_model: ThreatModel, parameters:
     return f"{row.name}: its steps reach {reach:.2g} of the radius: what looks robust may be out of reach; {better}"
 
 
+def note_own_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
+    """A line for a run that is given steps and no step size: the library's then holds, not that of a comparison.
+
+    Args:
+        row: of any attack.
+        threat_model: norm and radius.
+        parameters: that are given.
+    """
+    matched = attack_of(row).matched.get("step_size")
+    if matched is None or "steps" not in parameters or "step_size" in parameters or not accepts(row, "step_size"):
+        return None
+    if row.given is not None or threat_model.norm not in row.classes:
+        return None
+    step = library_defaults(row, threat_model.norm).get("step_size")
+    said = f"{step:.4g}" if isinstance(step, float) else step
+    return None if step is None else f"step_size {said}, {row.library}'s own (compare and evaluate: {matched})"
+
+
 def list_unreachable(cells: Iterable[Cell]) -> list[str]:
     """A line for each row of a plan that cannot reach its ball, before anything is run.
 

@@ -51,7 +51,5 @@ def test_a_model_that_refuses_for_an_attack_is_not_robust(images, tmp_path):
     labels = model(images[0]).argmax(1)
     with pytest.raises(DavylampError):
         davylamp.run_attack("foolbox:pgd", model, images[0], labels, norm="linf")
-    made = davylamp.evaluate(model, images[0], labels, attacks="foolbox:pgd", norm="linf", out=tmp_path)
-    assert made.summary.all_failed
     with pytest.raises(DavylampError):
-        made.to_frame()
+        davylamp.evaluate(model, images[0], labels, attacks="foolbox:pgd", norm="linf", out=tmp_path).to_frame()

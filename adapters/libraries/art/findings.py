@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from ..library import Finding
 
 FINDINGS: Mapping[str, Finding] = {
-    "l1-one-pixel": Finding("its l1 steps move one pixel only, so the budget is not used", ("l1",)),
+    "overshoot-at-the-end": Finding(
+        "goes on until the boundary is crossed without its overshoot, and adds that then: a little farther than those "
+        "that look with it"
+    ),
+    "confidence-in-the-loss": Finding(
+        "linf: the confidence shapes the loss but not the choice of the result: any misclassified image ends it",
+        ("linf",),
+    ),
     "wrong-class-lookup": Finding("with fewer gradients than classes the logits are looked up at the wrong classes"),
     "l2-divides": Finding("the l2 update divides where the method multiplies", ("l2",)),
     "noise-brightens": Finding("its noise is clipped to [0, 1]: pixels only get brighter"),

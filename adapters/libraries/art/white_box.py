@@ -205,10 +205,21 @@ GRADIENT: tuple[Implementation, ...] = (
 
 MINIMUM_NORM: tuple[Implementation, ...] = (
     Implementation(
-        "deepfool", "art", classes("DeepFool", "l2"), _DEEPFOOL, alone=True, findings=("wrong-class-lookup",)
+        "deepfool",
+        "art",
+        classes("DeepFool", "l2"),
+        _DEEPFOOL,
+        alone=True,
+        findings=("wrong-class-lookup", "overshoot-at-the-end"),
     ),
     Implementation(
-        "deepfool", "art", classes("DeepFool", "l2", within=REPAIRED), _DEEPFOOL, variant="repaired", alone=True
+        "deepfool",
+        "art",
+        classes("DeepFool", "l2", within=REPAIRED),
+        _DEEPFOOL,
+        variant="repaired",
+        alone=True,
+        findings=("overshoot-at-the-end",),
     ),
     Implementation(
         "cw",
@@ -222,7 +233,7 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         targeted="yes",
         alone=True,
         failure="input",
-        findings=("doubling-constant", "four-rounds", "any-class-is-target"),
+        findings=("doubling-constant", "four-rounds", "any-class-is-target", "confidence-in-the-loss"),
     ),
     Implementation(
         "cw",

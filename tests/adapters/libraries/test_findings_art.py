@@ -11,9 +11,12 @@ from art.attacks import evasion
 from art.estimators.classification import PyTorchClassifier
 from torch import Tensor, nn
 
-from davylamp.adapters import Classifier, ThreatModel, run_attack
+import davylamp
+from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
+from davylamp.adapters.catalogue.findings import findings_of
 from davylamp.adapters.libraries.art import repairs as art_repairs
 from davylamp.adapters.running.judge import norm_of
+from davylamp.benchmarks.sweep.running import make_images, make_model
 from davylamp.errors import AttackFailed
 
 SEED = 7
@@ -284,3 +287,31 @@ def test_by_default_a_targeted_universal_perturbation_steps_away_from_its_target
     """Why the row tells the FGSM inside that it is targeted."""
     shipped = build(evasion.TargetedUniversalPerturbation, digits, eps=3.0, norm=2)
     assert not shipped._get_attack("fgsm", shipped.attacker_params).targeted
+
+
+PAIR = ("art:deepfool@repaired", "foolbox:deepfool")
+
+
+def test_deepfool_adds_its_overshoot_once_it_has_crossed_without_it():
+    """overshoot-at-the-end: with the overshoot of 2 % that Foolbox looks with, it goes a little farther, if at all."""
+    model, (inputs, labels) = make_model(3, 1), make_images(3, 1, 16)
+    shared = {"norm": "l2", "overshoot": 0.02, "candidates": 10, "steps": 20}
+    late, early = (davylamp.run_attack(name, model, inputs, labels, **shared) for name in PAIR)
+    ratio = late.distance / early.distance
+    assert "overshoot-at-the-end" in IMPLEMENTATIONS[PAIR[0]].findings
+    assert late.success.all()
+    assert early.success.all()
+    assert ratio.median() > 1.001
+    assert 1.01 < ratio.max() < 1.021
+
+
+def test_linf_carlini_takes_any_wrong_class_whatever_the_confidence():
+    """confidence-in-the-loss: a margin below 5 counts as success with a confidence of 5."""
+    model, (inputs, labels) = make_model(3, 1), make_images(3, 1, 1)
+    few = {"steps": 5, "binary_search_steps": 2, "initial_const": 1.0, "confidence": 5.0}
+    result = davylamp.run_attack("art:cw", model, inputs, labels, norm="linf", **few)
+    assert "confidence-in-the-loss" in findings_of(IMPLEMENTATIONS["art:cw"], "linf")
+    assert "confidence-in-the-loss" not in findings_of(IMPLEMENTATIONS["art:cw"], "l2")
+    assert result.success.all()
+    top = result.adv_logits.topk(2).values
+    assert (top[:, 0] - top[:, 1] < 1).all()

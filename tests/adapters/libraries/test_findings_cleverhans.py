@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
+from davylamp.adapters.contract.linear import make_linear_case
 from davylamp.adapters.libraries.cleverhans import functions
 from davylamp.errors import AttackFailed, Unsupported
 
@@ -156,3 +157,13 @@ def test_a_word_that_a_function_lacks_is_refused(digits):
     assert "alpha" not in inspect.signature(function).parameters
     with pytest.raises(ValueError, match="expected parameters of noise, got alpha"):
         run(function, digits.module, digits.inputs, digits.labels, ThreatModel("linf", 0.1), alpha=1.0)
+
+
+@pytest.mark.parametrize("name", ["art:fgm", "cleverhans:fgm", "cleverhans:fgm@repaired"])
+def test_a_step_in_l1_moves_one_pixel(name):
+    """l1-one-pixel: the box ends its step long before the radius."""
+    case = make_linear_case()
+    result = run_attack(name, case.classifier, case.inputs, case.labels, ThreatModel("l1", 5.0))
+    assert "l1-one-pixel" in IMPLEMENTATIONS[name].findings
+    assert ((result.adv_inputs - case.inputs).abs().flatten(1) > 1e-6).sum(1).tolist() == [1] * 4
+    assert float(result.distance.max()) < 0.6

@@ -5,8 +5,9 @@ import pytest
 
 from davylamp.adapters import ThreatModel, find_implementation, run_attack
 from davylamp.adapters.catalogue.lookup import library_defaults
+from davylamp.adapters.catalogue.step_size import resolve_step
 from davylamp.engine import AttackChoice, Config, best_effort, make_plan
-from davylamp.engine.attack.reach import list_unreachable, reach_of, warn_unreachable
+from davylamp.engine.attack.reach import list_unreachable, note_own_step, reach_of, warn_unreachable
 
 LINF = ThreatModel("linf", 8 / 255)
 
@@ -103,3 +104,21 @@ def test_commands_name_it_before_they_run(run, tmp_path):
         "evaluate", "--models", f"{model}:build", "--data", f"npz:{data}", "--attacks", "foolbox:pgd", *options
     )
     assert "- foolbox:pgd: its steps reach 0.25 of the radius" in err
+
+
+def test_a_row_without_the_norm_has_no_reach():
+    assert reach_of(find_implementation("adv-lib:pgd"), ThreatModel("l2", 1.0), {"steps": 10}) is None
+
+
+def test_steps_alone_say_whose_step_size_holds():
+    line = note_own_step(find_implementation("foolbox:pgd"), LINF, {"steps": 10})
+    assert "0.03333 epsilon, foolbox's own" in line
+    assert "2.5 epsilon / steps" in line
+    for row, given in (("foolbox:pgd", {}), ("foolbox:pgd", {"steps": 1, "step_size": 0.1}), ("foolbox:fgsm", {})):
+        assert note_own_step(find_implementation(row), LINF, given) is None
+
+
+@pytest.mark.parametrize(("steps", "length"), [(1, 0.1), (2, 0.1), (3, 2.5 * 0.1 / 3), (40, 2.5 * 0.1 / 40)])
+def test_a_length_in_steps_is_at_most_the_radius(steps, length):
+    assert resolve_step({"steps": steps, "step_size": "2.5 epsilon / steps"}, 0.1)["step_size"] == length
+    assert resolve_step({"steps": steps, "step_size": "2 epsilon"}, 0.1)["step_size"] == 0.2
