@@ -47,7 +47,7 @@ from .adapters.running.targets import note_moved, targets_for
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
-from .engine.attack.reach import list_unreachable, note_own_step, warn_unreachable
+from .engine.attack.reach import list_unreachable, note_library_step, warn_unreachable
 from .engine.attack.repeated_draws import list_repeated_draws, warn_repeated_draws
 from .engine.challenge.challenge import challenge as challenge_model
 from .engine.challenge.document import Challenge
@@ -147,7 +147,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     parameters = resolve_step(parameters, rules.epsilon)
     asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
     notes = _notes([row], rules if threat_model is not None else asked, rules, rounded)
-    notes += tuple(filter(None, [note_own_step(row, rules, parameters)]))
+    notes += tuple(filter(None, [note_library_step(row, rules, parameters)]))
     notes += _warnings([row], rules, parameters, parameters.get("eot"))
     with ExitStack() as stack:
         classifier, asked_model = stack.enter_context(borrowed(model)), None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import davylamp
 from davylamp.adapters.catalogue.findings import FINDINGS
 from davylamp.adapters.catalogue.lookup import accepts
+from davylamp.adapters.result import fault_of
 from davylamp.benchmarks.fuzz.world import call, in_folder
 from davylamp.benchmarks.sweep.cases import SweepCase, rows_of
 from davylamp.engine.plan.config import AttackChoice
@@ -206,7 +207,7 @@ def _may_crash(findings: Iterable[str]) -> bool:
 
 
 def _broke(row: Any) -> bool:
-    return "library" in row.result.faults
+    return any(fault_of(kinds) == "library" for kinds in row.result.violations)
 
 
 def _refused(why: str) -> SweepAnswer:

@@ -62,7 +62,7 @@ def warn_unreachable(row: Implementation, threat_model: ThreatModel, parameters:
     return f"{row.name}: its steps reach {reach:.2g} of the radius: what looks robust may be out of reach; {better}"
 
 
-def note_own_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
+def note_library_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
     """A line for a run that is given steps and no step size: the library's then holds, not that of a comparison.
 
     Args:

@@ -7,7 +7,7 @@ from davylamp.adapters import ThreatModel, find_implementation, run_attack
 from davylamp.adapters.catalogue.lookup import library_defaults
 from davylamp.adapters.catalogue.step_size import resolve_step
 from davylamp.engine import AttackChoice, Config, best_effort, make_plan
-from davylamp.engine.attack.reach import list_unreachable, note_own_step, reach_of, warn_unreachable
+from davylamp.engine.attack.reach import list_unreachable, note_library_step, reach_of, warn_unreachable
 
 LINF = ThreatModel("linf", 8 / 255)
 
@@ -111,11 +111,11 @@ def test_a_row_without_the_norm_has_no_reach():
 
 
 def test_steps_alone_say_whose_step_size_holds():
-    line = note_own_step(find_implementation("foolbox:pgd"), LINF, {"steps": 10})
+    line = note_library_step(find_implementation("foolbox:pgd"), LINF, {"steps": 10})
     assert "0.03333 epsilon, foolbox's own" in line
     assert "2.5 epsilon / steps" in line
     for row, given in (("foolbox:pgd", {}), ("foolbox:pgd", {"steps": 1, "step_size": 0.1}), ("foolbox:fgsm", {})):
-        assert note_own_step(find_implementation(row), LINF, given) is None
+        assert note_library_step(find_implementation(row), LINF, given) is None
 
 
 @pytest.mark.parametrize(("steps", "length"), [(1, 0.1), (2, 0.1), (3, 2.5 * 0.1 / 3), (40, 2.5 * 0.1 / 40)])
