@@ -27,7 +27,11 @@ class InputOptions:
     )
 
     outputs: Annotated[
-        str | None, typer.Option(help="what the model returns: logits, probabilities or labels (default: detected)")
+        str | None,
+        typer.Option(
+            help="what the model returns: logits, probabilities or labels (default: detected); or one logit or "
+            "probability of two classes"
+        ),
     ] = None
 
     @property

@@ -1,6 +1,9 @@
-"""What a model gives, logits, probabilities or labels: said, or seen at its first answer, and read as logits."""
+"""What a model gives, logits, probabilities or labels: said, or seen at its first answer, and read as logits.
 
-from collections.abc import Callable
+One number for two classes is no more than that: whether it is a logit or a probability has to be said.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 import torch
@@ -10,8 +13,9 @@ from ...errors import InvalidInput, ModelFailed
 from .handed_on import HandedOn
 from .outputs import check_logits
 
-Outputs = Literal["logits", "probabilities", "labels"]
+Outputs = Literal["logits", "probabilities", "labels", "logit", "probability"]
 OUTPUTS: tuple[Outputs, ...] = get_args(Outputs)
+_OF_ONE: Mapping[str, Outputs] = {"logit": "logits", "probability": "probabilities"}  # what one number becomes
 _SURE = 4  # rows that cannot all sum to 1 by chance
 _ROUNDING = 1e-3  # of the sum of a row, in half precision
 _LEAST = torch.finfo(torch.float32).tiny  # a probability below it is taken for it: its logarithm is -87.3
@@ -41,11 +45,11 @@ class Answers:
         self._members = [each for each in inside if isinstance(each, Answers)]
         # What the module returns; and what is known of the model: a defence returns logits made of probabilities.
         self.kind: Outputs | None = stated or next((each for each in OUTPUTS if each == said), None)
-        self.outputs: Outputs | None = self.kind
+        self.outputs: Outputs | None = self.kind and _OF_ONE.get(self.kind, self.kind)
         self._differentiable = gradients and getattr(model, "gradients", None) is not False
         self.handed_on: HandedOn | None = None  # of a defence from a file; here, as it is no part of the identity
         self.looked, self.no_gradients = False, ""  # whether an answer was differentiated, and why it could not be
-        says = getattr(model, "num_classes", None)
+        says = 2 if self.of_one else getattr(model, "num_classes", None)
         self.classes = classes or (says if type(says) is int and says > 1 else None)
         self._least = 0  # classes that the data has
 
@@ -61,8 +65,13 @@ class Answers:
         self._differentiable, self.looked, self.no_gradients = there, True, why
 
     @property
+    def of_one(self) -> bool:
+        """Whether it is said to give one number for two classes."""
+        return self.kind in _OF_ONE
+
+    @property
     def said(self) -> str:
-        """What sets it apart from a model that nobody said anything of: "probabilities", "labels" or ""."""
+        """What sets it apart from a model that nobody said anything of: what was said of it, "" for logits."""
         return "" if self.stated in (None, "logits") else self.stated
 
     def see(self, output: Tensor, again: Callable[[], Tensor]) -> None:
@@ -73,14 +82,11 @@ class Answers:
             again: asks it about other images, where the first are too few to tell.
         """
         inner = {member.outputs for member in self._members}
-        if "labels" in inner:
+        if "labels" in inner or (_is_whole(output) and (output.ndim == 1 or output.shape[1:] == (1,))):
             self.kind = self.outputs = "labels"
-        elif inner:
-            self.kind, self.outputs = "logits", "probabilities" if "probabilities" in inner else "logits"
-        elif _is_whole(output) and (output.ndim == 1 or output.shape[1:] == (1,)):
-            self.kind = self.outputs = "labels"
-        else:
-            self.kind = self.outputs = _seen(output, again)
+        else:  # also of classifiers inside, whose logits it may hand on or make probabilities of
+            self.kind = _seen(output, again)
+            self.outputs = "probabilities" if "probabilities" in inner else self.kind
 
     def read(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
         """Logits of shape (count, K) of what the model returned.
@@ -93,6 +99,8 @@ class Answers:
         """
         if self.kind == "labels":
             return self._of_labels(output, count, classes, name)
+        if self.of_one:
+            return self._of_one_number(output, count, classes, name)
         check_logits(output, count, classes, name)
         return output.float().clamp_min(_LEAST).log() if self.kind == "probabilities" else output
 
@@ -104,6 +112,8 @@ class Answers:
             "softmax is saturated: remove the softmax if you can",
         }
         said = f"{name} {notes[self.outputs]}" if self.outputs in notes else ""
+        if self.kind == "logit":
+            said = f"{name} gives one logit z: it is read as -z/2 for class 0 and z/2 for class 1"
         return "; ".join(filter(None, (taken, said)))
 
     @property
@@ -125,19 +135,32 @@ class Answers:
 
     def check(self, logits: Tensor) -> None:
         """Raise InvalidInput if the logits of a data set show that what was said or seen of the model is wrong."""
-        sums = logits.exp().sum(1) if self.kind == "probabilities" else logits.sum(1)
+        of_probabilities = self.kind in ("probabilities", "probability")
+        sums = logits.exp().sum(1) if of_probabilities else logits.sum(1)
         agrees = torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
-        if self.kind == "probabilities" and not agrees:
+        if of_probabilities and not agrees:
             how = "as was said" if self.stated else "as in its first answers"
             worst = float(sums[(sums - 1).abs().argmax()])
             raise InvalidInput(
                 f"expected probabilities {how} (rows >= 0 that sum to 1), got a row that sums to {worst:.4g}; "
-                "say outputs logits if they are none"
+                f"say outputs {'logit' if self.of_one else 'logits'} if they are none"
             )
         if self.stated == "logits" and agrees and bool((logits >= 0).all()):
             raise InvalidInput(
                 "expected logits as was said, got probabilities (rows >= 0 that sum to 1); say outputs probabilities"
             )
+
+    def _of_one_number(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
+        """Two logits, (count, 2), of one logit or probability of class 1: their softmax is its sigmoid, or itself."""
+        if output.shape not in ((count,), (count, 1)) or classes not in (None, 2):
+            wanted = f"one {self.kind} for 2 classes as was said, of shape ({count},) or ({count}, 1)"
+            got = f"{tuple(output.shape)}{'' if classes in (None, 2) else f' for {classes} classes'}"
+            raise ModelFailed(f"{name}: expected {wanted}, got {got}")
+        column = output.reshape(count, 1)
+        check_logits(column, count, 1, name)
+        if self.kind == "logit":  # both depend on it, for an attack that looks at one alone
+            return torch.cat([-column / 2, column / 2], 1)
+        return torch.cat([1 - column, column], 1).float().clamp_min(_LEAST).log()
 
     def _of_labels(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
         scores = output.ndim == 2 and output.shape[1] > 1  # that are said to be labels: whoever wins

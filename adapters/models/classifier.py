@@ -14,7 +14,7 @@ from ..switches import full_float32
 from ..user_code import one_line, user_code
 from .answers import Answers, Outputs
 from .images import check_images, check_labels
-from .outputs import check_logits, explain_failure, may_be_of_images, of_one_logit, take_logits
+from .outputs import OF_ONE_LOGIT, check_logits, explain_failure, may_be_of_images, take_logits
 from .restoring import ChangeByAttack, frozen, state_modes
 
 Interpolation = Literal["bilinear", "bicubic"]
@@ -47,8 +47,8 @@ class Classifier(nn.Module):
         interpolation: how an image file is resized.
         random: it draws random numbers at every answer, and is meant to: it is judged by repeated draws
             (`running.draws`). One that does so without saying is called unstable.
-        outputs: "logits", "probabilities" or "labels" (of scores: the largest); None: as its attribute `outputs` says,
-            or as is seen at the first answer.
+        outputs: "logits", "probabilities" or "labels" (of scores: the largest); "logit" or "probability": of class 1
+            of two, (N, 1) or (N,); None: as its attribute `outputs` says, or as is seen at the first answer.
         gradients: False: nothing can be differentiated through it; its attribute `gradients` can say so, too.
 
     Raises:
@@ -252,12 +252,12 @@ class Classifier(nn.Module):
         count, name = len(inputs), f"the model {self.name}"
         with self.surroundings, user_code(name):
             output = self.model(inputs)
-        classes, of_labels = self.num_classes or self.answers.classes, self.outputs == "labels"
-        output, taken = take_logits(output, name, count, classes, labels=of_labels)
+        classes, first = self.num_classes or self.answers.classes, self.outputs == "labels" or self.answers.of_one
+        output, taken = take_logits(output, name, count, classes, first=first)
         if self.answers.kind is None:
             self.answers.see(output, lambda: self._ask_about_noise(inputs))
         logits = self.answers.read(output, count, self.num_classes, name)
-        self.output_note = taken if self.outputs == "logits" else self.answers.note(name, taken)
+        self.output_note = taken if self.answers.kind == self.outputs == "logits" else self.answers.note(name, taken)
         if logits.requires_grad:
             return logits.float()
         return logits.detach().to(torch.float32, copy=True)  # some models write every answer to the same memory
@@ -336,7 +336,7 @@ def check_several(logits: Tensor) -> None:
     if logits.shape[1] < 2:
         raise InvalidInput(
             f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
-            f"{f'; {of_one_logit(logits)}' if logits.shape[1] else ''}"
+            f"{f'; {OF_ONE_LOGIT}' if logits.shape[1] else ''}"
         )
 
 

@@ -5,20 +5,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import scipy
 import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, ModelFailed
+from ...intervals import share_interval
 
 _SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # of the images that published models take
 _KEYS = ("logits", "out", "output")
 _OF_NO_IMAGE = (OSError, MemoryError, ImportError, SystemExit, KeyboardInterrupt, AttributeError, NameError)
 _BATCHES = (2, 16)  # images that a model is asked about which fails on one
 _SECONDS = 2.0  # that a model which fails is asked what it wants instead
+_FEW = 0.05  # right answers that are next to none, however many classes there are
+_BY_CHANCE = 0.05  # a p that may be chance
+OF_ONE_LOGIT = "of one logit for two classes say outputs logit, of one probability outputs probability"
 
 
 def take_logits(
-    output: Any, name: str, count: int, classes: int | None = None, *, labels: bool = False
+    output: Any, name: str, count: int, classes: int | None = None, *, first: bool = False
 ) -> tuple[Tensor, str]:
     """The logits in a model's output, and how they were chosen ("" for a plain tensor).
 
@@ -30,7 +35,7 @@ def take_logits(
         name: of the model, for messages.
         count: how many images it was asked about.
         classes: how many it has, where that is known.
-        labels: it is said to give labels: the first tensor of a tuple.
+        first: it is said to give labels, or one number for two classes: the first tensor of a tuple.
 
     Raises:
         ModelFailed: if there is no tensor to take, or more than one without a name.
@@ -49,7 +54,7 @@ def take_logits(
     if not tensors:
         got = f"{kind} of {', '.join(type(part).__name__ for part in parts)}" if parts else kind
         raise ModelFailed(f"{name}: expected logits of shape (N, classes) as a tensor, got {got}")
-    taken = next(iter(tensors)) if labels else _place_of_logits(tensors, kind, name, count, classes)
+    taken = next(iter(tensors)) if first else _place_of_logits(tensors, kind, name, count, classes)
     which = "first tensor" if taken == next(iter(tensors)) else "tensor of shape (N, classes)"
     shapes = ", ".join(str(tuple(part.shape)) for place, part in tensors.items() if place != taken)
     others = f" (left out: {shapes})" if shapes else ""
@@ -77,7 +82,7 @@ def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: in
     if before is not None and tensors[taken].shape[1] != classes:
         raise ModelFailed(
             f"{name}: expected one tensor that could be the logits, got a {kind} with {tuple(before.shape)} before "
-            f"{tuple(tensors[taken].shape)}; return the logits alone ({of_one_logit(before)}), or give the module the "
+            f"{tuple(tensors[taken].shape)}; return the logits alone ({OF_ONE_LOGIT}), or give the module the "
             "attribute num_classes"
         )
     return taken
@@ -114,15 +119,10 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
 def _advice_on_shape(output: Tensor, count: int) -> str:
     """What to do about outputs of a shape that models are known to give."""
     if output.shape in ((count,), (count, 1)):
-        return f"; {of_one_logit(output)}; of labels say outputs labels"
+        return f"; {OF_ONE_LOGIT}; of labels say outputs labels"
     if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
         return "; return outputs.flatten(1)"
     return ""
-
-
-def of_one_logit(output: Tensor) -> str:
-    """What to do with a model that has one logit, of shape (N,) or (N, 1), for two classes."""
-    return f"of one logit z return torch.{'stack' if output.ndim == 1 else 'cat'}([torch.zeros_like(z), z], 1)"
 
 
 def _describe_numbers(output: Tensor) -> str:
@@ -194,20 +194,25 @@ def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
 
 def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str | None:
     """The same of predictions, shape (N,), among so many classes."""
-    count = len(labels)
-    right = float((predicted == labels).float().mean()) if count else 1.0
-    if count < 3 or right > max(2 / classes, 0.05):
+    hit = predicted == labels
+    count, right = len(labels), int(hit.sum())
+    low, high = share_interval(right, count)
+    # Better than by chance, or as good as half way from chance to perfect: nothing to explain.
+    if not count or (low > 1 / classes and right > _FEW * count) or high >= (1 + 1 / classes) / 2:
         return None
-    line = f"{int((predicted == labels).sum())} of {count} images are classified correctly: "
+    line = f"{right} of {count} images are classified correctly: "
     for shift, words in ((1, "start at 1 instead of 0"), (-1, "lack the model's first class, as a background class")):
-        if float((predicted == labels - shift).float().mean()) >= 0.5:
+        agreeing = int((predicted == labels - shift).sum())
+        if 2 * agreeing >= count and agreeing * classes > 2 * count:  # of two classes that change places half agree
             return f"{line}the labels seem to {words} (with labels {-shift:+d}, more than half are)"
-    by_label = {int(label): predicted[labels == label] for label in labels.unique()}
-    agreed = sum(int(group.bincount().max()) for group in by_label.values())
     if len(predicted.unique()) == 1:
         only = int(predicted[0])
         return f"{line}the model gives every image class {only}; check the normalisation (mean, std) and the weights"
-    if count >= 2 * len(by_label) and agreed >= 0.7 * count:
-        label, mostly = next((label, int(group.mode().values)) for label, group in by_label.items())
-        return f"{line}the classes seem to come in another order (label {label} is mostly predicted as {mostly})"
+    mostly = {int(label): int(predicted[labels == label].mode().values) for label in labels.unique()}
+    agrees = predicted == torch.tensor([mostly[int(label)] for label in labels])
+    better, worse = (int((agrees & ~hit).sum()), int((hit & ~agrees).sum()))
+    moved = len(set(mostly.values())) == len(mostly) and float(agrees.float().mean()) >= 0.7
+    if moved and count >= 2 * len(mostly) and scipy.stats.binomtest(worse, better + worse).pvalue < _BY_CHANCE:
+        label, other = next(each for each in mostly.items() if each[0] != each[1])
+        return f"{line}the classes seem to come in another order (label {label} is mostly predicted as {other})"
     return f"{line}check the order of the classes, the normalisation (mean, std) and the image size"

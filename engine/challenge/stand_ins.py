@@ -50,7 +50,9 @@ def by_probabilities(model: Classifier, name: str) -> Classifier:
         name: what records call it.
     """
     sizes = {word: getattr(model, word) for word in ("resize", "crop", "interpolation")}
-    return Classifier(nn.Sequential(model, nn.Softmax(1)), name=name, random=model.random, **sizes)
+    twin = Classifier(nn.Sequential(model, nn.Softmax(1)), name=name, random=model.random, **sizes)
+    twin.answers.kind = twin.answers.outputs = "logits"
+    return twin
 
 
 def _join(original: str, parts: list[str]) -> str:

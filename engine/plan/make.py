@@ -14,6 +14,7 @@ from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_nam
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.data.repeated import note_fewer, note_repeated
+from ...adapters.models.classifier import check_several
 from ...adapters.models.identity.digest import ModelIdentity, digest_data
 from ...adapters.models.images import check_labels
 from ...adapters.models.remote.traffic import Traffic, note_shape, remote_parts, take_traffic
@@ -315,7 +316,9 @@ def _look(classifier: Classifier, data: Data) -> None:
     """
     classes = classifier.num_classes
     if classes is None or classifier.outputs is None:
-        classes = classifier.predict_logits(data.inputs[:1].to(classifier.device)).shape[1]
+        logits = classifier.predict_logits(data.inputs[:1].to(classifier.device))
+        check_several(logits)
+        classes = logits.shape[1]
     if not classifier.answers.has_spare:  # which stands for labels that nobody knew of
         check_labels(data.labels, len(data.labels), classes)
 

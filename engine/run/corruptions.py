@@ -16,6 +16,7 @@ from ...adapters.data.corruptions.published import check_severity, find_corrupti
 from ...adapters.data.corruptions.sequences import find_sequence, frames_of
 from ...adapters.data.datasets import Data, classes_key
 from ...adapters.data.streaming import describe_files, load_blocks, split_data
+from ...adapters.models.classifier import check_several
 from ...adapters.models.identity.digest import identify_model
 from ...adapters.models.images import check_labels
 from ...errors import DavylampError, InvalidInput
@@ -249,6 +250,7 @@ def _classes(model: Classifier, inputs: Tensor, labels: Tensor | None = None) ->
     """Predictions, (n,); -1 where a logit is not finite. Labels that the model does not have are refused."""
     logits = model.predict_logits(inputs.to(model.device)).cpu()
     if labels is not None:
+        check_several(logits)
         check_labels(labels, len(inputs), logits.shape[1])
     return logits.argmax(1).where(logits.isfinite().all(1), -1).numpy()
 

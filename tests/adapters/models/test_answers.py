@@ -148,7 +148,7 @@ def test_a_module_says_it_itself():
         (softmax, "logits", "expected logits as was said, got probabilities"),
         (lambda z: z, "probabilities", "expected probabilities as was said .* got a row that sums to"),
         (lambda z: z.amax(1), "labels", r"expected labels of shape \(9,\), got torch.float32"),
-        (lambda z: z, "scores", "expected outputs as logits, probabilities, labels or None, got 'scores'"),
+        (lambda z: z, "scores", "expected outputs as logits, .*, labels, logit, probability or None, got 'scores'"),
     ],
 )
 def test_what_is_said_and_is_not_so_is_one_line(end, said, words):
@@ -174,6 +174,112 @@ def test_a_defence_and_an_ensemble_give_what_their_models_give(end, outputs):
     for classifier in (wrapped, defended, both):
         torch.testing.assert_close(classifier.check(images), plain.check(images))
         assert (classifier.outputs, classifier.gradients) == (outputs, outputs != "labels")
+
+
+class Averaging(nn.Module):
+    """A defence that averages probabilities."""
+
+    def __init__(self, classifier):
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, inputs):
+        return torch.stack([self.classifier(inputs).softmax(1), self.classifier(inputs.flip(3)).softmax(1)]).mean(0)
+
+
+@pytest.mark.parametrize("count", [1, 9])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: nn.Sequential(inner, nn.Softmax(1)),
+        lambda inner: nn.Sequential(nn.Sequential(nn.Identity(), nn.Sequential(inner)), nn.Softmax(1)),
+        lambda inner: Classifier(nn.Sequential(inner, nn.Softmax(1))),
+        lambda inner: defend(Classifier(nn.Sequential(inner, nn.Softmax(1))), "bit-depth:bits=8"),
+        Averaging,
+    ],
+)
+def test_probabilities_made_of_a_classifiers_logits_are_seen_at_any_depth(wrap, count):
+    asked = []
+    inner = Classifier(Ending(lambda z: asked.append(len(z)) or z))
+    made = wrap(inner)
+    classifier = made if isinstance(made, Classifier) else Classifier(made)
+    images = (IMAGES[:count] * 255).round() / 255
+    logits = classifier.check(images)
+    assert classifier.outputs == "probabilities"
+    assert classifier.output_note
+    assert logits.max() <= 0
+    torch.testing.assert_close(logits.exp().sum(1), torch.ones(count))
+    if count > 3:
+        assert sum(asked) == count * (2 if wrap is Averaging else 1)  # it takes no pass to see that
+
+
+ONE = torch.randn(192, 1, generator=torch.Generator().manual_seed(2))
+
+
+class OneNumber(nn.Module):
+    """One logit, or its sigmoid, of the second of two classes."""
+
+    def __init__(self, end=lambda z: z):
+        super().__init__()
+        self.end = end
+
+    def forward(self, inputs):
+        return self.end(inputs.flatten(1) @ ONE)
+
+
+@pytest.mark.parametrize("end", [lambda z: z, lambda z: z[:, 0], lambda z: (z, inputs_of(z))])
+def test_one_logit_that_is_said_to_be_one_becomes_two(end):
+    classifier = Classifier(OneNumber(end), outputs="logit")
+    z = (IMAGES.flatten(1) @ ONE)[:, 0]
+    logits = classifier.check(IMAGES, (z > 0).long())
+    assert torch.equal(logits, torch.stack([-z / 2, z / 2], 1))
+    torch.testing.assert_close(logits.softmax(1)[:, 1], z.sigmoid())
+    assert (classifier.outputs, classifier.num_classes, classifier.gradients) == ("logits", 2, True)
+    assert "one logit" in classifier.output_note
+    leaf = IMAGES.clone().requires_grad_()
+    for place in (0, 1):  # an attack that looks at one class alone has a gradient
+        assert torch.autograd.grad(classifier(leaf)[:, place].sum(), leaf)[0].abs().sum() > 0
+
+
+def inputs_of(z):
+    return torch.zeros(len(z), 7)
+
+
+@pytest.mark.parametrize("end", [torch.sigmoid, lambda z: z.sigmoid()[:, 0]])
+def test_one_probability_that_is_said_to_be_one_becomes_two_logarithms(end):
+    classifier = Classifier(OneNumber(end), outputs="probability")
+    z = (IMAGES.flatten(1) @ ONE)[:, 0]
+    logits = classifier.check(IMAGES, (z > 0).long())
+    torch.testing.assert_close(logits.softmax(1)[:, 1], z.sigmoid())
+    assert (classifier.outputs, classifier.num_classes) == ("probabilities", 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "end", "classes", "words"),
+    [
+        (None, lambda z: z, None, "say outputs logit, of one probability outputs probability"),
+        (None, lambda z: z[:, 0], None, "say outputs logit, of one probability outputs probability"),
+        (None, lambda z: z, 2, "say outputs logit, of one probability outputs probability"),
+        ("logit", lambda z: torch.cat([z, z], 1), None, r"expected one logit for 2 classes .* got \(9, 2\)"),
+        ("logit", lambda z: z, 3, r"expected one logit for 2 classes .* for 3 classes"),
+        ("logit", lambda z: z > 0, None, "expected real logits"),
+        ("probability", lambda z: z, None, "say outputs logit if they are none"),
+    ],
+)
+def test_one_number_is_read_only_as_what_it_is_said_to_be(said, end, classes, words):
+    with pytest.raises(InvalidInput, match=words):
+        Classifier(OneNumber(end), outputs=said, num_classes=classes).check(IMAGES)
+
+
+def test_a_module_says_itself_that_it_gives_one_logit_and_has_another_identity():
+    saying = OneNumber()
+    unsaid = digest_model(Classifier(saying))
+    saying.outputs = "logit"
+    classifier = Classifier(saying)
+    assert classifier.check(IMAGES).shape == (9, 2)
+    assert digest_model(Classifier(OneNumber(), outputs="logit")) != unsaid
+    defended = defend(Classifier(OneNumber(), outputs="logit"), "bit-depth:bits=8")
+    assert defended.check(IMAGES).shape == (9, 2)
 
 
 def test_what_is_said_is_part_of_the_identity_and_what_is_seen_is_not():

@@ -257,7 +257,39 @@ def test_what_a_name_says_is_part_of_the_cell(digits, tmp_path, monkeypatch, run
         assert digest_model(load_model(name), name) == cell.subject.model_digest
     code, _, err = run("evaluate", "--models", "net.py:make", "--outputs", "scores", *shared)
     assert code == 1
-    assert "expected outputs as logits, probabilities, labels, got 'scores'" in err
+    assert "expected outputs as logits, probabilities, labels, logit, probability, got 'scores'" in err
+
+
+ONE_LOGIT = """
+import torch
+from torch import nn
+
+
+def make():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 1, bias=False))
+    with torch.no_grad():
+        net[1].weight.copy_(torch.linspace(-1, 1, 64)[None])
+    return net
+"""
+
+
+def test_one_logit_is_said_on_the_command_line(tmp_path, monkeypatch, run):
+    """A linear model of one logit: what linf 0.1 fools follows from its weights."""
+    (tmp_path / "one.py").write_text(ONE_LOGIT)
+    inputs = 0.3 + 0.4 * torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    weight = torch.linspace(-1, 1, 64)
+    z = inputs.flatten(1) @ weight
+    np.savez(tmp_path / "d.npz", inputs=inputs.numpy(), labels=(z > 0).long().numpy())
+    monkeypatch.chdir(tmp_path)
+    shared = ("--data", "npz:d.npz", "--attacks", "foolbox:pgd", "--epsilon", "0.03", "-o", "r")
+    code, _, err = run("evaluate", "--models", "one.py:make", *shared)
+    assert (code, "say outputs logit," in err) == (1, True)
+    code, _, err = run("evaluate", "--models", "one.py:make", "--outputs", "logit", *shared)
+    assert code == 0, err
+    (outcome,) = read_outcomes("r").done
+    fooled = (z.abs() < 0.03 * weight.abs().sum()).numpy()
+    assert 0 < fooled.sum() < 12
+    assert (outcome.columns["success"].astype(bool) == fooled).all()
 
 
 def test_compare_and_challenge_refuse_in_one_line(digits, tmp_path):
