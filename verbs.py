@@ -58,7 +58,7 @@ from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.store.earlier import list_changed
 from .engine.store.frames import OUTCOMES
-from .engine.store.model_hints import list_model_hints
+from .engine.store.model_hints import list_model_hints, list_unsteady
 from .engine.store.shown_examples import check_made_alike, choose_examples
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
@@ -167,7 +167,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         asked_of_servers = traffic_of(classifier) - before
         read = [*_read_as(classifier, result), *([asked_model.output_note] if asked_model else [])]
         said = [*_learned_from(row, result), *read, asked_of_servers.line]
-        return replace(result, notes=(*notes, *filter(None, said)))
+        return replace(result, notes=(*result.notes, *notes, *filter(None, said)))
 
 
 def fit_attack(
@@ -287,7 +287,7 @@ def compare(  # noqa: PLR0913 - as run_attack
         result = next((row.result for row in comparison.rows if row.result is not None), None)
         moved = note_moved([target], labels) if rules.targeted and target else []
         said = [*moved, *_read_as(classifier, result), asked_of_servers.line]
-        return replace(comparison, notes=(*notes, *comparison.notes, *filter(None, said)))
+        return replace(comparison, notes=(*comparison.notes, *notes, *filter(None, said)))
 
 
 class Evaluation:
@@ -411,7 +411,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         notes += [f"left out: {name}: {reason}" for name, reason in plan.failed.items()]
         summary = evaluate_plan(plan, store, executor=executor)
         notes += [*list_model_hints(store, plan.subjects), summary.traffic.line]
-        return Evaluation(out, summary, tuple(filter(None, notes)))
+        return Evaluation(out, summary, tuple(filter(None, [*list_unsteady(store, plan.subjects), *notes])))
 
 
 def challenge(  # noqa: PLR0913 - as run_attack

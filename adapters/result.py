@@ -16,6 +16,7 @@ from .threat_model import Norm, ThreatModel
 
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
+UNSTEADY = "the model answers one image differently each time: declare random=True"
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
 
 # Whose fault an invalid result is, by its kind (`judge.KINDS`); of all other kinds nobody can say.
@@ -133,7 +134,8 @@ class AttackResult:
         attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.violated))
         via = f" via {self.surrogate}" if self.surrogate else ""
         head = f"{self.implementation}{via}, {rules.norm}{radius}"
-        more = "".join(f"; {note}" for note in self.notes)
+        head = "; ".join([note for note in self.notes if note == UNSTEADY] + [head])  # before any number
+        more = "".join(f"; {note}" for note in self.notes if note != UNSTEADY)
         total = float(self.fooled_share.sum())
         low, high = share_interval(total, attacked)[0], share_interval(total + self.undecided, attacked)[1]
         rate = f" (MR {total / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""

@@ -154,7 +154,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
         choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
     )
     classifier, comparison, chosen = _run_comparison(config, rows)
-    _say_chosen(chosen, config, given_options(context))
+    _say_chosen(comparison, chosen, config, given_options(context))
     _print_in(form, comparison, config, chosen, style, view)
     _say_hints(classifier, comparison, config)
     if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
@@ -272,6 +272,7 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     from ..adapters.models.outputs import explain_accuracy
     from ..adapters.models.remote.traffic import traffic_of
     from ..adapters.models.room.isolated import describe_isolated
+    from ..adapters.result import UNSTEADY
     from ..adapters.running.targets import note_moved
     from ..report.text.console import print_error
 
@@ -283,7 +284,7 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     apart += classifier.loading_notes
     asked = traffic_of(classifier).line
     moved = [] if result is None else note_moved([choice.target for choice in config.attacks], result.labels)
-    said = (*comparison.notes, *apart, *moved, classifier.output_note, classifier.precision_note)
+    said = (*(note for note in comparison.notes if note != UNSTEADY), *apart, *moved, classifier.output_note, classifier.precision_note)
     said = (*said, passed, drawn, hint, asked)
     for line in said:
         if line:
@@ -309,11 +310,14 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
     return config
 
 
-def _say_chosen(chosen: dict[str, Any], config: Any, given: set[str]) -> None:
-    """Print what the program chose, a line on standard error."""
+def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set[str]) -> None:
+    """Print that the model is not steady, before any number, and what the program chose, on standard error."""
+    from ..adapters.result import UNSTEADY
     from ..engine.plan.chosen import chosen_text, join_chosen, settings_texts
     from ..report.text.console import print_error
 
+    if UNSTEADY in comparison.notes:
+        print_error(UNSTEADY)
     names = {"models": "model", "seeds": "seed"}
     parts = [text for text in (chosen_text(chosen),) if text]
     settled = {name for name in ("models", "data", "limit", "seeds", "device") if names.get(name, name) in given}

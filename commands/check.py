@@ -48,6 +48,8 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
     else:
         title = ", ".join(f"{counts[state]} {state}" for state in ("pass", "warn", "fail", "unknown"))
         with view.open() as console:
+            for line in outcomes.unsteady:
+                console.print(line, highlight=False, markup=False)
             print_table(f"{folder}: {title}", _COLUMNS, _rows(checks), console, keys=3, rest="blocks")
             for note in (*notes, *filter(None, [probed.traffic.line] if probed else [])):
                 console.print(f"- {note}", highlight=False, markup=False)

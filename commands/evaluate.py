@@ -276,6 +276,7 @@ def _run(
     except KeyboardInterrupt:
         say_interrupted(out)
         raise
+    _say_unsteady(store, plan)
     measured = _measure_detectors(detectors, settings, out, executor)
     if as_json:
         document = {
@@ -392,6 +393,15 @@ def _say_radii(store: Any, plan: Any) -> None:
             meta = store.read("cells", cell.key).meta
             if line := saturation_line(Cell.from_record(meta), meta):
                 print_error(f"- {line}")
+
+
+def _say_unsteady(store: Any, plan: Any) -> None:
+    """Print which models answer one image differently each time, before any number."""
+    from ..engine.store.model_hints import list_unsteady
+    from ..report.text.console import print_error
+
+    for line in list_unsteady(store, plan.subjects):
+        print_error(line)
 
 
 def _say_hints(store: Any, plan: Any) -> None:

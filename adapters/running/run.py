@@ -15,7 +15,7 @@ from ..models.classifier import Classifier
 from ..models.images import check_images, check_labels
 from ..models.restoring import ChangeByAttack, StateGuard, check_unchanged, is_changed
 from ..models.room.isolated import renew
-from ..result import AttackResult
+from ..result import UNSTEADY, AttackResult
 from ..threat_model import ThreatModel, pick_words
 from .access import check_access
 from .call import Images, Returned, call_library
@@ -26,7 +26,7 @@ from .judge import distances_of
 from .precision import check_precision, precision_of
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
-from .steadiness import is_steady
+from .steadiness import Answered, is_steady, stays_steady
 from .targets import check_aim
 from .trace import Trace
 
@@ -147,7 +147,15 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         steady = classifier.random or is_steady(classifier, inputs, logits, seed)
         asked = getattr(progress, "asked", None)
         _attack_all(classifier, evidence, attacked, settings, seed, places, note, asked, logits)
+        before = tuple(evidence.violations)
         adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
+        if steady and not classifier.random:
+            clean, examples = Answered(inputs, logits), Answered(evidence.adv_inputs, adv_logits)
+            passes = int((evidence.forwards + evidence.backwards).sum())
+            steady = stays_steady(classifier, clean, examples, attacked, passes, seed)
+            if not steady:  # what was concluded held once
+                evidence.violations = list(before)
+                adv_logits, success, rounded = evidence.conclude(classifier, attacked, seed)
         return AttackResult(
             implementation=row.name,
             threat_model=threat_model,
@@ -167,6 +175,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             violations=tuple(evidence.violations),
             targets=targets,
             errors=tuple(evidence.errors),
+            notes=() if steady else (UNSTEADY,),
             knowledge=attack_of(row).knowledge,
             fitted=fitted,
             draws=classifier.draws if classifier.random else 0,

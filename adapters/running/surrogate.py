@@ -10,14 +10,14 @@ from ...errors import InvalidInput
 from ..attack import Implementation
 from ..criterion import fooled
 from ..models.classifier import Classifier
-from ..result import OF_THE_LIBRARY, OF_THE_MODEL, AttackResult, allowed_radius
+from ..result import OF_THE_LIBRARY, OF_THE_MODEL, UNSTEADY, AttackResult, allowed_radius
 from ..threat_model import ThreatModel
 from .call import Images
 from .draws import clean_logits, drawing, judged
 from .evidence import last_on_grid
 from .judge import KINDS, judge_outcomes
 from .run import run_attack
-from .steadiness import draw_hits, is_steady
+from .steadiness import Answered, draw_hits, is_steady, stays_steady
 
 
 def run_transfer(  # noqa: PLR0913 - as run_attack
@@ -85,6 +85,9 @@ def _judge(
     inside = made.distance <= allowed_radius(made.threat_model)
     hit = fooled(adv_logits, made.labels, made.targets) & inside
     steady = classifier.random or is_steady(classifier, inputs, logits, made.seed)
+    if steady and not classifier.random:
+        both = Answered(inputs, logits), Answered(made.adv_inputs, adv_logits)
+        steady = stays_steady(classifier, *both, made.attacked, len(inputs), made.seed)
     unsteady = None if steady else made.seed
     flags = {"nan-logits": ~adv_logits.isfinite().all(1)}
     if unsteady is not None:
@@ -105,6 +108,7 @@ def _judge(
         success=success & ~broken,
         success_8bit=rounded & ~broken,
         violations=tuple(violations),
+        notes=() if steady else (UNSTEADY,),
         forwards=torch.zeros_like(made.forwards),
         backwards=torch.zeros_like(made.backwards),
         knowledge="transfer",

@@ -27,6 +27,7 @@ from ...adapters.catalogue.findings import findings_of
 from ...adapters.catalogue.lookup import accepts, check_parameter_names, row_of
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.repeated import note_repeated
+from ...adapters.result import UNSTEADY
 from ...adapters.running.access import check_any_access
 from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import norm_of, projection_of, quantise
@@ -212,8 +213,8 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             run = partial(run_search if search else run_attack, row, classifier, inputs, labels, threat_model)  # type: ignore[arg-type]
             values = parameters_of_search(row, given, defaults=defaults) if search else shared
             lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
-    repeated = tuple(note_repeated(inputs, labels))
-    return Comparison(attack, threat_model, shared, seed, tuple(lines), judge_pairs(lines), repeated)
+    notes = ((UNSTEADY,) if classifier.steady is False else ()) + tuple(note_repeated(inputs, labels))
+    return Comparison(attack, threat_model, shared, seed, tuple(lines), judge_pairs(lines), notes)
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:

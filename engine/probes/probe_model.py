@@ -15,11 +15,13 @@ from ...adapters.data.repeated import find_first
 from ...adapters.models.remote.traffic import asked_afresh, remote_parts
 from ...adapters.models.room.isolated import inside
 from ...adapters.running.access import has_gradients
+from ...adapters.running.steadiness import agree, spread
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
 from .transport_probe import probe_transport
 
 IMAGES = 8  # for passes one by one and for gradients
+SPREAD = 16  # of different predictions, asked again
 LABELLED = 64  # for accuracy under other normalisations
 FEW_REMOTE, LABELLED_REMOTE = 4, 16  # the same of a model that costs for each answer
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -45,7 +47,7 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
     first = cache(lambda: classifier.predict_logits(few))
     questions: Mapping[str, Callable[[], dict[str, Any]]] = {
         "eval-mode": lambda: inside(classifier, probe_mode),
-        "deterministic": lambda: {**_differ(first(), classifier.predict_logits(few)), **declared},
+        "deterministic": lambda: {**_ask_again(classifier, inputs, logits, first()), **declared},
         "zero-epsilon": lambda: {**_differ(first(), classifier.predict_logits(few, batch_size=1)), **declared},
         "logits": lambda: {**probe_outputs(logits), **_gives(classifier)},
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
@@ -63,6 +65,17 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
             except Exception as error:  # a model that cannot answer must not stop the evaluation; the reason is shown
                 answers[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
     return answers
+
+
+def _ask_again(classifier: Classifier, inputs: Tensor, logits: Tensor, first: Tensor) -> dict[str, Any]:
+    """How answers to the same first images differ; or to images of other predictions, where those differ too much."""
+    seen = _differ(first, classifier.predict_logits(inputs[: len(first)]))
+    places = spread(logits.argmax(1), 0)[:SPREAD]
+    again = classifier.predict_logits(inputs[places])
+    if agree(again, logits[places].to(again)) or seen["changed"] or classifier.random:
+        return seen
+    others = _differ(logits[places].to(again), again)
+    return {**others, "changed": sorted(places[others["changed"]].tolist()), "differs": True}
 
 
 def _of_remote(

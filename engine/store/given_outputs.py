@@ -9,6 +9,17 @@ def has_confidences(meta: Mapping[str, Any]) -> bool:
     return meta.get("outputs") != "labels"
 
 
+def answers_change(meta: Mapping[str, Any]) -> bool:
+    """Whether a model's probes saw other answers to the same images, and it is not said to draw random numbers."""
+    probe = meta.get("probes", {}).get("deterministic", {})
+    return bool(probe.get("changed") or probe.get("differs")) and not probe.get("random")
+
+
+def is_unstable(violations: Iterable[object]) -> bool:
+    """Whether the judge saw that on any image, of the kinds of violation of each, with blanks between."""
+    return any("unstable" in str(kinds).split() for kinds in violations)
+
+
 def output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:
     """A line for each model whose output was not taken as it came: unwrapped, probabilities, or labels only.
 

@@ -4,10 +4,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...adapters.models.outputs import explain_accuracy
+from ...errors import Unavailable
 from ..cell import ModelOnData
 from .given_outputs import output_lines
-from .outcomes import clean_predictions
+from .outcomes import clean_predictions, read_outcomes
 from .store import ResultsStore
+
+
+def list_unsteady(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
+    """A line for each model of a plan that answers one image differently each time and does not say so."""
+    names = tuple(f"{subject.name}: " for subject, _ in subjects)
+    try:
+        return [line for line in read_outcomes(store.folder).unsteady if line.startswith(names)]
+    except Unavailable:  # no cell is finished
+        return []
 
 
 def list_model_hints(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:

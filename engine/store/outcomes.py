@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...adapters import attack_of
-from ...adapters.result import measured_norm, usable_images
+from ...adapters.result import UNSTEADY, measured_norm, usable_images
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
@@ -30,7 +30,7 @@ from .contents import NEEDED, edited_since, order_of, read_records, unknown_atta
 from .detected import detected_lines, leave_detected
 from .fits import fit_costs
 from .frames import CellState
-from .given_outputs import has_confidences, output_lines
+from .given_outputs import answers_change, has_confidences, is_unstable, output_lines
 from .image_sets import leave_subsets
 from .pictures import Example, pictures_of
 from .plans import find_missing, list_parts, missing_line
@@ -165,6 +165,13 @@ class Outcomes:
         return dict(sorted(subjects.items(), key=lambda item: (item[1].model, item[1].data, item[1].images, item[0])))
 
     @property
+    def unsteady(self) -> list[str]:
+        """A line for each model that answers one image differently each time and does not say so."""
+        told = [each.subject.model for each in self.clean.values() if answers_change(each.meta)]
+        told += [each.cell.subject.model for each in self.done if is_unstable(each.columns["violations"])]
+        return [f"{model}: {UNSTEADY}" for model in dict.fromkeys(told)]
+
+    @property
     def users_symbols(self) -> tuple[str, ...]:
         """Users' metrics that its records hold."""
         return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
@@ -172,7 +179,8 @@ class Outcomes:
     @property
     def notes(self) -> list[str]:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
-        lines = [f"failed: {cell.title} on {cell.subject.name}: {reason}" for cell, reason in self.failed]
+        lines = self.unsteady
+        lines += [f"failed: {cell.title} on {cell.subject.name}: {reason}" for cell, reason in self.failed]
         lines += [line for each in self.done if (line := saturation_line(each.cell, each.meta))]
         lines += [line for each in self.done if (line := worst_case_line(each.cell, each.columns))]
         lines += [f"left out: {why}, on {cell.subject.name}" for cell, why in self.unknown]

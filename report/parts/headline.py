@@ -21,7 +21,7 @@ _DIFFERENT = "Significantly different from"
 
 def write_caveats(outcomes: Outcomes) -> list[str]:
     """A sentence for all that forbids to read the folder as a finished evaluation of sound models."""
-    lines, done, names = [], len(outcomes.done), model_names(outcomes)
+    lines, done, names = [f"{line}." for line in outcomes.unsteady], len(outcomes.done), model_names(outcomes)
     missing, failed = len(outcomes.running) + len(outcomes.waiting), len(outcomes.failed)
     if missing:
         every = done + failed + missing

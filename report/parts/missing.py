@@ -26,7 +26,9 @@ def list_missing(outcomes: Outcomes, checks: Sequence[Check]) -> tuple[Said, ...
         text += f" {rest} {'more' if not_run else f'of {len(checks)} checks'} cannot be decided from these records."
         lines.append(Said(text.strip() if rest else text, "unknown", "trust"))
     if not (left_out or outcomes.failed or outcomes.running or outcomes.waiting or outcomes.damaged):
-        lines.insert(0, Said(f"No cell is missing: all {len(outcomes.done)} have a result.", "pass"))
+        lines.insert(
+            len(outcomes.unsteady), Said(f"No cell is missing: all {len(outcomes.done)} have a result.", "pass")
+        )
     return tuple(lines)
 
 
