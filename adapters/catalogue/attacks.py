@@ -95,6 +95,7 @@ _ALL = (
     # Without parameters to tune, and ensembles.
     Attack("apgd-ce", "APGD-CE", _FIXED, _WHITE, "Croce and Hein 2020", _APGD),
     Attack("apgd-dlr", "APGD-DLR", _FIXED, _WHITE, "Croce and Hein 2020", _APGD),
+    Attack("apgd-margin", "APGD on the margin", _FIXED, _WHITE, "Croce and Hein 2020, davylamp", _APGD),
     Attack("acg", "Auto conjugate gradient", _FIXED, _WHITE, "Yamamura et al. 2022", _APGD),
     Attack("reacg", "Rescaled auto conjugate gradient", _FIXED, _WHITE, "Yamamura et al. 2024", _APGD),
     Attack("apgd-t", "APGD-T", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "candidates": 10}),
@@ -107,6 +108,7 @@ _ALL = (
         {"steps": 100, "binary_search_steps": 10},
     ),
     Attack("autoattack", "AutoAttack", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100}),
+    Attack("margin-ensemble", "Margin ensemble", _FIXED, _WHITE, "Croce and Hein 2020, davylamp", {"steps": 100}),
     Attack("uap", "Universal perturbation", _FIXED, _WHITE, "Moosavi-Dezfooli et al. 2017", {"steps": 10}),
     Attack(
         "targeted-uap", "Targeted universal perturbation", _FIXED, _WHITE, "Hirano and Takemoto 2020", {"steps": 10}

@@ -141,10 +141,18 @@ def load_driver(row: Implementation) -> Callable[..., Tensor]:
     return _load_object(library.driver, library)
 
 
+_FOR_FEW = {
+    "autoattack": "margin-ensemble (APGD-CE, APGD on the margin, FAB, Square)",
+    "apgd-dlr": "apgd-margin",
+    "apgd-t": "apgd-margin",
+}
+
+
 def why_not_on(row: Implementation, setting: RunSetting) -> str:
     """Why a row cannot be run so, said after its name, before anything is computed; "" if nothing stands against it."""
     if setting.classes < row.min_classes:
-        return f"needs at least {row.min_classes} classes, got {setting.classes}"
+        instead = f"; {_FOR_FEW[row.attack]} needs two" if row.attack in _FOR_FEW else ""
+        return f"needs at least {row.min_classes} classes, got {setting.classes}{instead}"
     library = find_library(row.library)
     if row.given is not None or not library.refuses or not library.is_installed:
         return ""

@@ -10,6 +10,7 @@ import torch
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...adapters.result import UNSTEADY
 from ...adapters.running.access import has_gradients
 from ...adapters.running.draws import clean_logits, drawing, judged
 from ...adapters.threat_model import ThreatModel
@@ -273,7 +274,9 @@ class Challenger:
         mine = [attempt for attempt in self.attempts if attempt.part != "undefended"]
         plain = of_parts(self.attempts, "undefended")
         direct = of_parts(mine, *WHITE, *BLACK)
-        attacked, fooled = self._right_when_clean(self.defendant.name), self._fooled(direct)
+        right = [self._right_when_clean(self.defendant.name), *(each.attacked for each in direct)]
+        attacked = np.logical_and.reduce(right)  # they differ where it answers now so, now otherwise
+        fooled = self._fooled(direct, attacked)
         worst = accuracy_shown(direct, attacked, fooled)
         outcomes = _of_attempts(self._outcomes, self.attempts)
         checks = tuple(check_folder(outcomes, models=[self.defendant.name]))
@@ -283,6 +286,9 @@ class Challenger:
         draws = (self.effort.draws, self.effort.eot) if self.defendant.model.random else None
         curve = cumulated(of_parts(mine, "larger radius"), attacked, fooled)
         gone = next((radius for radius, left in curve if left.value == 0), None)
+        ruling = rule(clean, worst, undefended, mine, checks, gone, draws)
+        if f"{self.defendant.name}: {UNSTEADY}" in outcomes.unsteady:
+            ruling = ruling._replace(sentence=f"{UNSTEADY}; {ruling.sentence}")
         return Challenge(
             model=self.defendant.name,
             original=self.defendant.original,
@@ -294,15 +300,15 @@ class Challenger:
             undefended=undefended,
             radii=((self.epsilon, worst), *curve),
             attempts=tuple(self.attempts),
-            ruling=rule(clean, worst, undefended, mine, checks, gone, draws),
+            ruling=ruling,
             checks=checks,
         )
 
-    def _fooled(self, attempts: Sequence[Attempt]) -> np.ndarray:
-        """How much of each image the best attack on it fools, (n,).
+    def _fooled(self, attempts: Sequence[Attempt], attacked: np.ndarray) -> np.ndarray:
+        """How much of each image the best attack on it fools, (n,), of those that are `attacked`.
 
         Of a random model, of which that attack was chosen by some draws, by other draws of the same examples: the best
-        of many shares is better than it is by luck.
+        of many shares is better than it is by luck. Where one attack alone fools more by its draws, as that does.
         """
         fooled, model = worst_case(attempts), self.defendant.model
         done = [attempt for attempt in attempts if attempt.outcome is not None]
@@ -315,7 +321,8 @@ class Challenger:
         with model.frozen(), drawing(model, draws=self.effort.draws):
             share = judged(model, examples, labels, None, self.seed + _FRESH).share
         assert share is not None
-        return np.where(fooled > 0, share.cpu().numpy(), 0.0)
+        again = np.where(fooled > 0, share.cpu().numpy(), 0.0)
+        return max(again, *(each.fooled for each in done), key=lambda fooled: float(fooled[attacked].sum()))
 
 
 def _of_attempts(outcomes: Outcomes, attempts: Sequence[Attempt]) -> Outcomes:

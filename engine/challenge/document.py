@@ -8,12 +8,18 @@ from typing import Any
 
 from filelock import FileLock
 
+from ...adapters.result import UNSTEADY
 from ..checks.indicators import Check
 from ..store.files import expand_path, write_whole
 from .attempts import Accuracy, Attempt
 from .ruling import Ruling
+from .suite import ON_MARGIN
 
 FILE = "challenges.json"
+_FEW = (
+    "fewer than 4 classes: a margin ensemble (APGD-CE, APGD on the plain margin, FAB, Square), not AutoAttack, whose "
+    "APGD-DLR and APGD-T need 4"
+)
 _NAMES = ("model", "norm", "epsilon", "verdict", "sentence", "clean", "worst", "undefended", "radii", "attempts")
 
 
@@ -85,6 +91,14 @@ def document_of(challenge: Challenge) -> dict[str, Any]:
         "indicators": counts,
         "fired": [{"indicator": check.title, "state": check.state, "detail": check.detail} for check in fired],
     }
+
+
+def lead_of(document: dict[str, Any]) -> list[str]:
+    """What a reader must know before any number: that the model is not steady, and which attacks stand for others."""
+    lines = [UNSTEADY] if document["sentence"].startswith(UNSTEADY) else []
+    if any(each["attack"].endswith(f":{ON_MARGIN}") for each in document["attempts"]):
+        lines.append(_FEW)
+    return lines
 
 
 def keep_document(folder: str | Path, document: dict[str, Any]) -> None:

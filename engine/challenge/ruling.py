@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy
 
+from ...adapters.result import UNSTEADY
 from ..checks.indicators import Check
 from ..statistics.verdict import SIGNIFICANT
 from .attempts import BLACK, PARTS, WHITE, Accuracy, Attempt, Part, accuracy_shown, of_parts, worst_case
@@ -103,6 +104,7 @@ def gaps_of(attempts: Sequence[Attempt], draws: tuple[int, int] | None = None) -
         for (part, way), tried in kinds.items()
         if part != "undefended" and not any(attempt.proved.any() for attempt in tried)
     ]
+    lines += [UNSTEADY] if any(attempt.violations["unstable"] for attempt in attempts) else []
     judging, seen = draws or (FEWEST_DRAWS, 2)
     if judging < FEWEST_DRAWS:
         lines.append(f"its draws differ, and {judging} judged each example (--draws {FEWEST_DRAWS} or more)")

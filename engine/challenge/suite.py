@@ -11,6 +11,8 @@ from ...adapters.threat_model import Norm
 from ...errors import InvalidInput, Unsupported
 from ..plan.config import AttackChoice
 
+ENOUGH = 4  # classes, for the targeted logit-difference ratio
+ON_MARGIN = "apgd-margin"
 NORMS: tuple[Norm, ...] = ("linf", "l2")
 _ORDER = ("pyautoattack", "foolbox", "torchattacks", "adv-lib", "davylamp", "art")  # the authors' code first
 
@@ -41,11 +43,11 @@ QUICK_IMAGES = 10
 def gradient_attacks(
     norm: str, epsilon: float, effort: Effort, classes: int, *, is_random: bool = False
 ) -> tuple[AttackChoice, ...]:
-    """APGD on the cross-entropy, and on the logit-difference ratio where there are classes enough for it.
+    """APGD on the cross-entropy and on the logit-difference ratio, below four classes on the plain margin.
 
     On a random model PGD, too: it goes on where APGD keeps what a few draws were fooled by.
     """
-    names = ("apgd-ce", "apgd-dlr") if classes >= 4 else ("apgd-ce",)
+    names = ("apgd-ce", "apgd-dlr" if classes >= ENOUGH else ON_MARGIN)
     attacks = tuple(_choice(name, norm, epsilon, {"steps": effort.steps}) for name in names)
     if not is_random:
         return attacks
@@ -54,9 +56,9 @@ def gradient_attacks(
 
 
 def targeted_attacks(norm: str, epsilon: float, effort: Effort, classes: int) -> tuple[AttackChoice, ...]:
-    """APGD towards each of the likeliest other classes, on the targeted logit-difference ratio."""
-    if classes < 4:
-        return ()
+    """APGD towards each of the likeliest other classes, on the targeted ratio; below four classes FAB, at all."""
+    if classes < ENOUGH:
+        return (_choice("fab", norm, epsilon, {"steps": effort.steps}),)
     candidates = min(effort.candidates, classes - 1)
     return (_choice("apgd-t", norm, epsilon, {"steps": effort.steps, "candidates": candidates}),)
 

@@ -167,9 +167,9 @@ class Outcomes:
     @property
     def unsteady(self) -> list[str]:
         """A line for each model that answers one image differently each time and does not say so."""
-        told = [each.subject.model for each in self.clean.values() if answers_change(each.meta)]
-        told += [each.cell.subject.model for each in self.done if is_unstable(each.columns["violations"])]
-        return [f"{model}: {UNSTEADY}" for model in dict.fromkeys(told)]
+        models = [each.subject.model for each in self.clean.values() if answers_change(each.meta)]
+        models += [each.cell.subject.model for each in self.done if is_unstable(each.columns["violations"])]
+        return [f"{model}: {UNSTEADY}" for model in dict.fromkeys(models)]
 
     @property
     def users_symbols(self) -> tuple[str, ...]:

@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ...adapters.result import UNSTEADY
 from ...adapters.words import radius_text
 from ...engine.challenge.attempts import PARTS
+from ...engine.challenge.document import lead_of
 from ...engine.statistics.bootstrap import Estimate
 from ..parts.blocks import Column, Entry, PageTable, Section, Text, badge, make_table
 
@@ -20,6 +22,7 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
     for place, document in enumerate(documents):
         style = {"falls": "warn", "masks": "warn", "unknown": "warn"}.get(document["verdict"], "lead")
         blocks.append(Text(f"{document['model']}: {document['sentence']}.", style))
+        blocks += [Text(f"{line[0].upper()}{line[1:]}.") for line in lead_of(document) if line != UNSTEADY]
         blocks += [_attempts(place, document), _radii(place, document)]
     lead = (
         "Attacks adapted to the defence: gradient attacks through every way that gradients can pass it (BPDA, EOT), "

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from ...adapters.words import radius_text
 from ...engine.challenge.attempts import PARTS, Attempt
+from ...engine.challenge.document import lead_of
 from ...engine.challenge.ruling import share_text
 from .console import print_table
 
@@ -58,6 +59,8 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
 
 def print_challenge(document: dict[str, Any], page: str, console: Console) -> None:
     """The attacks, the verdict, and where the page is."""
+    for line in lead_of(document):
+        console.print(line, highlight=False, markup=False)
     rows = [attempt_row(attempt, document["norm"]) for attempt in document["attempts"]]
     order = ("accuracy", "95 % interval", "radius", "passes", "made on")
     print_table(f"{document['model']} challenged", COLUMNS, rows, console, keys=2, order=order)

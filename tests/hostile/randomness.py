@@ -55,7 +55,7 @@ class ByTheClock(_Around):
         return logits.roll(time.perf_counter_ns() // 1000 % 2, 1)
 
 
-class GeneratorOfItsOwn(_Around):
+class PrivateGenerator(_Around):
     """Draws noise from a generator that no seed reaches."""
 
     def __init__(self, honest):
@@ -140,7 +140,7 @@ PROGRAMS = {
         NoiseButOnTheFirst,
         DropoutLeftOn,
         ByTheClock,
-        GeneratorOfItsOwn,
+        PrivateGenerator,
         RepeatsItself,
         TurnsRound,
         EveryThirdCall,

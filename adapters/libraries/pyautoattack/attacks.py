@@ -13,6 +13,7 @@ from ...attack import Implementation
 _BALLS = ("linf", "l2", "l1")
 _GENERATOR = "torch's generator is restored: it resets the global seed"
 _TARGETS = "no more target classes than the model has: it crashes beyond them"
+_TRACE = "a debugger's or a coverage tool's trace goes on: it ends every trace of the process"
 _DRAWN: Mapping[str, Any] = {"random": ("torch",), "failure": "input"}
 _AUTO = {"steps": "n_iter", "seed": "seed"}
 _AIMED = {**_AUTO, "candidates": "candidates"}  # a word of the driver: the library counts without the label
@@ -34,6 +35,14 @@ ROWS: tuple[Implementation, ...] = (
             repairs=(_GENERATOR,),
         )
         for loss, classes in (("ce", 2), ("dlr", 3))
+    ),
+    _row(
+        "apgd-margin",
+        ".repairs:APGDOnMargin",
+        _AUTO,
+        fixed={"loss": "dlr"},  # which is the margin there
+        **_DRAWN,
+        repairs=(_GENERATOR, "the loss, which the library has no choice of"),
     ),
     _row(
         "apgd-t",
@@ -92,7 +101,15 @@ ROWS: tuple[Implementation, ...] = (
             "given a seed: its own is the clock",
             _GENERATOR,
             _TARGETS,
-            "a debugger's or a coverage tool's trace goes on: it ends every trace of the process",
+            _TRACE,
         ),
+    ),
+    _row(
+        "margin-ensemble",
+        ".repairs:OnMargin",
+        _AUTO,
+        **_DRAWN,
+        order="content",
+        repairs=("given a seed: its own is the clock", _GENERATOR, _TRACE),
     ),
 )

@@ -35,6 +35,15 @@ class FABOfNearest(FABAttack_PT):
         return nearest
 
 
+class APGDOnMargin(APGDAttack):
+    """APGD on the plain margin of logits, which is defined from two classes on, as DLR's divisor is not."""
+
+    def dlr_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """By how much the largest other logit is above that of the label, shape (n,)."""
+        of_label = x.gather(1, y[:, None])[:, 0]
+        return x.scatter(1, y[:, None], -torch.inf).amax(1) - of_label
+
+
 class Standard(AutoAttack):
     """The standard version, with a number of steps and no more target classes than there are."""
 
@@ -61,6 +70,16 @@ class Standard(AutoAttack):
         """The evaluation of one batch; what it logs stays silent."""
         with _undisturbed(self.logger):
             return self.run_standard_evaluation(x, y, batch_size=len(x))[0]
+
+
+class OnMargin(Standard):
+    """APGD on the cross-entropy and on the plain margin, FAB at every class, and Square: for any number of classes."""
+
+    def perturb(self, x: Tensor, y: Tensor) -> Tensor:
+        """The evaluation of one batch, where the ratio is the margin."""
+        self.apgd.__class__ = APGDOnMargin
+        self.attacks_to_run = ["apgd-ce", "apgd-dlr", "fab", "square"]
+        return super().perturb(x, y)
 
 
 @contextmanager

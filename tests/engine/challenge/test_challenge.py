@@ -11,12 +11,16 @@ from torch import nn
 
 import davylamp
 from davylamp.adapters import Classifier
+from davylamp.adapters.result import UNSTEADY
 from davylamp.engine import load
 from davylamp.engine.challenge.attempts import BLACK, WHITE
 from davylamp.engine.challenge.challenger import Challenger
-from davylamp.engine.challenge.document import read_documents
+from davylamp.engine.challenge.document import lead_of, read_documents
 from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES, split_original, stand_ins_of
 from davylamp.errors import InvalidInput
+from davylamp.report.page.build import build_report
+from davylamp.report.text.challenge import print_challenge
+from davylamp.report.text.console import make_console
 
 TINY = {"steps": 5, "candidates": 2, "queries": 12, "eot": 2, "draws": 4}
 FACTORY = """
@@ -262,3 +266,74 @@ def test_attacks_that_are_left_out_do_not_let_a_model_hold(digits, tmp_path, mon
     assert all(attempt.error == "left out: it gives no scores" for attempt in left_out)
     assert done.verdict != "holds"
     assert not done.ruling.sentence.startswith("holds")
+
+
+def test_below_four_classes_the_margin_stands_for_the_ratio_and_it_is_said(tmp_path, capsys):
+    """A linear model of two classes whose logits saturate the cross-entropy: what is left follows from its weights."""
+    weight = torch.randn(64, generator=torch.Generator().manual_seed(0))
+    inputs = 0.3 + 0.4 * torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    z = inputs.flatten(1) @ weight
+    bias = -z.median() - 0.01
+
+    class Linear(nn.Module):
+        def forward(self, images):
+            return 1000 * (images.flatten(1) @ weight + bias)
+
+    model = Classifier(Linear(), outputs="logit", name="linear")
+    least = (z + bias).abs() / weight.abs().sum()
+    radius = float(least.sort().values[13:15].mean())
+    case = (model, inputs, ((z + bias) > 0).long())
+    done = davylamp.challenge(*case, epsilon=radius, effort={**TINY, "steps": 20}, out=tmp_path)
+    names = [each.attack for each in done.attempts if each.part == "white-box"]
+    assert names == ["pyautoattack:apgd-ce", "pyautoattack:apgd-margin", "pyautoattack:fab"]
+    left = float((least > radius).float().mean())
+    assert done.worst.value == pytest.approx(left)
+    assert done.attempts[0].accuracy.value > left + 0.3  # by the cross-entropy alone
+    assert done.attempts[1].accuracy.value == pytest.approx(left)
+    (line,) = lead_of(done.to_dict())
+    assert "margin ensemble" in line
+    assert "not AutoAttack" in line
+    print_challenge(done.to_dict(), "page", make_console())
+    assert capsys.readouterr().out.replace("\n", " ").startswith("fewer than 4 classes: a margin ensemble")
+    assert "margin ensemble" in build_report(tmp_path)
+
+
+def test_a_model_that_is_random_and_does_not_say_so_is_not_judged(digits, tmp_path, monkeypatch):
+    """Asked once more without an attack, it is luckier than under any of them."""
+    monkeypatch.setattr(Challenger, "_right_when_clean", lambda self, _: np.ones(len(self.data.labels), bool))
+
+    class Shaken(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.inside = inside
+
+        def forward(self, inputs):
+            return self.inside(inputs + 0.8 * torch.randn_like(inputs))
+
+    case = (Classifier(Shaken(digits.module), num_classes=10, name="shaken"), digits.inputs[:20], digits.labels[:20])
+    done = davylamp.challenge(*case, epsilon=0.005, effort=TINY, out=tmp_path)
+    assert done.ruling.sentence.startswith(UNSTEADY)
+    assert done.verdict != "holds"
+    assert lead_of(done.to_dict())[0] == UNSTEADY
+    shares = [
+        each.accuracy.value for each in done.attempts if each.outcome is not None and each.epsilon == done.epsilon
+    ]
+    assert done.worst.value <= min([*shares, done.clean.value])
+
+
+def test_the_worst_case_of_a_random_model_is_not_above_one_of_its_attacks(tmp_path, monkeypatch):
+    """Where the draws that judge the chosen examples once more are unlucky for the attacker."""
+
+    class Coin(nn.Module):
+        def forward(self, inputs):
+            chance = inputs.mean((1, 2, 3))
+            heads = (torch.rand(len(inputs)) < chance).float()
+            return torch.stack([1 - 2 * heads, 2 * heads - 1], 1) + 0 * inputs.flatten(1)[:, :1]
+
+    inputs = torch.linspace(0.3, 0.5, 12)[:, None, None, None].expand(12, 1, 8, 8).clone()
+    case = (Classifier(Coin(), num_classes=2, random=True, name="coin"), inputs, torch.zeros(12, dtype=torch.long))
+    for fresh in (5, 17, 7919):
+        monkeypatch.setattr("davylamp.engine.challenge.challenger._FRESH", fresh)
+        done = davylamp.challenge(*case, epsilon=0.02, effort={**TINY, "draws": 5}, out=tmp_path / str(fresh))
+        kept = [each for each in done.attempts if each.epsilon == done.epsilon and each.outcome is not None]
+        assert done.worst.value <= min(each.accuracy.value for each in kept) + 1e-12
