@@ -39,7 +39,7 @@ class Answers:
         if stated is not None and stated not in OUTPUTS:
             raise InvalidInput(f"expected outputs as {', '.join(OUTPUTS)} or None, got {stated!r}")
         said = getattr(model, "outputs", None)
-        said = said if isinstance(said, str) else None
+        self._said_by_itself = said = said if isinstance(said, str) else None
         self.stated: Outputs | None = stated
         inside = [vars(module).get("answers") for module in model.modules()]
         self._members = [each for each in inside if isinstance(each, Answers)]
@@ -139,13 +139,13 @@ class Answers:
         sums = logits.exp().sum(1) if of_probabilities else logits.sum(1)
         agrees = torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
         if of_probabilities and not agrees:
-            how = "as was said" if self.stated else "as in its first answers"
+            how = "as was said" if self.stated or self._said_by_itself else "as in its first answers"
             worst = float(sums[(sums - 1).abs().argmax()])
             raise InvalidInput(
                 f"expected probabilities {how} (rows >= 0 that sum to 1), got a row that sums to {worst:.4g}; "
                 f"say outputs {'logit' if self.of_one else 'logits'} if they are none"
             )
-        if self.stated == "logits" and agrees and bool((logits >= 0).all()):
+        if "logits" in (self.stated, self._said_by_itself) and agrees and bool((logits >= 0).all()):
             raise InvalidInput(
                 "expected logits as was said, got probabilities (rows >= 0 that sum to 1); say outputs probabilities"
             )

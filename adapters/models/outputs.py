@@ -196,8 +196,8 @@ def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str 
     """The same of predictions, shape (N,), among so many classes."""
     hit = predicted == labels
     count, right = len(labels), int(hit.sum())
-    low, high = share_interval(right, count)
-    # Better than by chance, or as good as half way from chance to perfect: nothing to explain.
+    low, high = share_interval(right, count, 1 - 2 * _BY_CHANCE)
+    # Better than by chance, or maybe as good as half way from chance to perfect: nothing to explain.
     if not count or (low > 1 / classes and right > _FEW * count) or high >= (1 + 1 / classes) / 2:
         return None
     line = f"{right} of {count} images are classified correctly: "

@@ -1,0 +1,81 @@
+"""No model of two classes looks more robust, or is praised, for giving something else than it says."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import davylamp
+from davylamp.adapters.models.outputs import explain_accuracy
+from davylamp.errors import InvalidInput
+
+_FILE = Path(__file__).with_name("outputs.py")
+_SPEC = importlib.util.spec_from_file_location("hostile_outputs", _FILE)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+kit = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(kit)
+
+WEIGHT = torch.randn(36, generator=torch.Generator().manual_seed(1))
+IMAGES = 0.3 + 0.4 * torch.rand(24, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+BIAS = -(IMAGES.flatten(1) @ WEIGHT).sort().values[11:13].mean()
+RADIUS = 0.02
+
+
+class Honest(nn.Module):
+    """One logit w.x + b."""
+
+    def forward(self, inputs):
+        return inputs.flatten(1) @ WEIGHT + BIAS
+
+
+Z = Honest()(IMAGES)
+LABELS = (Z > 0).long()
+STANDS = Z.abs() > RADIUS * WEIGHT.abs().sum()  # what no perturbation of that radius can fool
+REFUSED = {"SoftmaxSaidLogits", "LogitSaidProbability", "LogitsSaidLogit", "LogitUnsaid"}
+HALF_WRONG = {"OtherOrder", "OneClass", "ProbabilitySaidLogit"}  # whose other half may stand: it is one answer for all
+OTHER = {"ThirdClass", *HALF_WRONG}  # than the honest one, and so with examples of its own
+
+
+@pytest.mark.parametrize("attack", ["pyautoattack:margin-ensemble", "torchattacks:pgd"])
+@pytest.mark.parametrize("name", kit.PROGRAMS)
+def test_no_program_is_more_robust_than_the_honest_model(name, attack):
+    model = kit.PROGRAMS[name](Honest())
+    words = {"norm": "linf", "epsilon": RADIUS, "steps": 20}
+    if name in REFUSED:
+        with pytest.raises(InvalidInput, match="as was said|outputs logit") as caught:
+            davylamp.run_attack(attack, model, IMAGES, LABELS, **words)
+        assert "\n" not in str(caught.value)
+        return
+    if name == "NotANumberWhereUnsure" and not (Z.abs() > 0.3).all():
+        with pytest.raises(InvalidInput, match="finite logits"):
+            davylamp.run_attack(attack, model, IMAGES, LABELS, **words)
+        sure = Z.abs() > 0.3
+    else:
+        sure = torch.ones(24, dtype=torch.bool)
+    result = davylamp.run_attack(attack, model, IMAGES[sure], LABELS[sure], **words)
+    assert not (result.robust & ~STANDS[sure]).any() or name in {"HiddenGradient", *HALF_WRONG}
+    assert not (result.success & STANDS[sure]).any() or name in OTHER
+    if name in HALF_WRONG:
+        assert int(result.robust.sum()) <= 12
+        assert explain_accuracy(result.logits, result.labels) in {*result.notes, None}
+
+
+def test_a_gradient_of_the_wrong_sign_is_found_by_scores():
+    """Gradients lead nowhere; Square of the ensemble needs none."""
+    model = kit.HiddenGradient(Honest())
+    words = {"norm": "linf", "epsilon": RADIUS, "steps": 20}
+    by_gradients = davylamp.run_attack("torchattacks:pgd", model, IMAGES, LABELS, **words)
+    ensemble = davylamp.run_attack("pyautoattack:margin-ensemble", model, IMAGES, LABELS, **words)
+    assert int(ensemble.success.sum()) > int(by_gradients.success.sum())
+
+
+def test_the_honest_model_has_its_closed_form():
+    class Saying(Honest):
+        outputs = "logit"
+
+    result = davylamp.run_attack("pyautoattack:margin-ensemble", Saying(), IMAGES, LABELS, norm="linf", epsilon=RADIUS)
+    assert torch.equal(result.robust, STANDS)
+    assert 0 < int(STANDS.sum()) < 24
