@@ -48,6 +48,7 @@ class Answers:
         self.outputs: Outputs | None = self.kind and _OF_ONE.get(self.kind, self.kind)
         self._differentiable = gradients and getattr(model, "gradients", None) is not False
         self.handed_on: HandedOn | None = None  # of a defence from a file; here, as it is no part of the identity
+        self.passes_unchecked = 0  # of attacks since it was last seen to answer as before (`steadiness.stays_steady`)
         self.looked, self.no_gradients = False, ""  # whether an answer was differentiated, and why it could not be
         says = 2 if self.of_one else getattr(model, "num_classes", None)
         self.classes = classes or (says if type(says) is int and says > 1 else None)

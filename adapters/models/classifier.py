@@ -66,7 +66,6 @@ class Classifier(nn.Module):
     all_named = False  # whether somebody said so, and a folder of another name is a mistake
     loading_notes: tuple[str, ...] = ()  # what was decided while it was loaded
     steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
-    passes_unchecked = 0  # of attacks since that was last looked at (`steadiness.stays_steady`)
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.
     random: bool = False
     stated_identity: tuple[str, tuple[str, ...]] | None = None  # digest and reasons, where its layers are not here

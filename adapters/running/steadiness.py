@@ -50,7 +50,7 @@ def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int)
             alone = classifier.predict_logits(images[[0, -1]], batch_size=1)
         expected = torch.cat([logits[places], together[[0, -1]]])
         classifier.steady = agree(torch.cat([together[1:], alone]), expected)
-        classifier.passes_unchecked = _SHARE * _FEWEST  # the first run is looked at whatever it costs
+        classifier.answers.passes_unchecked = _SHARE * _FEWEST  # the first run is looked at whatever it costs
     return classifier.steady
 
 
@@ -75,10 +75,10 @@ def stays_steady(
     """
     same = (examples.images == clean.images).flatten(1).all(1)
     steady = agree(examples.logits[same], clean.logits[same])
-    classifier.passes_unchecked += passes
-    half, places = classifier.passes_unchecked // (2 * _SHARE), attacked.nonzero()[:, 0]
+    classifier.answers.passes_unchecked += passes
+    half, places = classifier.answers.passes_unchecked // (2 * _SHARE), attacked.nonzero()[:, 0]
     if steady and 2 * half >= _FEWEST and len(places) and not remote_parts(classifier):
-        classifier.passes_unchecked = 0
+        classifier.answers.passes_unchecked = 0
         first, second = (
             places[spread(logits[places].argmax(1), seed + turn)][:half]
             for turn, logits in enumerate((clean.logits, examples.logits))

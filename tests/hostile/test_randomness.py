@@ -76,15 +76,15 @@ def test_a_steady_model_pays_one_pass_in_a_hundred_and_is_asked_in_the_same_orde
     model = Classifier(Asked())
     run_attack(PGD, model, case.inputs[:20], case.labels[:20], LINF, steps=10)
     whole = sum(asked)
-    model.steady, model.passes_unchecked = True, -(10**9)  # nothing is asked
+    model.steady, model.answers.passes_unchecked = True, -(10**9)  # nothing is asked
     asked.clear()
     result = run_attack(PGD, model, case.inputs[:20], case.labels[:20], LINF, steps=10)
     used = int((result.forwards + result.backwards).sum())
     assert whole - sum(asked) == 1 + 6 + 2 * ((400 + used) // 200)  # gradients, at the beginning, at the end
-    model.passes_unchecked = 0
+    model.answers.passes_unchecked = 0
     asked.clear()
     run_attack(PGD, model, case.inputs[:20], case.labels[:20], LINF, steps=10)
-    model.passes_unchecked = -(10**9)
+    model.answers.passes_unchecked = -(10**9)
     bare = sum(asked)
     asked.clear()
     run_attack(PGD, model, case.inputs[:20], case.labels[:20], LINF, steps=10)
