@@ -284,8 +284,8 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     apart += classifier.loading_notes
     asked = traffic_of(classifier).line
     moved = [] if result is None else note_moved([choice.target for choice in config.attacks], result.labels)
-    said = (*(note for note in comparison.notes if note != UNSTEADY), *apart, *moved, classifier.output_note, classifier.precision_note)
-    said = (*said, passed, drawn, hint, asked)
+    notes = [note for note in comparison.notes if note != UNSTEADY]
+    said = (*notes, *apart, *moved, classifier.output_note, classifier.precision_note, passed, drawn, hint, asked)
     for line in said:
         if line:
             print_error(f"- {line}")
