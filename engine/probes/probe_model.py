@@ -70,9 +70,11 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
 def _ask_again(classifier: Classifier, inputs: Tensor, logits: Tensor, first: Tensor) -> dict[str, Any]:
     """How answers to the same first images differ; or to images of other predictions, where those differ too much."""
     seen = _differ(first, classifier.predict_logits(inputs[: len(first)]))
+    if seen["changed"] or classifier.random:
+        return seen
     places = spread(logits.argmax(1), 0)[:SPREAD]
     again = classifier.predict_logits(inputs[places])
-    if agree(again, logits[places].to(again)) or seen["changed"] or classifier.random:
+    if agree(again, logits[places].to(again)):
         return seen
     others = _differ(logits[places].to(again), again)
     return {**others, "changed": sorted(places[others["changed"]].tolist()), "differs": True}

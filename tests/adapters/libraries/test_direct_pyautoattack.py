@@ -47,8 +47,8 @@ CASES = (
     ),
 )
 
-# Rows whose class is a repair of ours: test_repairs_pyautoattack.py.
-ELSEWHERE = {("fab-t@repaired", norm) for norm, *_ in BALLS}
+# Rows whose class is a repair of ours: test_repairs_pyautoattack.py; those on the margin: tests/adapters/running.
+ELSEWHERE = {(row, norm) for row in ("fab-t@repaired", "apgd-margin", "margin-ensemble") for norm, *_ in BALLS}
 
 
 class TestDirect(DirectCalls):
