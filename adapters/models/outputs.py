@@ -208,11 +208,15 @@ def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str 
     if len(predicted.unique()) == 1:
         only = int(predicted[0])
         return f"{line}the model gives every image class {only}; check the normalisation (mean, std) and the weights"
-    mostly = {int(label): int(predicted[labels == label].mode().values) for label in labels.unique()}
-    agrees = predicted == torch.tensor([mostly[int(label)] for label in labels])
-    better, worse = (int((agrees & ~hit).sum()), int((hit & ~agrees).sum()))
-    moved = len(set(mostly.values())) == len(mostly) and float(agrees.float().mean()) >= 0.7
-    if moved and count >= 2 * len(mostly) and scipy.stats.binomtest(worse, better + worse).pvalue < _BY_CHANCE:
-        label, other = next(each for each in mostly.items() if each[0] != each[1])
+    named, rows = labels.unique(return_inverse=True)
+    given, columns = predicted.unique(return_inverse=True)
+    seen = torch.zeros(len(named), len(given)).index_put_((rows, columns), torch.ones(count), accumulate=True)
+    order = dict(zip(*scipy.optimize.linear_sum_assignment(-seen.numpy()), strict=True))
+    agrees = torch.tensor([order.get(int(row)) == int(column) for row, column in zip(rows, columns, strict=True)])
+    better, worse = int((agrees & ~hit).sum()), int((hit & ~agrees).sum())
+    enough = float(agrees.float().mean()) >= 0.7 and count >= 2 * len(named)
+    if enough and scipy.stats.binomtest(worse, better + worse).pvalue < _BY_CHANCE:
+        pairs = ((int(named[row]), int(given[column])) for row, column in order.items())
+        label, other = next(each for each in pairs if each[0] != each[1])
         return f"{line}the classes seem to come in another order (label {label} is mostly predicted as {other})"
     return f"{line}check the order of the classes, the normalisation (mean, std) and the image size"
