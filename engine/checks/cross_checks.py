@@ -173,7 +173,7 @@ def _disagreement(pairs: Sequence[PairVerdict]) -> Check:
     place = min(range(len(pairs)), key=lambda i: (order.index(states[i]), np.nan_to_num(pairs[i].judgement.p, nan=2)))
     pair, state, judgement = pairs[place], states[place], pairs[place].judgement
     cell = next(side.cell for each in pairs for side in each[:2] if side.outcome is not None)
-    subject = f"{cell.attack_title} ({_describe(cell)}) on {cell.subject.model}"
+    subject = f"{cell.attack_title} ({_describe(cell)}) on {cell.subject.name}"
     names = f"{pair.a.cell.attack} and {pair.b.cell.attack}"
     if judgement.verdict == "broken":
         detail = f"{judgement.text}, of {names}{f': {judgement.reason}' if judgement.reason else ''}"

@@ -63,7 +63,7 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     Returns:
         The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
         `attrs["failed"]` the failed cells by key, with their reason, `attrs["unknown"]` the cells left out because this
-        version does not have their attack, or it was edited since, in the same way.
+        version does not have their attack, in the same way.
 
     Raises:
         Unavailable: if there is no such folder, or no cell in it.
@@ -99,7 +99,7 @@ def load_outcomes(folder: str | Path) -> "pd.DataFrame":
         arrays = {name: repeated.array_of(name, record.table[name]) for name in names}
         return about_cell(Cell.from_record(record.meta)), with_faults(arrays)
 
-    parts, left_out = _read_done(folder, OUTCOMES, part_of)
+    parts, left_out = _read_done(folder, OUTCOMES, part_of, latest=True)
     order = ("model", "attack", "implementation", "cell")
     table = compact_frame(sorted(parts, key=lambda part: tuple(part[0][name] for name in order)))
     table.attrs.update(left_out)
@@ -153,9 +153,12 @@ def _texts(columns: Sequence[np.ndarray]) -> Any:
 
 
 def _read_done(
-    folder: str | Path, columns: Collection[str] | None, kept: Callable[[Record], Kept]
+    folder: str | Path, columns: Collection[str] | None, kept: Callable[[Record], Kept], *, latest: bool = False
 ) -> tuple[list[Kept], dict[str, Any]]:
-    """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it."""
+    """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it.
+
+    Of a user's attack that was edited meanwhile, all of it, or of its `latest` code alone.
+    """
     store = ResultsStore(folder, create=False)
     done: dict[str, Kept] = {}
     cells: list[tuple[Cell, Mapping[str, Any]]] = []
@@ -170,7 +173,7 @@ def _read_done(
         else:
             done[key] = kept(record)
             cells.append((Cell.from_record(record.meta), record.meta))
-    unknown |= edited_since(cells)
+    unknown |= edited_since(cells) if latest else {}
     if not done:
         known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
         known = known if failed or damaged or unknown else "it is empty"
