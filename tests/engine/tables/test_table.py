@@ -604,7 +604,7 @@ def test_a_defence_on_two_sets_of_images_has_rows_of_each(writer, case):
     labels, clean, other, adv, other_adv = case
     for count in (40, 25):
         for name, logits, after in (("a", clean, adv), ("b", other, other_adv)):
-            subject = writer.clean(name, logits[:count], labels[:count])
+            subject = writer.clean(name, logits[:count], labels[:count], data=f"set{count}", digest=f"{count}")
             writer.cell(subject, "foolbox:pgd", logits[:count], after[:count], labels[:count])
     rows = build_defence(writer.store.folder, "a", "b", metrics=["CAV"]).rows
     settings = {(row.labels["examples"], row.labels["setting"]): row.metrics["CAV"] for row in rows}
