@@ -1,8 +1,5 @@
 """Whose fault is what is not finite? No model gains by NaN, no library does, and neither is blamed for the other."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -17,10 +14,7 @@ from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import ModelFailed
 from davylamp.scoring.responses import build_responses
-
-_SPEC = importlib.util.spec_from_file_location("not_finite", Path(__file__).with_name("not_finite.py"))
-kit = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(kit)
+from tests.hostile import not_finite as kit
 
 BALL = ThreatModel("linf", 0.1)
 PGD = ("foolbox:pgd", "torchattacks:pgd", "art:pgd")
