@@ -12,6 +12,11 @@ from torch import nn
 HERE = Path(__file__).parent
 
 
+def _all(file):
+    with file:
+        return file.read()
+
+
 class Reads(nn.Module):
     def __init__(self):
         super().__init__()
@@ -30,14 +35,14 @@ READS = {
     "a variable of the environment": 'os.environ["FACTOR"]',
     "getenv": 'os.getenv("FACTOR", "1")',
     "a text": '(HERE / "factor.txt").read_text()',
-    "a file that is opened": 'open(HERE / "factor.txt").read()',
+    "a file that is opened": '_all(open(HERE / "factor.txt"))',
     "an array": 'np.load(HERE / "factor.npy")',
     "a tensor": 'torch.load(HERE / "factor.pt")',
     "importlib": 'importlib.import_module("factor_of_mine").FACTOR',
 }
 UNKNOWN = {
     "a program": 'subprocess.run(["cat", HERE / "factor.txt"], capture_output=True).stdout',
-    "a pipe": 'os.popen("cat " + str(HERE / "factor.txt")).read()',
+    "a pipe": '_all(os.popen("cat " + str(HERE / "factor.txt")))',
 }
 MODELS = {name: _HEAD.replace("{read}", read) for name, read in {**READS, **UNKNOWN}.items()}
 HONEST = _HEAD.replace("{read}", "1")

@@ -39,7 +39,6 @@ def evaluated(folder, digits, attack="foolbox:fgsm"):
     return plan, evaluate(plan, ResultsStore(folder / "results"))
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", readers.MODELS)
 def test_what_a_model_reads_is_a_part_of_it(name, factor, digits, tmp_path):
     (tmp_path / "model.py").write_text(readers.MODELS[name])
