@@ -147,15 +147,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         steady = classifier.random or is_steady(classifier, inputs, logits, seed)
         asked = getattr(progress, "asked", None)
         _attack_all(classifier, evidence, attacked, settings, seed, places, note, asked, logits)
-        before = tuple(evidence.violations)
-        adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
-        if steady and not classifier.random:
-            clean, examples = Answered(inputs, logits), Answered(evidence.adv_inputs, adv_logits)
-            passes = int((evidence.forwards + evidence.backwards).sum())
-            steady = stays_steady(classifier, clean, examples, attacked, passes, seed)
-            if not steady:  # what was concluded held once
-                evidence.violations = list(before)
-                adv_logits, success, rounded = evidence.conclude(classifier, attacked, seed)
+        (adv_logits, success, rounded), steady = _conclude(classifier, evidence, attacked, logits, steady=steady)
         return AttackResult(
             implementation=row.name,
             threat_model=threat_model,
@@ -182,6 +174,26 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             eot=classifier.eot if classifier.random else 1,
             draws_fooled=evidence.draws_fooled,
         )
+
+
+def _conclude(
+    classifier: Classifier, evidence: Evidence, attacked: Tensor, logits: Tensor, *, steady: bool
+) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
+    """What `Evidence.conclude` gives, and whether the model is steady still; once more if it is not any more."""
+    seed = evidence.seed
+    if not steady:  # it changes by itself: that is not the library's doing
+        evidence.flag("unstable", evidence.tainted & attacked)
+        evidence.tainted &= False
+    before = tuple(evidence.violations)
+    concluded = evidence.conclude(classifier, attacked, None if steady else seed)
+    if not steady or classifier.random or evidence.tainted.any():  # nor the model's what a library did to it
+        return concluded, steady
+    clean, examples = Answered(evidence.images.inputs, logits), Answered(evidence.adv_inputs, concluded[0])
+    passes = int((evidence.forwards + evidence.backwards).sum())
+    if stays_steady(classifier, clean, examples, attacked, passes, seed):
+        return concluded, True
+    evidence.violations = list(before)  # what was concluded held once
+    return evidence.conclude(classifier, attacked, seed), False
 
 
 def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what that knows

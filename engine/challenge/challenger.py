@@ -287,7 +287,7 @@ class Challenger:
         curve = cumulated(of_parts(mine, "larger radius"), attacked, fooled)
         gone = next((radius for radius, left in curve if left.value == 0), None)
         ruling = rule(clean, worst, undefended, mine, checks, gone, draws)
-        if f"{self.defendant.name}: {UNSTEADY}" in outcomes.unsteady:
+        if any(line.startswith(self.defendant.name) for line in outcomes.unsteady):
             ruling = ruling._replace(sentence=f"{UNSTEADY}; {ruling.sentence}")
         return Challenge(
             model=self.defendant.name,

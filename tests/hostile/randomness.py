@@ -49,10 +49,11 @@ class DropoutLeftOn(_Around):
 
 
 class ByTheClock(_Around):
-    """Turns its answer round by the time of day."""
+    """Takes the next class for every other image, by the time of day."""
 
     def answer(self, inputs, logits):
-        return logits.roll(time.perf_counter_ns() // 1000 % 2, 1)
+        others = (torch.arange(len(logits)) + time.perf_counter_ns() // 1000) % 2 == 0
+        return torch.where(others[:, None], logits.roll(1, 1), logits)
 
 
 class PrivateGenerator(_Around):
