@@ -73,7 +73,7 @@ def faults_of(case: SweepCase) -> list[str]:
             second = by_evaluate(case)
             faults += second.faults
             alone = first.ran <= {"user:nudge", "best(foolbox:pgd)"}  # beside an attack that nobody can run so
-            if bool(first.refused) != bool(second.refused) and not (alone and second.refused):
+            if bool(first.refused) != (bool(second.refused) or not second.ran) and not (alone and second.refused):
                 faults.append(f"compare: {first.refused or 'runs'}; evaluate: {second.refused or 'runs'}")
             elif first.ran and second.ran and first.ran != second.ran:
                 faults.append(f"compare runs {sorted(first.ran)}, evaluate {sorted(second.ran)}")
@@ -110,8 +110,10 @@ def by_python(case: SweepCase) -> SweepAnswer:
     for pair in comparison.pairs:
         if pair.verdict == "broken" and not set(pair.weaker.split(" and ")) <= guilty:
             faults.append(f"broken: {pair.weaker}: {pair.judgement.reason}")
-    ran = frozenset(row.implementation.name for row in comparison.rows if not row.excused)
-    return SweepAnswer(ran, tuple(faults), "" if ran else comparison.rows[0].error)
+    ran = frozenset(row.implementation.name for row in comparison.rows if row.result is not None)
+    return SweepAnswer(
+        ran, tuple(faults), comparison.rows[0].error if all(row.excused for row in comparison.rows) else ""
+    )
 
 
 def by_terminal(case: SweepCase) -> SweepAnswer:
@@ -155,11 +157,12 @@ def by_evaluate(case: SweepCase) -> SweepAnswer:
                 out=folder,
                 repaired=case.form == "repaired",
             )
-            ran = set(made.to_frame()["implementation"])
+            assert made.summary is not None
+            ran = set() if made.summary.all_failed else set(made.to_frame()["implementation"])
     except (Unsupported, InvalidInput) as error:
         return _refused(str(error))
-    assert made.summary is not None
-    faults = [f"evaluate: {name}: {why}" for name, why in made.summary.failed.items()]
+    known = any(_may_crash(row.findings) for row in rows_of(case.attack))
+    faults = [f"evaluate: {name}: {why}" for name, why in made.summary.failed.items() if not known]
     return SweepAnswer(frozenset(ran), tuple(faults))
 
 
