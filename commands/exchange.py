@@ -19,8 +19,6 @@ class Form(str, Enum):
     """What a folder is written as."""
 
     attackbench = "attackbench"
-    every_eval_ever = "every-eval-ever"
-    hugging_face = "hugging-face"
 
 
 DataAgain = Annotated[
@@ -57,9 +55,7 @@ def import_results(
 
 def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
-    what: Annotated[
-        str, typer.Argument(help="a results folder, or a format: attackbench, every-eval-ever, hugging-face")
-    ],
+    what: Annotated[str, typer.Argument(help="a results folder, or a format: attackbench")],
     where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format, the results folder")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="with a format: folder for its files")] = None,
     licence: Annotated[str, typer.Option(help="licence of the results, an SPDX identifier: CC-BY-4.0")] = "",
@@ -85,24 +81,16 @@ def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput(f"expected -o with a format: davylamp export {what} FOLDER -o FILES")
     if out.resolve() == where.resolve():
         raise InvalidInput(f"expected another folder than the results, got {out}")
-    _refuse_terms(Form(what), terms, images=images, data=data)
-    folder = open_sources(context, [where])
-    if what == Form.hugging_face:
-        _export_data_folder(folder, out, terms)
-    elif what == Form.every_eval_ever:
-        _export_evaluations(folder, out, creator)
-    else:
-        _export_attackbench(folder, out, data)
+    _refuse_terms(terms, images=images)
+    _export_attackbench(open_sources(context, [where]), out, data)
 
 
-def _refuse_terms(form: Form, terms: Any, *, images: bool, data: str | None) -> None:
-    """Refuse options that a format has no place for."""
-    taken = {Form.hugging_face: ("licence", "creator", "name", "description"), Form.every_eval_ever: ("creator",)}
-    given = [name for name in ("licence", "creator", "name", "description") if getattr(terms, name)]
-    wrong = [f"--{name}" for name in given if name not in taken.get(form, ())] + ([] if images else ["--no-images"])
-    wrong += ["--data"] if data is not None and form is not Form.attackbench else []
+def _refuse_terms(terms: Any, *, images: bool) -> None:
+    """Refuse options that AttackBench's files have no place for."""
+    wrong = [f"--{name}" for name in ("licence", "creator", "name", "description") if getattr(terms, name)]
+    wrong += [] if images else ["--no-images"]
     if wrong:
-        raise InvalidInput(f"expected {form.value} without {', '.join(wrong)}")
+        raise InvalidInput(f"expected attackbench without {', '.join(wrong)}")
 
 
 def _import_bundle(path: Path, out: Path, *, as_json: bool) -> None:
@@ -181,29 +169,6 @@ def _import_robustbench(path: Path, out: Path, *, as_json: bool) -> None:
     make_console().print(f"- {text}", highlight=False, markup=False, soft_wrap=True)
     for line in done.refused:
         print_error(f"- refused: {line}")
-
-
-def _export_data_folder(folder: Path, out: Path, terms: Any) -> None:
-    from ..engine.sharing.data_folder import write_data_folder
-    from ..report.text.console import make_console
-
-    console = make_console()
-    for file in write_data_folder(folder, out, terms=terms):
-        console.print(str(file), highlight=False, markup=False, soft_wrap=True)
-    if not terms.licence:
-        text = "no licence is stated, and the card says so: --licence CC-BY-4.0"
-        console.print(f"- {text}", highlight=False, markup=False)
-
-
-def _export_evaluations(folder: Path, out: Path, creator: str) -> None:
-    from ..engine.exchange.every_eval_ever import export_every_eval_ever
-    from ..report.text.console import make_console
-
-    exported, console = export_every_eval_ever(folder, out, creator=creator), make_console()
-    for file in exported.files:
-        console.print(str(file), highlight=False, markup=False, soft_wrap=True)
-    for line in exported.notes:
-        console.print(f"- {line}", highlight=False, markup=False)
 
 
 def _export_attackbench(folder: Path, out: Path, data: str | None) -> None:

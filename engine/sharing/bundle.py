@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...errors import InvalidInput, Unavailable
 from ..store.files import check_place, read_whole, replace_file
 from ..store.store import FORMAT
-from .describe import Shared, Terms, card_of, croissant_of, licence_text, manifest_of
+from .describe import Shared, Terms, card_of, licence_text, manifest_of
 from .flat_tables import flat_tables, parquet_bytes
 from .gather import gather
 from .merge import check_gathered, count_records
@@ -79,11 +79,10 @@ def share_tables(folder: str | Path, terms: Terms, records: Mapping[str, int] | 
 
 
 def describe_files(shared: Shared) -> dict[str, bytes]:
-    """Every file that is not a record, by its path: the tables, the card, the licence, the metadata."""
+    """Every file that is not a record, by its path: the tables, the card, the licence."""
     texts = {f"data/{name}.parquet": content for name, content in shared.files.items()}
     texts["README.md"] = card_of(shared).encode()
     texts["LICENSE.txt"] = licence_text(shared.terms).encode()
-    texts["croissant.json"] = (json.dumps(croissant_of(shared), indent=1) + "\n").encode()
     return texts
 
 

@@ -1,6 +1,5 @@
-"""What stands beside shared results: a card, Croissant metadata, a licence, and what was run by which versions."""
+"""What stands beside shared results: a card, a licence, and what was run by which versions."""
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -15,45 +14,6 @@ from .flat_tables import COLUMNS, MEANINGS
 
 _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}")
 _UNSTATED = "no licence is stated: ask whoever made these results before you use them"
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_CONTEXT: Mapping[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileProperty": "cr:fileProperty",
-    "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-}
 
 
 @dataclass(frozen=True)
@@ -140,58 +100,9 @@ class Shared:
         return max(self.distinct("written"), default="")[:10]
 
 
-def croissant_of(shared: Shared) -> dict[str, Any]:
-    """Croissant 1.0: the Parquet files with their checksums, and what each column means."""
-    terms = shared.terms
-    document: dict[str, Any] = {
-        "@context": dict(_CONTEXT),
-        "@type": "sc:Dataset",
-        "name": re.sub(r"[^A-Za-z0-9]+", "-", shared.name).strip("-")[:200] or "results",
-        "alternateName": shared.name,
-        "description": shared.description,
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "version": "1.0.0",
-    }
-    if shared.written:
-        document["datePublished"] = shared.written
-    if terms.licence:
-        document["license"] = licence_url(terms.licence)
-    if terms.creator:
-        document["creator"] = {"@type": "sc:Person", "name": terms.creator}
-        document["citeAs"] = f"{terms.creator}: {shared.name}. {shared.written[:4]}".strip()
-    document["distribution"] = [
-        {
-            "@type": "cr:FileObject",
-            "@id": f"{name}.parquet",
-            "name": f"{name}.parquet",
-            "description": MEANINGS[name],
-            "contentUrl": f"data/{name}.parquet",
-            "contentSize": f"{len(content)} B",
-            "encodingFormat": "application/x-parquet",
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
-        for name, content in shared.files.items()
-    ]
-    document["recordSet"] = [_record_set(name, table) for name, table in shared.tables.items()]
-    return document
-
-
 def card_of(shared: Shared) -> str:
-    """README.md of the data set, with the front matter that Hugging Face reads."""
-    terms, rows = shared.terms, sum(len(table) for table in shared.tables.values())
-    front: dict[str, Any] = {
-        "pretty_name": shared.name,
-        **({"license": terms.licence.lower()} if terms.licence else {}),
-        "task_categories": ["image-classification"],
-        "tags": ["adversarial-robustness", "adversarial-examples", "benchmark", "davylamp"],
-        "size_categories": [next((name for most, name in _SIZES if rows < most), "n>1M")],
-        "configs": [
-            {"config_name": name, "data_files": f"data/{name}.parquet", **({"default": True} if place == 0 else {})}
-            for place, name in enumerate(shared.tables)
-        ],
-    }
-    # JSON is YAML, and needs no library to be written right.
-    lines = ["---", *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()), "---", ""]
+    """README.md of the data set."""
+    terms, lines = shared.terms, []
     lines += [f"# {_plain(shared.name)}", "", _plain(shared.description), ""]
     lines += [f"- models: {_listed(shared.distinct('model'))}", f"- data: {_listed(shared.distinct('data'))}"]
     lines += [
@@ -241,37 +152,6 @@ def manifest_of(shared: Shared) -> dict[str, Any]:
         if cells is None
         else dict(zip(cells["cell"].to_pylist(), map(json.loads, cells["spec"].to_pylist()), strict=True)),
     }
-
-
-def _record_set(name: str, table: pa.Table) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "description": MEANINGS[name],
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{name}/{each.name}",
-                "name": f"{name}/{each.name}",
-                "description": _meaning(each.name),
-                "dataType": _data_type(each.type),
-                "source": {"fileObject": {"@id": f"{name}.parquet"}, "extract": {"column": each.name}},
-                **({"repeated": True} if pa.types.is_nested(each.type) else {}),
-            }
-            for each in table.schema
-        ],
-    }
-
-
-def _data_type(kind: pa.DataType) -> str:
-    if pa.types.is_nested(kind):
-        return "sc:Float"
-    if pa.types.is_boolean(kind):
-        return "sc:Boolean"
-    if pa.types.is_integer(kind):
-        return "sc:Integer"
-    return "sc:Float" if pa.types.is_floating(kind) else "sc:Text"
 
 
 def _meaning(column: str) -> str:

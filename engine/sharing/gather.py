@@ -15,7 +15,8 @@ from .image_files import list_images, same_images, why_unreadable
 
 OF_CELLS = ("transfer", "checks", "detections")  # about the examples of a cell: they belong to one result of it
 NEWEST = "newest"
-BESIDE = ("README.md", "LICENSE.txt", "SHA256SUMS", "bundle.json", "croissant.json", "data")  # of an unpacked bundle
+# Of an unpacked bundle; older ones have the metadata of Croissant.
+BESIDE = ("README.md", "LICENSE.txt", "SHA256SUMS", "bundle.json", "croissant.json", "data")
 
 
 class Disagreement(NamedTuple):
