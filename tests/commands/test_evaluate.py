@@ -24,6 +24,12 @@ def two():
     torch.manual_seed(1)
     return nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
 """
+CRASH = """
+def crash(model, inputs, labels, epsilon):
+    if model(inputs).shape[1] == 2:
+        raise ValueError("two classes")
+    return (inputs + epsilon).clamp(0, 1)
+"""
 COMMON = ("--models", "net.py:one", "--models", "net.py:two", "--data", "npz:images.npz", "--out", "out")
 PGD = ("--attacks", "foolbox:pgd,torchattacks:pgd", "--norm", "linf", "--epsilon", "2/255", "--param", "steps=3")
 
@@ -32,6 +38,7 @@ PGD = ("--attacks", "foolbox:pgd,torchattacks:pgd", "--norm", "linf", "--epsilon
 def run(run, tmp_path):
     """Run a command where there is a model and images."""
     (tmp_path / "net.py").write_text(FACTORY)
+    (tmp_path / "crash.py").write_text(CRASH)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", inputs=images, labels=np.arange(8) % 2)
@@ -129,22 +136,29 @@ def test_a_preset_is_a_config(run):
 
 
 def test_a_failed_cell_is_told_and_shown(run):
-    """The difference of logits ratio needs more classes than two: that cell fails alone."""
+    attacks = ("--attacks", "foolbox:pgd", "--attacks", "crash.py:crash", "--norm", "linf")
+    code, out, _ = run("evaluate", "--models", "net.py:pair", *COMMON[4:], *attacks)
+    assert code == 0
+    assert "failed: crash.py:crash on net.py:pair: AttackFailed: crash.py:crash crashed: " in out
+    _, out, _ = run("status", "out", "--json")
+    states = {cell["attack"]: cell["status"] for cell in json.loads(out)["cells"]}
+    assert states == {"foolbox:pgd": "done", "crash.py:crash": "failed"}
+    code, out, err = run("evaluate", "--models", "net.py:pair", *COMMON[4:], *attacks[2:], "--json")
+    assert code == 1  # nothing could be computed
+    assert "davylamp: failed: AttackFailed: crash.py:crash crashed: " in err
+    assert len(json.loads(out)["failed"]) == 1
+    command = ("evaluate", "--models", "net.py:pair", *COMMON[4:], "--norm", "linf", "--strict", "--attacks")
+    assert run(*command, "crash.py:crash")[0] == 2
+    assert run(*command, "crash.py:crash", "--json")[0] == 2
+    assert run(*command, "foolbox:pgd")[0] == 0
+
+
+def test_an_attack_that_needs_more_classes_is_left_out_with_the_reason(run):
     attacks = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:apgd-dlr", "--norm", "linf")
     code, out, _ = run("evaluate", "--models", "net.py:pair", *COMMON[4:], *attacks)
     assert code == 0
-    assert "failed: torchattacks:apgd-dlr on net.py:pair: Unsupported: torchattacks:apgd-dlr needs at least" in out
-    _, out, _ = run("status", "out", "--json")
-    states = {cell["attack"]: cell["status"] for cell in json.loads(out)["cells"]}
-    assert states == {"foolbox:pgd": "done", "torchattacks:apgd-dlr": "failed"}
-    code, out, err = run("evaluate", "--models", "net.py:pair", *COMMON[4:], *attacks[2:], "--json")
-    assert code == 1  # nothing could be computed
-    assert "davylamp: failed: Unsupported: torchattacks:apgd-dlr needs at least" in err
-    assert len(json.loads(out)["failed"]) == 1
-    command = ("evaluate", "--models", "net.py:pair", *COMMON[4:], "--norm", "linf", "--strict", "--attacks")
-    assert run(*command, "torchattacks:apgd-dlr")[0] == 2
-    assert run(*command, "torchattacks:apgd-dlr", "--json")[0] == 2
-    assert run(*command, "foolbox:pgd")[0] == 0
+    assert "left out: torchattacks:apgd-dlr on net.py:pair: needs at least 3 classes, got 2" in out
+    assert len(load("out")) == 8
 
 
 @pytest.mark.parametrize("transfer", ["no", "simple", "full"])
@@ -173,7 +187,7 @@ def test_progress_ends_where_all_is_done_also_with_failed_cells_and_transfers(ru
         yield reports[-1]
 
     monkeypatch.setattr("davylamp.commands.evaluate.show_progress", show)
-    attacks = ("--attacks", "foolbox:fgsm", "--attacks", "torchattacks:apgd-dlr", "--norm", "linf")
+    attacks = ("--attacks", "foolbox:fgsm", "--attacks", "crash.py:crash", "--norm", "linf")
     models = ("--models", "net.py:pair", "--models", "net.py:one", *COMMON[4:])
     for _ in range(2):
         run("evaluate", *models, *attacks, "--shard-size", "3", "--transfer", transfer)

@@ -140,7 +140,9 @@ def check_failures(task, cells, tmp_path):
             assert name in DEAR
             continue
         assert cells[name].state == "failed", (name, cells[name].fooled)
-        is_refused = name == "forks" and "Resource temporarily unavailable" in cells[name].reason  # by the hard limit
+        # By the hard limit; or a child of its answers first, while its identity is found out.
+        seen = ("Resource temporarily unavailable", "sent something that is no answer")
+        is_refused = name == "forks" and any(text in cells[name].reason for text in seen)
         assert line in cells[name].reason or is_refused, (name, cells[name].reason)
         assert not {"\n", "\x1b"} & set(cells[name].reason)
     assert not (tmp_path / "unpickled").exists()

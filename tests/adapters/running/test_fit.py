@@ -220,5 +220,5 @@ def test_gd_uap_needs_layers(digits):
         def forward(self, inputs):
             return inputs.flatten(1)[:, :3]
 
-    with pytest.raises(ValueError, match="convolutions or linear layers"):
-        learn_perturbation(Sum(), digits.inputs[:1], epsilon=0.1)
+    with pytest.raises(Unsupported, match="convolutions or linear layers"):
+        run_attack("davylamp:gd-uap", Classifier(Sum()), digits.inputs, digits.labels * 0, ThreatModel("linf", 0.1))

@@ -70,7 +70,7 @@ def test_a_row_without_a_result_becomes_a_failed_cell(digits, data, tmp_path):
     )
     store = ResultsStore(tmp_path / "kept")
     keep_comparison(store, broken, classifier, data, model="digits", data_name="six")
-    assert list(load(tmp_path / "kept").attrs["failed"].values()) == ["it crashed"]
+    assert list(load(tmp_path / "kept").attrs["failed"].values()) == ["AttackFailed: it crashed"]
 
 
 @pytest.mark.parametrize(

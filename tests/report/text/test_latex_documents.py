@@ -185,7 +185,7 @@ def test_certificates_and_detectors_have_their_intervals(parse_latex):
     share = SimpleNamespace(value=0.5, low=0.1, high=0.9, n=4)
     at = SimpleNamespace(rate=0.05, detected=share, false_alarms=share, missed=share)
     cell = SimpleNamespace(
-        title="foolbox:pgd", subject=SimpleNamespace(model="m"), row=SimpleNamespace(library="foolbox")
+        title="foolbox:pgd", subject=SimpleNamespace(name="m"), row=SimpleNamespace(library="foolbox")
     )
     area = SimpleNamespace(value=0.8, low=math.nan, high=math.nan)
     row = SimpleNamespace(name="lid", cell=cell, area=area, fooled=4, rates=[at])
