@@ -272,11 +272,13 @@ class Seen:
             of_loss: that of the library's loss with respect to the logits, (rows, K), in a list if it is known.
             owners: image of each row; None: row i is image i.
         """
-        largest = torch.linalg.vector_norm(gradient.flatten(1), torch.inf, dim=1)
-        finite = largest.isfinite()
-        self.gradients += self._count(finite & (largest > 0), owners)
+        flat = gradient.flatten(1)
+        finite = flat.sum(1).isfinite()
         if _is_none(~finite):
+            self.gradients += self._count(flat.any(1), owners)
             return
+        finite = flat.isfinite().all(1)  # a sum may overflow
+        self.gradients += self._count(finite & flat.any(1), owners)
         asked = torch.ones_like(finite)
         for each in of_loss:
             asked &= each.detach().isfinite().all(1).to(asked.device)
