@@ -247,8 +247,8 @@ def judge(
     )
     verdict, weaker = _decide(numbers, (a.name, b.name), minimum_norm, signed_rank_sum(near, far))
     costs: dict[str, Any] = {"queries": _ratio_of_queries(*((b, a) if weaker == b.name else (a, b)), both)}
-    if verdict == "weaker" and numbers.is_apart:
-        costs["fades"] = _fades(a, b, paired, level)
+    if verdict == "weaker":
+        costs["fades"] = _fades(*((a, b) if weaker == b.name else (b, a)), paired, level if numbers.is_apart else 0.0)
     elif verdict == "undecided" and numbers.p_success < numbers.level:
         costs["reason"] = f"as {_images(left_out)} left out may decide otherwise"
     if broken:
@@ -314,13 +314,15 @@ def _ratio_of_queries(a: Side, b: Side, both: np.ndarray) -> float:
     return float(a.queries[both].mean() / b.queries[both].mean())
 
 
-def _fades(a: Side, b: Side, paired: np.ndarray, level: float) -> bool:
-    """Whether a difference of success that counts does not count any more on images of 8 bits."""
-    if a.success_8bit is None or b.success_8bit is None or not paired.any():
+def _fades(strong: Side, weak: Side, paired: np.ndarray, level: float) -> bool:
+    """Whether the stronger is not so on images of 8 bits: fools fewer there, or not so many more that it counts.
+
+    Of smallest changes, where no difference of success has to count, the `level` is 0.
+    """
+    if strong.success_8bit is None or weak.success_8bit is None or not paired.any():
         return False
-    before = int(a.success[paired].sum()) - int(b.success[paired].sum())
-    first, second = ((each.success_8bit & ~each.violated)[paired] for each in (a, b))
-    return mcnemar(first, second) >= level or (int(first.sum()) - int(second.sum())) * before < 0
+    first, second = ((each.success_8bit & ~each.violated)[paired] for each in (strong, weak))
+    return int(first.sum()) < int(second.sum()) or (level > 0 and mcnemar(first, second) >= level)
 
 
 def _why_nothing(a: Side, b: Side) -> str:

@@ -206,6 +206,18 @@ def test_a_verdict_says_what_the_weaker_one_had_less_of():
     assert (fair.weaker, fair.costs, fair.text) == ("a", "", "weaker: a")
 
 
+def test_smallest_changes_that_8_bits_undo_are_said_to_be_so():
+    """All of 20 are fooled by both; the nearer examples of b lose 15 on 8 bits, those of a lose none."""
+    far, near = np.linspace(1, 2, 20), np.linspace(0.1, 0.2, 20)
+    a, b = side("a", [1] * 20, far), side("b", [1] * 20, near)
+    a = a._replace(success_8bit=a.success)
+    for kept, fades in ((5, True), (20, False)):
+        b = b._replace(success_8bit=np.arange(20) < kept)
+        for pair in ((a, b), (b, a)):
+            judgement = judge(*pair, minimum_norm=True, same=np.zeros(20, bool))
+            assert (judgement.weaker, judgement.fades) == ("a", fades)
+
+
 def test_identical_needs_an_image_that_was_moved():
     a, b = side("a", [0] * 8), side("b", [0] * 8)
     alike, still = np.ones(8, bool), np.zeros(8, bool)
