@@ -254,6 +254,22 @@ def test_transferred_examples_are_those_of_the_surrogate(results, tiny):
     assert [line["beside"] for line in lines] == ["CIFAR-10 PAT", "SVHN PAT"]
 
 
+def test_a_relu_in_several_places_is_a_layer_in_each():
+    """An inplace one, too, and in passes of 32 images; two of its own give the same."""
+    from davylamp.adapters import Classifier
+    from davylamp.benchmarks.aisafety.coverage import read_activations
+
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 5), nn.Linear(5, 3)
+    shared = nn.ReLU()
+    one = nn.Sequential(nn.Flatten(), first, shared, second, shared)
+    two = nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU())
+    inputs = torch.rand(300, 1, 2, 2)
+    ours, theirs = (read_activations(Classifier(net, num_classes=3), inputs) for net in (one, two))
+    assert [layer.shape for layer in ours] == [(300, 5), (300, 3)]
+    assert all(map(torch.equal, ours, theirs))
+
+
 def test_coverage_of_the_profiled_set_itself_goes_beyond_nothing(tiny):
     from davylamp.benchmarks.aisafety import coverage as aisafety_coverage
 

@@ -33,13 +33,15 @@ def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str,
 
     Args:
         table: "aisafety_table6" or "aisafety_table7".
-        options: of the command; the profile is that of the digits the small models were trained on.
+        options: of the command; the profile is that of the digits the small models were trained on, or of the clean
+            images of the data that were given.
         dataset: that it is about.
     """
     with run_setting(setting_of(_ATTACKS, table, images=100, quick=20, keep_images=True, measures=()), options) as run:
-        lines = []
+        lines, on_digits = [], run.plan.config.data == "digits"
         for model, classifier in run.models.items():
-            profile = read_activations(classifier, load_training_inputs().to(classifier.device))
+            known = load_training_inputs() if on_digits else run.plan.data.load(classifier).inputs
+            profile = read_activations(classifier, known.to(classifier.device))
             for cell in (cell for cell in run.plan.cells if cell.subject.model == model):
                 name = attack_name(cell.attack, cell.threat_model.norm)
                 examples = run.read_examples(cell).to(classifier.device)
@@ -50,6 +52,10 @@ def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str,
                     row = f"{model}, {name}"
                     lines.append(PaperLine(row, symbol, estimate, published, beside, data_set=dataset))
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
+        if not on_digits:
+            notes.append(
+                "ranges of the neurons are those on the clean images here, not on training images: NBCov grows"
+            )
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
 
@@ -69,14 +75,14 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
     """What every ReLU gives for all images, each (N, units), in the order in which they first run.
 
     The images go through the model in passes, and a model may split a pass further: what a layer gives is joined layer
-    by layer.
+    by layer. One ReLU that stands in several places of a network is a layer in each.
 
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
 
     Raises:
-        ValueError: if a layer ran on another number of images, as one that is used twice.
+        ValueError: if a layer did not run equally often for every image.
     """
     kept: dict[nn.Module, list[Tensor]] = {}
 
@@ -89,8 +95,17 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    layers = [torch.cat(parts) for parts in kept.values()]
-    for layer in layers:
-        if len(layer) != len(inputs):
-            raise ValueError(f"expected each ReLU to run once for each of {len(inputs)} images, got {len(layer)} runs")
-    return layers
+    return [torch.cat(place) for parts in kept.values() for place in _places(parts, len(inputs))]
+
+
+def _places(parts: list[Tensor], images: int) -> list[list[Tensor]]:
+    """What a ReLU gave, parted by its places in the network: it runs in all of them, pass after pass."""
+    runs = sum(map(len, parts))
+    count = runs // images
+    places = [parts[place::count] for place in range(count)] if count * images == runs else []
+    for place in places:
+        if sum(map(len, place)) != images or len({each.shape[1] for each in place}) > 1:
+            places = []
+    if not places:
+        raise ValueError(f"expected each ReLU to run equally often for each of {images} images, got {runs} runs")
+    return places
