@@ -22,7 +22,7 @@ from davylamp.adapters import Classifier
 from davylamp.benchmarks import Options
 from davylamp.benchmarks.reproductions import list_tables
 from davylamp.benchmarks.shared import reproduction, small_models
-from davylamp.benchmarks.shared.paper_numbers import load_published
+from davylamp.benchmarks.shared.paper_numbers import find_value, load_published
 from davylamp.benchmarks.shared.paper_result import PaperLine, join_results, plain_line, print_result
 from davylamp.benchmarks.speed import batch_size
 from davylamp.engine import load
@@ -378,7 +378,15 @@ def test_cifar_rows_stand_beside_the_resnet_and_the_rest_beside_digits():
         )
     )
     assert [(line.beside, line.published) for line in lines] == [("CIFAR-10 VANILLA", 0.934)]
-    assert aisafety.paper_model("demo:cifar10-resnet18+resize-pad") == "RAND"
+    assert aisafety.paper_model("demo:cifar10-resnet18+resize-pad", "aisafety_table4") == "RAND"
+    names = [aisafety.paper_model("digits:fgsm-training", f"aisafety_table{number}") for number in (2, 4, 6)]
+    assert names == ["SAT", "NAT", "NAT"]
+    for dataset, drop in (("CIFAR-10", -0.064), ("SVHN", 0.001)):  # CA of SAT less CA of VANILLA is NAT's CAV
+        labels = {"dataset": dataset, "attack": "CLEAN"}
+        clean = [find_value("aisafety_table2", "CA", model=model, **labels) for model in ("SAT", "VANILLA")]
+        cav = find_value("aisafety_table4", "CAV", dataset=dataset, model="NAT")
+        assert clean[0] - clean[1] == pytest.approx(drop, abs=1e-9)
+        assert abs(cav - drop) < 1.5e-3
 
 
 def test_results_are_kept_resumed_and_never_mixed_with_those_of_another_size(tiny, tmp_path):

@@ -6,6 +6,7 @@ from statistics import fmean
 
 from ..shared.check import PaperCheck
 from ..shared.paper_numbers import find_value, load_rows
+from .setting import SAME
 
 _COMPONENTS = 3 * 32 * 32  # of an image of CIFAR-10
 
@@ -16,7 +17,7 @@ def check_aisafety() -> Iterator[PaperCheck]:
         statement = f"CAV = CRR - CSR, {row['dataset']} {row['model']}"
         yield PaperCheck("AISafety, Table IV", statement, row["CAV"], row["CRR"] - row["CSR"], 1.5e-3)
     for row in load_rows("aisafety_table4"):
-        name = {"NAT": "SAT"}.get(row["model"], row["model"])
+        name = SAME.get(row["model"], row["model"])
         defended, original = (
             find_value("aisafety_table2", "CA", dataset=row["dataset"], model=model, attack="CLEAN")
             for model in (name, "VANILLA")

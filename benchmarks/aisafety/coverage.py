@@ -47,8 +47,8 @@ def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str,
                 examples = run.read_examples(cell).to(classifier.device)
                 for symbol, value in _cover(read_activations(classifier, examples), profile).items():
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
-                    published = find_value(table, symbol, model=paper_model(model), attack=name)
-                    beside = f"{dataset} {paper_model(model)}"
+                    published = find_value(table, symbol, model=paper_model(model, table), attack=name)
+                    beside = f"{dataset} {paper_model(model, table)}"
                     row = f"{model}, {name}"
                     lines.append(PaperLine(row, symbol, estimate, published, beside, data_set=dataset))
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]

@@ -72,7 +72,7 @@ def compare_radii(published: str, options: Options) -> dict[str, Any]:
                 symbol,
                 row.metrics[symbol],
                 None,
-                f"a curve of {paper_model(row.labels['model'])}",
+                f"a curve of {paper_model(row.labels['model'], _MODELS_OF)}",
             )
             for row in ordered
             for symbol in results.symbols
@@ -91,7 +91,7 @@ def compare_directions(published: str, options: Options, *, figure: str) -> dict
     count = 100 if options.full else 5 if options.quick else 20
     with run_setting(setting_of(("FGSM",), _MODELS_OF, images=100, quick=10, measures=()), options) as run:
         lines = [
-            PaperLine(f"{model}, {what}", symbol, estimate, None, f"a curve of {paper_model(model)}")
+            PaperLine(f"{model}, {what}", symbol, estimate, None, f"a curve of {paper_model(model, _MODELS_OF)}")
             for model, classifier in run.models.items()
             for what, symbol, estimate in _boundary(run, classifier, count)
         ]
@@ -149,7 +149,9 @@ def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
         measure_corruptions(run.models, plan, ResultsStore(run.folder), options.progress)
         table = build_corruptions(run.folder, baseline=first)
         lines = [
-            PaperLine(row.labels["model"], symbol, estimate, None, f"a bar of {paper_model(row.labels['model'])}")
+            PaperLine(
+                row.labels["model"], symbol, estimate, None, f"a bar of {paper_model(row.labels['model'], _MODELS_OF)}"
+            )
             for row in table.rows
             for symbol, estimate in row.metrics.items()
         ]
@@ -176,7 +178,7 @@ def compare_noise(published: str, options: Options) -> dict[str, Any]:
                     "ENI",
                     row.metrics["ENI"],
                     None,
-                    f"a curve of {paper_model(row.labels['model'])}",
+                    f"a curve of {paper_model(row.labels['model'], _MODELS_OF)}",
                 )
                 for row in results.rows
             ]
@@ -202,7 +204,7 @@ def compare_neurons(published: str, options: Options) -> dict[str, Any]:
                 symbol,
                 row.metrics[symbol],
                 None,
-                f"a curve of {paper_model(row.labels['model'])}",
+                f"a curve of {paper_model(row.labels['model'], _MODELS_OF)}",
             )
             for row in results.rows
             for symbol in results.symbols

@@ -52,9 +52,9 @@ def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> d
 
 
 def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estimate: Estimate) -> PaperLine:
-    published = find_value(table, symbol, model=paper_model(model), attack=attack)
+    published = find_value(table, symbol, model=paper_model(model, table), attack=attack)
     return PaperLine(
-        f"{model}, {attack}", symbol, estimate, published, f"{dataset} {paper_model(model)}", data_set=dataset
+        f"{model}, {attack}", symbol, estimate, published, f"{dataset} {paper_model(model, table)}", data_set=dataset
     )
 
 

@@ -21,10 +21,10 @@ MODELS: Mapping[str, str] = {
     "standard": "VANILLA",
     "pgd-training": "PAT",
     "fgsm-training": "SAT",
-    "least-likely-training": "NAT",
     "trades": "TRADES",
     "standard+resize-pad": "RAND",
 }
+SAME = {"NAT": "SAT"}  # Table IV's NAT has Table II's numbers of SAT less those of VANILLA: one model, two names
 RESNET = "demo:cifar10-resnet18"
 CIFAR: Mapping[str, str] = {RESNET: "VANILLA", f"{RESNET}+resize-pad": "RAND"}
 INCEPTION = ("digits:inception",)  # in the place of the paper's Inception-V3
@@ -124,12 +124,14 @@ def _on_cifar(table: str, setting: Setting, images: int = 20) -> Setting:
 
 
 def _printed(table: str) -> set[str]:
-    return {"VANILLA", *(row["model"] for row in load_published(table)["rows"] if "model" in row)}
+    names = {row["model"] for row in load_published(table)["rows"] if "model" in row}
+    return {"VANILLA", *names, *(SAME[name] for name in names & SAME.keys())}
 
 
-def paper_model(model: str) -> str:
-    """The paper's model that one of ours stands beside: by its training or defence, else the undefended one."""
-    return CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "VANILLA")
+def paper_model(model: str, table: str) -> str:
+    """The paper's model that one of ours stands beside, as a table calls it: by its training or defence."""
+    name = CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "VANILLA")
+    return next((other for other, same in SAME.items() if same == name and other in _printed(table)), name)
 
 
 def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any) -> Iterator[PaperLine]:
@@ -145,7 +147,7 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
     """
     have = {each["dataset"] for each in load_published(table)["rows"]}
     for dataset in (name for name in DATASETS[: 1 if model in CIFAR else None] if name in have):
-        name = paper_model(model)
+        name = paper_model(model, table)
         published = find_value(table, symbol, dataset=dataset, model=name, **labels)
         yield PaperLine(row, symbol, ours, published, f"{dataset} {name}", data_set=dataset)
 
@@ -153,7 +155,7 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:
     """Published models and attacks that there is nothing of ours for."""
     rows = load_published(table)["rows"]
-    models = {row["model"] for row in rows} - set(MODELS.values())
+    models = {row["model"] for row in rows} - {*MODELS.values(), *SAME}
     attacks = {row["attack"] for row in rows if "attack" in row} - {*present, "CLEAN"}
     why = dict.fromkeys(sorted(models), "no small model is trained so")
     return why | dict.fromkeys(sorted(attacks), "no library here has it, or not in this table's setting")
