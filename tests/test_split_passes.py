@@ -40,11 +40,22 @@ def test_activations_are_those_of_all_images_in_order(digits, many, size):
         torch.testing.assert_close(each, truth)
 
 
-def test_a_layer_that_runs_twice_is_refused():
-    relu = nn.ReLU()
-    model = Classifier(nn.Sequential(nn.Flatten(), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3)))
-    with pytest.raises(ValueError, match="each ReLU to run once"):
-        read_activations(model, torch.rand(3, 1, 2, 2))
+def test_a_layer_that_runs_now_and_then_is_refused():
+    class Twice(nn.Module):
+        """Its ReLU runs again for the brighter images alone."""
+
+        def __init__(self):
+            super().__init__()
+            self.relu, self.last = nn.ReLU(), nn.Linear(4, 3)
+
+        def forward(self, inputs):
+            flat = self.relu(inputs.flatten(1))
+            self.relu(flat[flat.mean(1) > 0.5])
+            return self.last(flat)
+
+    model = Classifier(Twice(), num_classes=3)
+    with pytest.raises(ValueError, match="each ReLU to run equally often"):
+        read_activations(model, torch.tensor([0.1, 0.2, 0.9]).view(3, 1, 1, 1).expand(3, 1, 2, 2))
 
 
 def test_maps_of_a_model_that_splits_its_images_are_those_of_the_model(digits, many):
