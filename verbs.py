@@ -411,7 +411,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         notes += [f"left out: {name}: {reason}" for name, reason in plan.failed.items()]
         summary = evaluate_plan(plan, store, executor=executor)
         notes += [*list_model_hints(store, plan.subjects), summary.traffic.line]
-        return Evaluation(out, summary, tuple(filter(None, [*list_unsteady(store, plan.subjects), *notes])))
+        return Evaluation(out, summary, tuple(filter(None, [*list_unsteady(store, plan.subjects, plan.cells), *notes])))
 
 
 def challenge(  # noqa: PLR0913 - as run_attack

@@ -254,6 +254,7 @@ def _run(
     from ..engine.plan.chosen import chosen_line
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
+    from ..engine.store.model_hints import list_unsteady
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
@@ -263,12 +264,11 @@ def _run(
     plan = _make_plan(settings, store, executor, run.part)
     check_beside(detectors, [subject for subject, _ in plan.subjects], settings.isolation)
     line = chosen_line(plan.config, plan.cells, given)
-    if line:
-        print_error(line)
     warnings = list_unreachable(plan.cells)
     say_assumed(cell.row for cell in plan.cells)
-    for note in (*describe_preset(plan.config.preset), *plan.notes, *_list_notes(settings, plan, store, warnings)):
-        print_error(f"- {note}")
+    notes = (*describe_preset(plan.config.preset), *plan.notes, *_list_notes(settings, plan, store, warnings))
+    for note in filter(None, (line, *(f"- {note}" for note in notes))):
+        print_error(note)
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:
         with show_progress(plan.images, expected_work(plan)) as progress:
@@ -276,7 +276,9 @@ def _run(
     except KeyboardInterrupt:
         say_interrupted(out)
         raise
-    _say_unsteady(store, plan)
+    unsteady = list_unsteady(store, plan.subjects, plan.cells)
+    for note in unsteady:
+        print_error(note)
     measured = _measure_detectors(detectors, settings, out, executor)
     if as_json:
         document = {
@@ -285,7 +287,7 @@ def _run(
             "left_out": dict(plan.failed),
             "chosen": line.removeprefix("chosen: "),
         }
-        document["warnings"] = warnings
+        document["warnings"] = [*unsteady, *warnings]
         if measured is not None:
             document["detectors"] = detections_document(measured)
         print(json.dumps(document, indent=2))  # noqa: T201
@@ -393,15 +395,6 @@ def _say_radii(store: Any, plan: Any) -> None:
             meta = store.read("cells", cell.key).meta
             if line := saturation_line(Cell.from_record(meta), meta):
                 print_error(f"- {line}")
-
-
-def _say_unsteady(store: Any, plan: Any) -> None:
-    """Print which models answer one image differently each time, before any number."""
-    from ..engine.store.model_hints import list_unsteady
-    from ..report.text.console import print_error
-
-    for line in list_unsteady(store, plan.subjects):
-        print_error(line)
 
 
 def _say_hints(store: Any, plan: Any) -> None:

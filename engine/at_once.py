@@ -1,6 +1,7 @@
 """Independent steps at once: a thread for each core, and each product of matrices on one thread of its own."""
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -62,13 +63,17 @@ class _OneThread:
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0
         self._limits: Any = None
+        self._libraries: dict[bool, Any] = {}  # found once, and once more when SciPy has loaded its own
 
     def __enter__(self) -> None:
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import ThreadpoolController
 
+        has_scipy = "scipy.linalg" in sys.modules
         with self._lock:
             if not self._inside:
-                self._limits = threadpool_limits(1, user_api="blas")
+                if has_scipy not in self._libraries:
+                    self._libraries[has_scipy] = ThreadpoolController()
+                self._limits = self._libraries[has_scipy].limit(limits=1, user_api="blas")
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:

@@ -8,6 +8,7 @@ library shuffles or shrinks the batch (`order="content"`), a row belongs to the 
 `distinguishable` says when that is certain for every point of the ball.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -256,9 +257,9 @@ class Seen:
 
     def note_logits(self, logits: Tensor, inputs: Tensor, owners: Tensor | None) -> None:
         """Note which images had an answer that is not finite, and whether the question was an image in [0, 1]."""
-        odd = ~torch.isfinite(logits.detach()).all(1)
-        if _is_none(odd):
+        if _is_finite(logits.detach()):
             return
+        odd = ~torch.isfinite(logits.detach()).all(1)
         lowest, highest = inputs.detach().flatten(1).aminmax(dim=1)
         proper = (lowest >= -BOX_TOLERANCE) & (highest <= 1 + BOX_TOLERANCE)  # not with a NaN
         self.silent |= self._any(odd & proper, owners)
@@ -273,9 +274,9 @@ class Seen:
             owners: image of each row; None: row i is image i.
         """
         flat = gradient.flatten(1)
-        finite = flat.sum(1).isfinite()
-        if _is_none(~finite):
-            self.gradients += self._count(flat.any(1), owners)
+        sizes = flat.abs().sum(1)
+        if _is_finite(sizes):
+            self.gradients += self._count(sizes > 0, owners)
             return
         finite = flat.isfinite().all(1)  # a sum may overflow
         self.gradients += self._count(finite & flat.any(1), owners)
@@ -308,9 +309,9 @@ class Seen:
         return flags if owners is None else torch.zeros_like(self.gradients).index_add_(0, owners, flags)
 
 
-def _is_none(flags: Tensor) -> bool:
-    """Whether no flag is set, where that can be seen without waiting for a device."""
-    return flags.device.type == "cpu" and not flags.numpy().any()
+def _is_finite(values: Tensor) -> bool:
+    """Whether every number is finite, where that can be seen at once: on no other device, and in no sum too large."""
+    return values.device.type == "cpu" and math.isfinite(values.sum(dtype=torch.float64).numpy())
 
 
 @torch.no_grad()

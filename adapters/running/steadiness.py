@@ -16,7 +16,7 @@ NOISE = 8 / 255  # of the image that is not clean
 DRAWS = 8
 _SIZES = (1, 7, 64, 2, 3, 33, 5, 16)  # of the batches that the draws are asked in
 _CLEAN = 3  # images asked about again at the beginning
-_SHARE = 100  # passes of attacks to one that asks again
+_SHARE = 200  # passes of attacks to one that asks again
 _FEWEST = 4  # of these at a time
 _BITS = 16  # times the rounding of a number in the model's precision
 
@@ -62,7 +62,7 @@ def stays_steady(
     """Whether a model that was steady answers as before after a run: clean images and examples, asked together.
 
     An image that comes back as it was has been asked about twice, which costs nothing. Of those that were attacked one
-    is asked about again for every hundred passes since the last time, clean or as an example, of different predictions;
+    is asked about again for every 200 passes since the last time, clean or as an example, of different predictions;
     none as long as that would be less than four. Kept answers of a server are not passed by: it is looked at by itself
     (`RemoteModel.has_changed`).
 

@@ -21,7 +21,6 @@ from ..statistics.verdict import SIGNIFICANT
 from .transport_probe import probe_transport
 
 IMAGES = 8  # for passes one by one and for gradients
-SPREAD = 16  # of different predictions, asked again
 LABELLED = 64  # for accuracy under other normalisations
 FEW_REMOTE, LABELLED_REMOTE = 4, 16  # the same of a model that costs for each answer
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -44,11 +43,21 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
     """
     few, few_labels = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
     declared = {"random": True} if classifier.random else {}
-    first = cache(lambda: classifier.predict_logits(few))
+    places = spread(logits.argmax(1), 0)[:IMAGES]  # of different predictions
+    first = cache(lambda: classifier.predict_logits(inputs[places]))
+
+    def differ(batch_size: int) -> dict[str, Any]:
+        seen = _differ(first(), classifier.predict_logits(inputs[places], batch_size=batch_size))
+        return {**seen, "changed": sorted(places[seen["changed"]].tolist()), **declared}
+
+    def ask_again() -> dict[str, Any]:
+        seen = differ(IMAGES)
+        return seen if agree(first(), logits[places].to(first())) else {**seen, "differs": True}
+
     questions: Mapping[str, Callable[[], dict[str, Any]]] = {
         "eval-mode": lambda: inside(classifier, probe_mode),
-        "deterministic": lambda: {**_ask_again(classifier, inputs, logits, first()), **declared},
-        "zero-epsilon": lambda: {**_differ(first(), classifier.predict_logits(few, batch_size=1)), **declared},
+        "deterministic": ask_again,
+        "zero-epsilon": lambda: differ(1),
         "logits": lambda: {**probe_outputs(logits), **_gives(classifier)},
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
         "normalisation": lambda: inside(
@@ -65,19 +74,6 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
             except Exception as error:  # a model that cannot answer must not stop the evaluation; the reason is shown
                 answers[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
     return answers
-
-
-def _ask_again(classifier: Classifier, inputs: Tensor, logits: Tensor, first: Tensor) -> dict[str, Any]:
-    """How answers to the same first images differ; or to images of other predictions, where those differ too much."""
-    seen = _differ(first, classifier.predict_logits(inputs[: len(first)]))
-    if seen["changed"] or classifier.random:
-        return seen
-    places = spread(logits.argmax(1), 0)[:SPREAD]
-    again = classifier.predict_logits(inputs[places])
-    if agree(again, logits[places].to(again)):
-        return seen
-    others = _differ(logits[places].to(again), again)
-    return {**others, "changed": sorted(places[others["changed"]].tolist()), "differs": True}
 
 
 def _of_remote(

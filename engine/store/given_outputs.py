@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...adapters.result import UNSTEADY
+
 
 def has_confidences(meta: Mapping[str, Any]) -> bool:
     """Whether the logits of a record are those of a model, or only say which label it gave."""
@@ -18,6 +20,11 @@ def answers_change(meta: Mapping[str, Any]) -> bool:
 def is_unstable(violations: Iterable[object]) -> bool:
     """Whether the judge saw that on any image, of the kinds of violation of each, with blanks between."""
     return any("unstable" in str(kinds).split() for kinds in violations)
+
+
+def unsteady_lines(models: Iterable[str]) -> list[str]:
+    """A line for each model of which either is so."""
+    return [f"{model}: {UNSTEADY}" for model in dict.fromkeys(models)]
 
 
 def output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...adapters import attack_of
-from ...adapters.result import UNSTEADY, measured_norm, usable_images
+from ...adapters.result import measured_norm, usable_images
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
@@ -30,7 +30,7 @@ from .contents import NEEDED, edited_since, order_of, read_records, unknown_atta
 from .detected import detected_lines, leave_detected
 from .fits import fit_costs
 from .frames import CellState
-from .given_outputs import answers_change, has_confidences, is_unstable, output_lines
+from .given_outputs import answers_change, has_confidences, is_unstable, output_lines, unsteady_lines
 from .image_sets import leave_subsets
 from .pictures import Example, pictures_of
 from .plans import find_missing, list_parts, missing_line
@@ -169,7 +169,7 @@ class Outcomes:
         """A line for each model that answers one image differently each time and does not say so."""
         models = [each.subject.model for each in self.clean.values() if answers_change(each.meta)]
         models += [each.cell.subject.model for each in self.done if is_unstable(each.columns["violations"])]
-        return [f"{model}: {UNSTEADY}" for model in dict.fromkeys(models)]
+        return unsteady_lines(models)
 
     @property
     def users_symbols(self) -> tuple[str, ...]:

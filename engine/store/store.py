@@ -109,8 +109,8 @@ class ResultsStore:
             if path != target:
                 _remove(path)
 
-    def read(self, kind: Kind, key: str) -> Record:
-        """Read and check a record.
+    def read(self, kind: Kind, key: str, columns: Collection[str] | None = None) -> Record:
+        """Read and check a record, with these columns of its table, as far as it has them; None: all.
 
         Raises:
             Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `Conflict`
@@ -120,9 +120,9 @@ class ResultsStore:
             Unavailable: if it may not or cannot be read.
         """
         try:
-            return _choose(self.files(kind, key), kind, key)
+            return _choose(self.files(kind, key), kind, key, columns)
         except FileNotFoundError:  # another process has just replaced it
-            return _choose(self.files(kind, key), kind, key)
+            return _choose(self.files(kind, key), kind, key, columns)
 
     def read_all(
         self, kind: Kind, columns: Collection[str] | None = None, *, headers: bool = False
