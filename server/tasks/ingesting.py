@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from ...adapters.models.remote.kept_answers import FILE as ANSWERS
 from ...engine.cell import Cell
+from ...engine.store.faults import undecided
 from ...engine.store.store import Damaged, Record, ResultsStore
 from ...errors import DavylampError
 from ..components.forms import FOREIGN
@@ -136,15 +137,17 @@ def _canonical(values: Any) -> str:
 
 
 def _counts(record: Record) -> dict[str, float]:
-    """How many images were attacked, and fooled without a broken rule: of a random model, by the share of its draws."""
+    """How many images were attacked, and fooled, of those that are decided: of a random model by the share of draws."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
-    columns = {name: record.table[name].to_numpy().astype(bool) for name in ("attacked", "success", "violated")}
-    kept = columns["attacked"] & ~columns["violated"]
-    fooled = columns["success"].astype(float)
-    if "draws_fooled" in record.table.column_names:
-        shares = record.table["draws_fooled"].to_numpy()
-        fooled = np.where(np.isnan(shares), fooled, shares)
+    names = {"attacked", "success", "violated", "violations", "draws_fooled"} & set(record.table.column_names)
+    columns = {name: record.table[name].to_numpy(zero_copy_only=False) for name in names}
+    violated = columns["violated"].astype(bool)
+    kept = columns["attacked"].astype(bool) & ~undecided(columns, "fooled")
+    fooled = np.where(violated, 0.0, columns["success"])
+    if "draws_fooled" in columns:
+        shares = columns["draws_fooled"]
+        fooled = np.where(violated | np.isnan(shares), fooled, shares)
     return {"attacked": int(np.sum(kept)), "fooled": float(np.sum(fooled[kept]))}
 
 

@@ -158,7 +158,7 @@ def test_attacks(evaluate, tmp_path, capfd):
     assert "it announced 10 GiB, expected at most" in cells["returns"].reason
     assert (cells["patches"].state, cells["patches"].fooled) == ("done", 0)
     known = cells["knows_the_labels"]
-    assert (known.state, known.attacked, known.fooled) == ("done", 0, 0)
+    assert (known.state, known.attacked, known.fooled) == ("done", 3, 0)
     assert known.reason == "3 of 3 images broke the rules and do not count: out-of-ball 3"
     assert "\x1b" not in capfd.readouterr().err
 
