@@ -18,6 +18,7 @@ from ..metric_names import resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
+from ..store.detected import DETECTED
 from ..store.faults import undecided
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.stored_columns import join_columns
@@ -152,10 +153,14 @@ def _lines_of(
     nothing = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
 
     def known_of(draws: dict[str, Draws]) -> dict[str, Draws]:
-        if all(each.has_confidences for each in pair):
+        original, defended = pair
+        has_detector = original.logits.shape != defended.logits.shape and _has_detector(outcomes, defended)
+        if all(each.has_confidences for each in pair) and not has_detector:
             return draws
         missing = draws_of(np.full(len(counts), np.nan), 0)
-        return {symbol: missing if needs_confidences(symbol) else each for symbol, each in draws.items()}
+        gone = {"FV"} if has_detector else set()  # "detected" is no class of the data
+        gone |= {symbol for symbol in draws if needs_confidences(symbol)}
+        return {symbol: missing if symbol in gone else each for symbol, each in draws.items()}
 
     yield (
         {**nothing, "images": images, "violations": 0},
@@ -223,10 +228,16 @@ def _find_pairs(outcomes: Outcomes, original: str, defended: str) -> list[tuple[
             "evaluate both on the same"
         )
     for a, b in same:
-        if a.logits.shape != b.logits.shape and a.has_confidences and b.has_confidences:
+        confident = a.has_confidences and b.has_confidences
+        if a.logits.shape != b.logits.shape and confident and not _has_detector(outcomes, b):
             shapes = f"{a.logits.shape[1]} and {b.logits.shape[1]}"
             raise InvalidInput(f"expected two models with the same classes, got {shapes} classes")
     return same
+
+
+def _has_detector(outcomes: Outcomes, clean: Clean) -> bool:
+    """Whether "detected" is a class of a model, beside those of the data."""
+    return any(DETECTED in each.columns for each in outcomes.done if each.cell.subject.key == clean.subject.key)
 
 
 def _of_same_images(a: Clean, b: Clean) -> bool:

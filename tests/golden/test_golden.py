@@ -1,0 +1,120 @@
+"""What every command says of the golden corpus, number by number; and its evaluations again, record by record."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from davylamp.engine import ResultsStore
+
+from . import corpus
+
+PASSING = {"seconds", "created", "written", "version", "versions", "folder", "out", "path"}  # what no number hangs on
+WORDS = {"load(FOLDER)": ("seconds",), "report FOLDER": ("provenance-title",)}
+SAMPLED = 0.02  # of an ability: what the chains of another processor may come to
+ROUNDED = 1e-6  # of a number: in another order of the same sums
+_TODAYS = ("key", "version", "torch")
+_TIMES = ("seconds", "attack_seconds", "fit_seconds")
+
+
+def differences(found, stored, about="", rounded=ROUNDED):
+    """Where two documents differ: in numbers, names and shape, not in sentences."""
+    if isinstance(stored, dict) and isinstance(found, dict):
+        names = {*found, *stored} - PASSING
+        return [
+            line
+            for name in sorted(names)
+            for line in (
+                differences(found[name], stored[name], f"{about}/{name}", rounded)
+                if name in found and name in stored
+                else [f"{about}/{name}: only {'found' if name in found else 'stored'}"]
+            )
+        ]
+    if isinstance(stored, list) and isinstance(found, list):
+        if len(found) != len(stored):
+            return [f"{about}: {len(found)} found, {len(stored)} stored"]
+        pairs = enumerate(zip(found, stored, strict=True))
+        return [line for place, pair in pairs for line in differences(*pair, f"{about}/{place}", rounded)]
+    if isinstance(stored, str) and isinstance(found, str) and " " in stored:
+        return []
+    if isinstance(stored, float) and isinstance(found, (int, float)):
+        same = math.isclose(found, stored, rel_tol=rounded, abs_tol=rounded) or (
+            math.isnan(found) and math.isnan(stored)
+        )
+        return [] if same else [f"{about}: {found} found, {stored} stored"]
+    return [] if found == stored else [f"{about}: {found!r} found, {stored!r} stored"]
+
+
+@pytest.fixture
+def place(tmp_path):
+    corpus.copy_inputs(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", corpus.MADE)
+def test_every_command_says_the_same_of_a_stored_folder(name, place):
+    stored = json.loads((corpus.EXPECTED / f"{name}.json").read_text(encoding="utf-8"))
+    corpus.unpack(name, place)
+    found = json.loads(json.dumps(corpus.read(name, place)))
+    assert found.keys() == stored.keys()
+    lines = []
+    for command, document in stored.items():
+        is_sampled = command.startswith("rank") and "--method" not in command
+        lines += differences(found[command], document, command, SAMPLED if is_sampled else ROUNDED)
+    assert lines == []
+
+
+@pytest.mark.parametrize("name", corpus.AGAIN)
+def test_an_evaluation_gives_the_same_records_again(name, place, tmp_path_factory):
+    """Bit by bit where the same torch runs on the same kind of processor; elsewhere but for two images a cell."""
+    stored = _records(corpus.unpack(name, tmp_path_factory.mktemp("stored")))
+    found = _records(corpus.make(name, place))
+    made_by = json.loads((corpus.FOLDERS / "made_by.json").read_text(encoding="utf-8"))
+    exactly = corpus.made_by() == made_by
+    assert found.keys() == stored.keys()
+    lines = []
+    for about, columns in stored.items():
+        assert found[about].keys() == columns.keys(), about
+        for column, values in columns.items():
+            others = _others(found[about][column], values, exactly=exactly)
+            if others > (0 if exactly else 2):
+                lines.append(f"{about}, {column}: {others} of {len(values)} images")
+    assert lines == []
+
+
+def _records(folder):
+    """Columns by what each record is about, without what may be another next time: digests and times."""
+    store, known = ResultsStore(folder, create=False), {}
+    for kind in ("clean", "cells", "transfer", "detections", "corruption"):
+        if not (folder / kind).is_dir():
+            continue
+        for _, record in store.read_all(kind):
+            meta = record.meta
+            about = json.dumps([kind, meta["status"], _plain(meta.get("spec")), _plain(meta.get("subject"))])
+            names = [name for name in record.table.column_names if name not in _TIMES]
+            known.setdefault(about, {name: record.table[name].to_pylist() for name in names})
+    return known
+
+
+def _plain(spec):
+    """What a run is, without the digests of models and images."""
+    if isinstance(spec, dict):
+        return {
+            name: _plain(value) for name, value in sorted(spec.items()) if "digest" not in name and name not in _TODAYS
+        }
+    return spec
+
+
+def _others(found, stored, *, exactly):
+    """In how many rows two columns differ."""
+    assert len(found) == len(stored)
+    if exactly:
+        return sum(repr(one) != repr(other) for one, other in zip(found, stored, strict=True))  # a NaN is one
+    return sum(not _near(one, other) for one, other in zip(found, stored, strict=True))
+
+
+def _near(one, other):
+    if isinstance(one, (list, float)):
+        return np.allclose(np.float64(one), np.float64(other), rtol=1e-3, atol=1e-3, equal_nan=True)
+    return one == other
