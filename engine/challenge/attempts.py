@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...intervals import share_interval
-from ..store.faults import invalid_by, undecided
 from ..store.outcomes import Outcome
 
 Part = Literal["undefended", "white-box", "single step", "transfer", "scores", "decisions", "larger radius"]
@@ -88,13 +87,12 @@ class Attempt:
 def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") -> Attempt:
     """What a finished cell says."""
     columns, cell = outcome.columns, outcome.cell
-    attacked, of_model = columns["attacked"].astype(bool), invalid_by(columns, "model")
-    violated = undecided(columns, "robust")
-    fooled = np.where(of_model, 1.0, columns.get("draws_fooled", columns["success"]).astype(float))
+    results = outcome.results
+    attacked, undecided = results.attacked, results.undecided_robust
     kinds = [kind for text in columns["violations"] for kind in str(text).split()]
     names = ("forwards", "backwards", "surrogate_forwards", "surrogate_backwards")
     spent = sum(columns[name].astype(float) for name in names if name in columns)
-    judged, counts = attacked & ~violated, Counter(kinds)
+    judged, counts = attacked & ~undecided, Counter(kinds)
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     error = f"no example proves anything: {listed}" if attacked.any() and not judged.any() else ""
     return Attempt(
@@ -104,7 +102,7 @@ def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") 
         gradients,
         float(cell.threat_model.epsilon or 0.0),
         attacked,
-        np.where(attacked & ~violated, fooled, 0.0),
+        np.where(judged, 1 - results.robust, 0.0),
         counts,
         float(np.mean(np.asarray(spent)[attacked])) if attacked.any() else 0.0,
         outcome,

@@ -130,7 +130,7 @@ def _zero_epsilon(outcome: Outcome, clean: Clean | None) -> Check:
     if clean is None:
         return make_check("zero-epsilon", "unknown", *about, "no clean predictions are stored", advice="evaluate again")
     moved = columns["predicted"] != clean.columns["predicted"]
-    if not outcome.cell.pixels and "draws_fooled" not in columns:  # a random model is judged by other draws than clean
+    if not outcome.cell.pixels and not outcome.is_random:  # a random model is judged by other draws than clean
         moved = moved | ((columns["linf"] == 0) & (columns["adv_predicted"] != columns["predicted"]))
     detail = f"{int(moved.sum())} of {len(moved)} images predicted differently without a change"
     return make_check(

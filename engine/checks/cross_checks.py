@@ -215,7 +215,7 @@ def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np
         if predicted is None or _goal(made.cell) != _goal(outcome.cell) or made.cell.threat_model.targeted:
             continue
         columns, norm = made.columns, outcome.cell.threat_model.norm
-        fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & ~columns["violated"]
+        fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & made.results.proven
         distance = np.where(fooled, columns[measured_norm(norm)], np.inf)
         transfers.append((f"{made.cell.attack} from {made.cell.subject.name}", _in_ball(distance, outcome.cell)))
     return transfers

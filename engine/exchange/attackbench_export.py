@@ -70,7 +70,7 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
         parts = [about[part] for part in ("dataset", "threat_model", "model_name", "attack_name", "attack_lib")]
         file = f"{'-'.join(_plain(part) for part in parts)}-{subject.images}.json"
         files.append(write_whole(target / file, json.dumps(document, indent=2), advice="choose another folder with -o"))
-        if violated := int(side_of(outcome).violated.sum()):
+        if violated := int(outcome.results.violated.sum()):
             notes.append(
                 f"{outcome.cell.title} on {subject.model}: {violated} violations are written as failed batches"
             )

@@ -12,8 +12,8 @@ from ...errors import Unavailable
 from ..cell import Cell, tell_apart
 from .contents import edited_since, order_of, read_records, unknown_attack
 from .coverage_bits import COLUMNS as COVERAGE_BITS
-from .faults import FAULTS, invalid_by, with_faults
 from .fits import fit_costs
+from .image_results import FAULTS, invalid_by, with_faults
 from .plans import PartState, find_failed, find_missing, list_parts
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
 from .stored_columns import HEAVY, RepeatedArrays

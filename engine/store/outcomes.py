@@ -31,6 +31,7 @@ from .detected import detected_lines, leave_detected
 from .fits import fit_costs
 from .frames import CellState
 from .given_outputs import answers_change, has_confidences, is_unstable, output_lines, unsteady_lines
+from .image_results import ImageResults, is_of_draws, results_of
 from .image_sets import leave_subsets
 from .pictures import Example, pictures_of
 from .plans import find_missing, list_parts, missing_line
@@ -103,6 +104,16 @@ class Outcome:
     def is_minimum(self) -> bool:
         """Whether its distances are the smallest that the attack found: minimum-norm attacks and searches."""
         return self.cell.is_best or attack_of(self.cell.row).kind == "minimum-norm"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether its model draws random numbers, and was judged by many draws."""
+        return is_of_draws(self.columns)
+
+    @property
+    def results(self) -> ImageResults:
+        """What the attack came to on each image."""
+        return results_of(self.columns)
 
     @property
     def usable(self) -> np.ndarray:

@@ -16,7 +16,7 @@ from ..statistics.shares import Share, clustered_interval, whole_shares
 from ..store.outcomes import Outcome, details
 from ..store.references import UNJUDGED, Reference
 from .groups import Group, differing
-from .symbols import rivals, robust_of
+from .symbols import rivals
 
 _NONE = Estimate(math.nan, math.nan, math.nan, 0)
 _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting", "images", "violations")
@@ -104,7 +104,7 @@ def make_run(group: Group, *, queries: bool, grey: bool) -> Run:
 def searched_to(outcome: Outcome) -> float:
     """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
     columns, cell = outcome.columns, outcome.cell
-    left = columns["attacked"] & ~columns["success"] & ~columns["violated"]
+    left = columns["attacked"] & ~columns["success"] & outcome.results.proven
     if not cell.is_best or not left.any():
         return math.inf
     if "searched" in columns:
@@ -195,7 +195,7 @@ def draw_run(
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     weights, half, optimality, fits = counts(images), [], [], []
     # A violation says nothing: such an image is right at 0 only, and the numbers that sum the curve up leave it out.
-    proven = [~each.columns["violated"] for each in run.repeats]
+    proven = [each.results.proven for each in run.repeats]
     for outcome, falls, kept in zip(run.repeats, run.falls, proven, strict=True):
         if best is not None and kept.any():
             drawn, nearest = weights if kept.all() else weights[:, kept], best[rivals(outcome)][kept]
@@ -261,7 +261,7 @@ def _reference_optimality(run: Run, weights: np.ndarray, envelopes: Mapping[tupl
     drawn, sizes = [], []
     for outcome in run.repeats:
         envelope = envelopes.get(comparable_key(outcome))
-        kept = np.zeros(0, bool) if envelope is None else ~np.isnan(envelope) & ~outcome.columns["violated"]
+        kept = np.zeros(0, bool) if envelope is None else ~np.isnan(envelope) & outcome.results.proven
         if envelope is None or not kept.any():
             return _NONE
         drawn.append(draw_optimality(weights[:, kept], outcome.columns["distance"][kept], envelope[kept]))
@@ -277,8 +277,8 @@ def draw_points(points: Points, counts: Counts) -> Curve:
     right = points.runs[0][1][0].columns["attacked"]
     shares = [clustered_interval(right[:, None])]
     for _, repeats in points.runs:
-        share = clustered_interval(np.stack([robust_of(outcome) for outcome in repeats], axis=1))
-        able = np.stack([robust_of(outcome, violated=1) for outcome in repeats], axis=1)
+        share = clustered_interval(np.stack([outcome.results.robust for outcome in repeats], axis=1))
+        able = np.stack([outcome.results.robust_at_most for outcome in repeats], axis=1)
         shares.append(share._replace(high=clustered_interval(able).high))  # a violation may hide either
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
     banded = len(counts(len(right))) > 1

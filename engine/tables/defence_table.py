@@ -19,7 +19,6 @@ from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, d
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
 from ..store.detected import DETECTED
-from ..store.faults import undecided
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.stored_columns import join_columns
 from ..store.transfers import Transferred, read_shown
@@ -139,7 +138,7 @@ def _how_judged(outcomes: Outcomes, names: Sequence[str], judged: Mapping[str, C
 def _is_random(outcomes: Outcomes, clean: Clean) -> bool:
     """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
     key, right = clean.subject.key, clean.columns["CA"]
-    if any("draws_fooled" in each.columns for each in outcomes.done if each.cell.subject.key == key):
+    if any(each.is_random for each in outcomes.done if each.cell.subject.key == key):
         return True
     return bool(((right > 0) & (right < 1)).any())
 
@@ -275,8 +274,8 @@ def _common(
 def _met(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Repeat:
     """Each model on the examples that were made on it."""
     before, after = _alike(*(_Side(_logits(outcomes, each), _counts(each)) for each in (original, defended)))
-    violations = sum(int(each.columns["violated"].sum()) for each in (original, defended))
-    of_draws = any("draws_fooled" in each.columns for each in (original, defended))
+    violations = sum(int(each.results.invalid.sum()) for each in (original, defended))
+    of_draws = original.is_random or defended.is_random
     where = _TARGETED if of_draws and defended.cell.threat_model.targeted else ""
     return _Repeat((before, after), (_bounded(original), _bounded(defended)), violations, where)
 
@@ -287,7 +286,7 @@ def _bounded(outcome: Outcome) -> Mapping[str, np.ndarray]:
     if "MR" not in columns:
         return columns
     rate = columns["MR"]
-    return join_columns(columns, {_MOST: np.where(undecided(columns, "fooled") & ~np.isnan(rate), 1.0, rate)})
+    return join_columns(columns, {_MOST: np.where(outcome.results.undecided_fooled & ~np.isnan(rate), 1.0, rate)})
 
 
 def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor) -> _Repeat | None:
@@ -299,18 +298,18 @@ def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor
     shown = shown._replace(logits=logits)
     counts = _counts(original)
     sides = _alike(_Side(_logits(outcomes, original), counts), _Side(logits, counts & answered))
-    violations = int((original.columns["violated"] | ~answered).sum())
+    violations = int((original.results.invalid | ~answered).sum())
     if "MR" not in original.columns:
         return _Repeat(sides, ({}, {}), violations)
     where = ""
-    if "draws_fooled" in original.columns and original.cell.threat_model.targeted:
+    if original.is_random and original.cell.threat_model.targeted:
         shown, where = shown._replace(share=None), _TARGETED  # the original's rate is that of its median draw, too
     elif shown.share is None and _is_random(outcomes, defended):
         where = _UNKNOWN if shown.detected is None else "on examples of the original: it has a detector"
     fooled = _rate_when_shown(shown, defended, labels)
     rate = np.where(sides[1].counts | np.isnan(fooled), fooled, 0.0)
     rate[~original.columns["attacked"]] = np.nan
-    most = np.where((undecided(original.columns, "fooled") | ~answered) & ~np.isnan(rate), 1.0, rate)
+    most = np.where((original.results.undecided_fooled | ~answered) & ~np.isnan(rate), 1.0, rate)
     before = {name: _bounded(original)[name] for name in ("MR", _MOST)}
     return _Repeat(sides, (before, {"MR": rate, _MOST: most}), violations, where)
 

@@ -110,7 +110,7 @@ def has_curves(outcomes: Outcomes) -> bool:
 
 
 def _curve(labels: dict[str, Any], repeats: list[Outcome]) -> DistanceCurve:
-    counted = np.logical_and.reduce([each.columns["attacked"] & ~each.columns["violated"] for each in repeats])
+    counted = np.logical_and.reduce([each.results.attacked & each.results.proven for each in repeats])
     images = np.flatnonzero(counted)
     spent = max(
         (int((each.columns["forwards"] + each.columns["backwards"])[images].max()) for each in repeats if len(images)),

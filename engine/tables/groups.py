@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from ...adapters.words import labels_text
 from ...errors import InvalidInput, Unsupported
 from ..cell import Cell
-from ..store.outcomes import Outcome, Outcomes, details, side_of
+from ..store.outcomes import Outcome, Outcomes, details
 from .symbols import By
 
 _COMPARED = (
@@ -129,7 +129,7 @@ def least_of_draws(groups: Sequence[Group]) -> list[str]:
     names = [
         group.labels["model"]
         for group in groups
-        if sum(len(each.cell.members) for part in group.parts for each in part if "draws_fooled" in each.columns) > 1
+        if sum(len(each.cell.members) for part in group.parts for each in part if each.is_random) > 1
     ]
     line = (
         f"{', '.join(dict.fromkeys(names))}: random, so the worst case is on each image the least of several shares of "
@@ -154,7 +154,7 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str,
     labels |= {"cells": len(done), "failed": len(cells) - len(done)}
     labels |= {
         "images": _total(done, "attacked"),
-        "violations": int(sum(side_of(outcome).violated.sum() for outcome in done)),
+        "violations": int(sum(outcome.results.violated.sum() for outcome in done)),
     }
     if first.is_saturated and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
         labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which

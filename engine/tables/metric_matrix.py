@@ -13,7 +13,6 @@ from ...adapters.threat_model import NORMS
 from ...adapters.words import labels_text
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
-from ..store.faults import undecided
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
@@ -147,7 +146,7 @@ def build_matrix(
     if per == "attack" and rows == "models":
         done, joined = _strongest(done)
         notes += joined
-    violations = int(sum(undecided(outcome.columns, "fooled").sum() for outcome in done))
+    violations = int(sum(outcome.results.undecided_fooled.sum() for outcome in done))
     if violations:
         notes.append(f"{violations} violations are missing: they count neither as fooled nor as robust")
     targeted = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome.cell.threat_model.targeted))
@@ -411,7 +410,7 @@ def _best(tries: list[Outcome]) -> Outcome:
     """On each image what came of the strongest try: fooled and nearest, else kept the rules, else the first."""
     if len(tries) == 1:
         return tries[0]
-    lost = [np.where(attempt.columns["violated"], 2, np.where(attempt.columns["success"], 0, 1)) for attempt in tries]
+    lost = [np.where(attempt.results.invalid, 2, np.where(attempt.columns["success"], 0, 1)) for attempt in tries]
     order = np.lexsort((np.stack([attempt.columns["distance"] for attempt in tries]), np.stack(lost)), axis=0)
     best, images = order[0], np.arange(order.shape[1])
     names = [name for name in tries[0].columns if all(name in attempt.columns for attempt in tries)]
@@ -427,7 +426,7 @@ def _best(tries: list[Outcome]) -> Outcome:
 def _without_violations(outcome: Outcome) -> Outcome:
     """The same cell with rates that are undefined where nobody knows whether the attack fools the model."""
     rates = {
-        name: np.where(undecided(outcome.columns, "fooled"), np.nan, outcome.columns[name])
+        name: np.where(outcome.results.undecided_fooled, np.nan, outcome.columns[name])
         for name in _RATES
         if name in outcome.columns
     }

@@ -119,7 +119,7 @@ def distances_of_reference(reference: Reference) -> DistancesOfRun:
 
 def _of_ours(outcome: Outcome) -> DistancesOfRun:
     columns = outcome.columns
-    known, passes = ~columns["violated"], (columns["forwards"] + columns["backwards"]).astype(float)
+    known, passes = outcome.results.proven, (columns["forwards"] + columns["backwards"]).astype(float)
     return DistancesOfRun(columns["attacked"], known, columns["distance"], passes, columns["seconds"])
 
 

@@ -24,7 +24,6 @@ from ..statistics.bootstrap import (
     resample,
 )
 from ..store.coverage_bits import coverage_of, coverage_values
-from ..store.faults import undecided
 from ..store.outcomes import Outcome, Outcomes, is_rate
 from ..store.stored_columns import hold_columns
 from ..user_metrics import find_metric
@@ -213,7 +212,7 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     """The values of a cell's images, (n,); NaN where undefined."""
     columns, images = outcome.columns, len(outcome.columns["label"])
     if symbol in ("RA", "RA_mean"):
-        return robust_of(outcome)
+        return outcome.results.robust
     if symbol in ("seconds", "forwards", "backwards", *SURROGATE_PASSES) and symbol in columns:
         return np.where(columns["attacked"], columns[symbol], np.nan)
     if symbol in ("l0", "l1", "l2", "linf"):
@@ -223,34 +222,6 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
         return clean.columns[symbol]
     column = columns.get(symbol)
     return np.full(images, np.nan) if column is None or column.dtype == object else column.astype(float)
-
-
-def robust_of(outcome: Outcome, violated: float = 0.0) -> np.ndarray:
-    """How much of each image is robust, (n,): 0 or 1, or of a random model the share of its draws.
-
-    Args:
-        outcome: the cell.
-        violated: what an image counts as of which nothing is known (`undecided`); one that the model failed on is 0.
-    """
-    columns = outcome.columns
-    if "draws_fooled" in columns:
-        robust = np.where(columns["attacked"], 1 - columns["draws_fooled"], 0.0)
-    else:
-        robust = columns["robust"].astype(float)
-    robust = np.where(columns["attacked"] & columns["violated"], 0.0, robust)
-    return np.where(columns["attacked"] & undecided(columns, "robust"), violated, robust) if violated else robust
-
-
-def fooled_of(outcome: Outcome, violated: float = 0.0) -> np.ndarray:
-    """How much of each attacked image is fooled, (n,), in the same sense; NaN where an image was not attacked.
-
-    What the library failed on it did not fool.
-    """
-    columns = outcome.columns
-    fooled = columns["draws_fooled"] if "draws_fooled" in columns else columns["success"].astype(float)
-    fooled = np.where(columns["violated"], 0.0, fooled)
-    fooled = np.where(undecided(columns, "fooled"), violated, fooled) if violated else fooled
-    return np.where(columns["attacked"], fooled, np.nan)
 
 
 def _draw_clean(
@@ -279,7 +250,7 @@ def _draw_special(
         )
     if symbol != "OPT" and not (symbol == "D_half" and outcome.is_minimum):
         return None
-    proven = ~outcome.columns["violated"]  # the others say nothing: neither how far they are nor that none is nearer
+    proven = outcome.results.proven  # the others say nothing: neither how far they are nor that none is nearer
     if not proven.any():
         return draws_of(np.full(len(counts), np.nan), 0)
     weights = counts if proven.all() else counts[:, proven]
@@ -291,7 +262,7 @@ def _draw_special(
 
 def is_extrapolated(outcome: Outcome) -> bool:
     """Whether D_half of a cell is a number, and lies beyond what was measured: fewer than half of the images fell."""
-    distances = outcome.columns["distance"][~outcome.columns["violated"]]
+    distances = outcome.columns["distance"][outcome.results.proven]
     right = distances[distances > 0]
     fallen = np.isfinite(right).sum()
     return outcome.is_minimum and bool(0 < 2 * fallen < len(right))

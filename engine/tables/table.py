@@ -16,7 +16,6 @@ from ..measure_groups import COVERAGES
 from ..parametrised import base_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
 from ..statistics.shares import clustered_interval
-from ..store.faults import invalid_by, undecided
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.stored_columns import hold_columns
 from .groups import Group, Knowledge, group_cells, least_of_draws, model_names, of_kind, uneven_rows
@@ -32,7 +31,6 @@ from .symbols import (
     is_extrapolated,
     is_share,
     optional_symbols,
-    robust_of,
 )
 
 _COUNT_VIOLATIONS = (
@@ -258,11 +256,14 @@ def _ends_of(group: Group, outcomes: Outcomes, symbol: str, *, pooled: bool) -> 
 
 def _shares_of(group: Group, outcomes: Outcomes, symbol: str, counted: float = 0) -> list[list[np.ndarray]]:
     """A share of each image in each cell of a row; `counted` is what an undecided image counts as."""
-    known = "fooled" if symbol in _OF_ATTACKS else "robust"
 
     def of_cell(outcome: Outcome) -> np.ndarray:
         column = column_of(outcome, outcomes, symbol).clip(0, 1)
-        return np.where(undecided(outcome.columns, known) & ~np.isnan(column), counted, column) if counted else column
+        if not counted:
+            return column
+        results = outcome.results
+        undecided = results.undecided_fooled if symbol in _OF_ATTACKS else results.undecided_robust
+        return np.where(undecided & ~np.isnan(column), counted, column)
 
     if symbol == "RA" and _has_worst(group):
         return [[_worst(group.parts, counted)]]
@@ -280,7 +281,7 @@ def _has_worst(group: Group) -> bool:
 def _worst(parts: list[list[Outcome]], counted: float = 0) -> np.ndarray:
     """How much of each image every attack of a row leaves robust, in every repeat, (n,): 0 or 1, or shares of draws."""
     every = [outcome for part in parts for outcome in part]
-    return np.minimum.reduce([robust_of(each, counted) for each in every])
+    return np.minimum.reduce([each.results.robust_at_most if counted else each.results.robust for each in every])
 
 
 def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool) -> list[str]:
@@ -288,8 +289,11 @@ def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, i
     if not any(group.labels["violations"] for group in groups):
         return []
     counting, leaving = ([symbol for symbol in symbols if symbol in each] for each in (_COUNT_VIOLATIONS, OF_DISTANCES))
-    columns = [each.columns for group in groups for part in group.parts for each in part]
-    of_model, of_library = (sum(int(invalid_by(each, who).sum()) for each in columns) for who in ("model", "library"))
+    results = [each.results for group in groups for part in group.parts for each in part]
+    of_model, of_library = (
+        int(sum(by.sum() for by in of))
+        for of in ([each.by_model for each in results], [each.by_library for each in results])
+    )
     faults = [f"{of_model} are the model's fault: not robust"] * bool(of_model)
     faults += [f"{of_library} the library's: not fooled"] * bool(of_library)
     ends = f", and as 1 in the upper ends of the intervals{', unless somebody is at fault' * bool(faults)}"

@@ -10,7 +10,6 @@ from ..defended import named_originals
 from ..statistics.bootstrap import Estimate
 from ..store.outcomes import Outcome, Outcomes
 from .groups import model_names, plain_setting_of, threat_labels
-from .symbols import robust_of
 
 MadeOn = Literal["own", "original"]
 
@@ -134,7 +133,7 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
 
 def _robust_when_attacked(outcome: Outcome) -> _Robust:
     """How much of each image the attack of a cell leaves robust."""
-    return _Robust(robust_of(outcome), robust_of(outcome, violated=1))
+    return _Robust(outcome.results.robust, outcome.results.robust_at_most)
 
 
 def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> _Robust:
@@ -150,7 +149,7 @@ def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> _Ro
     else:
         answers, right = 1 - wrong, clean["CA"]
     shown = outcome.usable | ~columns["attacked"]
-    unknown = columns["violated"].astype(bool)  # no example was shown
+    unknown = outcome.results.invalid  # no example was shown
     robust = np.where(shown, np.where(np.isnan(predicted), 0.0, answers), right).astype(float)
     return _Robust(np.where(unknown, 0.0, robust), np.where(unknown, 1.0, robust))
 

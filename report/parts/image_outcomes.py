@@ -6,10 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from ...engine.store.faults import invalid_by, undecided
 from ...engine.store.outcomes import Clean, Outcome
 from ...engine.tables.groups import Group
-from ...engine.tables.symbols import robust_of
 from ...intervals import share_interval
 
 
@@ -57,8 +55,10 @@ def robust_bounds(group: Group) -> tuple[np.ndarray, np.ndarray]:
     They differ where a result broke a rule and no other attack fools the image: such a result proves nothing.
     """
     every = _every(group)
-    low, high = (np.minimum.reduce([robust_of(each, violated) for each in every]) for violated in (0, 1))
-    return low, high
+    results = [each.results for each in every]
+    return np.minimum.reduce([each.robust for each in results]), np.minimum.reduce(
+        [each.robust_at_most for each in results]
+    )
 
 
 def withstood(group: Group) -> np.ndarray:
@@ -67,10 +67,8 @@ def withstood(group: Group) -> np.ndarray:
     Of a random model by the majority of its draws: what a paired test needs.
     """
     every = _every(group)
-    fooled = np.logical_or.reduce(
-        [~each.columns["attacked"] | _fooled(each) | invalid_by(each.columns, "model") for each in every]
-    )
-    broke = np.logical_or.reduce([undecided(each.columns, "robust") for each in every])
+    fooled = np.logical_or.reduce([~each.columns["attacked"] | _fooled(each) | each.results.by_model for each in every])
+    broke = np.logical_or.reduce([each.results.undecided_robust for each in every])
     return np.where(fooled, 0.0, np.where(broke, math.nan, 1.0))
 
 
@@ -82,8 +80,8 @@ def smallest_changes(group: Group) -> np.ndarray:
     nearest = np.full(len(group.parts[0][0].columns["attacked"]), math.inf)
     for outcome in _every(group):
         nearest = np.fmin(nearest, np.where(_fooled(outcome), outcome.columns["distance"], math.inf))
-        nearest[~outcome.columns["attacked"] | invalid_by(outcome.columns, "model")] = 0.0
-    broke = np.logical_or.reduce([undecided(outcome.columns, "robust") for outcome in _every(group)])
+        nearest[~outcome.columns["attacked"] | outcome.results.by_model] = 0.0
+    broke = np.logical_or.reduce([outcome.results.undecided_robust for outcome in _every(group)])
     return np.where(np.isinf(nearest) & broke, math.nan, nearest)
 
 
@@ -107,7 +105,7 @@ def right_of(clean: Clean) -> np.ndarray:
 
 def is_random(group: Group) -> bool:
     """Whether its model draws random numbers, and was judged by many draws."""
-    return any("draws_fooled" in each.columns for each in _every(group))
+    return any(each.is_random for each in _every(group))
 
 
 def _every(group: Group) -> list[Outcome]:
@@ -115,4 +113,4 @@ def _every(group: Group) -> list[Outcome]:
 
 
 def _fooled(outcome: Outcome) -> np.ndarray:
-    return outcome.columns["success"] & ~outcome.columns["violated"]
+    return outcome.columns["success"] & outcome.results.proven

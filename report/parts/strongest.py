@@ -15,7 +15,6 @@ from ...engine.statistics.shares import Share, clustered_interval
 from ...engine.statistics.verdict import SIGNIFICANT
 from ...engine.store.outcomes import Outcomes
 from ...engine.tables.groups import Group, group_cells
-from ...engine.tables.symbols import fooled_of
 from .blocks import Said
 from .listing import listed
 from .percent import percent_range, percent_text
@@ -187,23 +186,23 @@ def _contender(group: Group) -> Contender:
     fooled: _Success = {}
     for repeats in group.parts:
         subject = repeats[0].cell.subject
-        values = [fooled_of(outcome, math.nan) for outcome in repeats]
+        values = [np.where(r.undecided_fooled, math.nan, r.fooled) for r in (each.results for each in repeats)]
         fooled[subject.data_digest, subject.key] = np.mean(values, axis=0)
     every = [outcome for repeats in group.parts for outcome in repeats]
     attacked = int(sum(np.logical_or.reduce([each.columns["attacked"] for each in part]).sum() for part in group.parts))
-    violations = int(sum((each.columns["attacked"] & each.columns["violated"]).sum() for each in every))
-    low, high = _share(group, 0), _share(group, 1)
+    violations = int(sum(each.results.violated.sum() for each in every))
+    low, high = _share(group, "fooled"), _share(group, "fooled_at_most")
     setting = f" ({group.labels['setting']})" if group.labels["setting"] else ""
     name = f"{group.labels['implementation']}{setting}"
     return Contender(name, float(low.value), float(low.low), float(high.high), attacked, violations, fooled)
 
 
-def _share(group: Group, violated: float) -> Share:
-    """Mean over the models of the mean over their seeds, with what a violation counts as."""
+def _share(group: Group, end: str) -> Share:
+    """Mean over the models of the mean over their seeds, of either end of `ImageResults`."""
     columns: list[tuple[str, np.ndarray]] = []
     weights = []
     for repeats in group.parts:
-        columns += [(each.cell.subject.data_digest, fooled_of(each, violated)) for each in repeats]
+        columns += [(each.cell.subject.data_digest, getattr(each.results, end)) for each in repeats]
         weights += [1 / len(repeats)] * len(repeats)
     rows: dict[str, int] = {}  # of each set of images the first
     total = 0

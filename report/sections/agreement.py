@@ -12,7 +12,6 @@ from ...engine.statistics.verdict import RULE, Verdict
 from ...engine.store.outcomes import Outcome, side_of
 from ...engine.store.verdicts import PairVerdict, comparisons_of
 from ...engine.tables.implementation_notes import About
-from ...engine.tables.symbols import fooled_of
 from ...intervals import share_interval
 from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, make_table, plain
 from ..parts.reading import Folder
@@ -142,7 +141,7 @@ def _row(folder: Folder, outcome: Outcome, about: Mapping[tuple[str, str], About
     columns, cell = outcome.columns, outcome.cell
     attacked, success = columns["attacked"], columns["success"]
     count, fooled = int(attacked.sum()), int(success.sum())
-    total, most = (float(np.nansum(fooled_of(outcome, violated))) for violated in (0, 1))
+    total, most = (float(np.nansum(ends)) for ends in (outcome.results.fooled, outcome.results.fooled_at_most))
     share = total / count if count else float("nan")
     low, high = share_interval(total, count)[0], share_interval(most, count)[1]  # as in tables
     distances, findings = columns["distance"][success], about[cell.attack, cell.threat_model.norm].findings

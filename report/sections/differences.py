@@ -15,7 +15,7 @@ from ...engine.cell import Cell
 from ...engine.statistics.paired_tests import least_decisive, mcnemar, wilcoxon
 from ...engine.statistics.verdict import level_of
 from ...engine.store.frames import CellState
-from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes, side_of
+from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes
 from ...errors import Unavailable
 from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
 from .provenance import collect_versions
@@ -126,7 +126,7 @@ def _compare(a: Outcome, b: Outcome) -> Change:
     robust = a.columns["robust"][left], b.columns["robust"][right]
     hits = a.columns["success"][left], b.columns["success"][right]
     far = a.columns["distance"][left], b.columns["distance"][right]
-    kept = ~side_of(a).violated[left] & ~side_of(b).violated[right]
+    kept = ~a.results.violated[left] & ~b.results.violated[right]
     both = hits[0] & hits[1] & kept
     alike = np.array_equal(*robust) and np.array_equal(*hits) and np.allclose(*far, rtol=_SAME, atol=_SAME)
     images = a.columns["image"][left]

@@ -121,7 +121,7 @@ def _change_text(outcome: Outcome, place: int, factor: float | None) -> str:
 
 def _outcome(outcome: Outcome, place: int) -> str:
     columns = outcome.columns
-    if columns["violated"][place]:
+    if outcome.results.invalid[place]:
         return "violation"
     if not columns["attacked"][place]:
         return "wrong when clean"
@@ -143,7 +143,7 @@ def _only_one(folder: Folder, pairs: Sequence[PairVerdict]) -> list[PageTable]:
         for winner, loser in ((pair.a.outcome, pair.b.outcome), (pair.b.outcome, pair.a.outcome)):
             if winner is None or loser is None:
                 continue
-            usable = winner.columns["attacked"] & ~loser.columns["violated"]
+            usable = winner.results.attacked & loser.results.proven
             only = usable & winner.columns["success"] & ~loser.columns["success"]
             names = winner.columns["image"][only].tolist()
             if names:

@@ -54,7 +54,7 @@ def count_survivals(folder: Folder) -> pd.DataFrame:
         columns, data = outcome.columns, outcome.cell.subject.data
         head = {name: columns[name] for name in ("index", "image", "label")}
         key = (data, *map(id, head.values()))  # cells of the same images share these arrays
-        proven = ~columns["violated"]
+        proven = outcome.results.proven
         flags = np.stack([columns["robust"] & proven, ~columns["attacked"] & proven, proven])
         heads[key] = {"data": data, **head}
         counted[key] = counted.get(key, 0) + flags.astype(int)

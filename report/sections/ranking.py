@@ -8,8 +8,8 @@ import pandas as pd
 
 from ...adapters.words import radius_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.faults import with_faults
 from ...engine.store.frames import about_cell, compact_frame
+from ...engine.store.image_results import with_faults
 from ...scoring import (
     FALSE,
     Ranking,

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from ...adapters.models.remote.kept_answers import FILE as ANSWERS
 from ...engine.cell import Cell
-from ...engine.store.faults import undecided
+from ...engine.store.image_results import results_of
 from ...engine.store.store import Damaged, Record, ResultsStore
 from ...errors import DavylampError
 from ..components.forms import FOREIGN
@@ -137,18 +137,14 @@ def _canonical(values: Any) -> str:
 
 
 def _counts(record: Record) -> dict[str, float]:
-    """How many images were attacked, and fooled, of those that are decided: of a random model by the share of draws."""
+    """How many images were attacked, and fooled, of those that are decided."""
     if record.failed:
         return {"attacked": 0, "fooled": 0}
     names = {"attacked", "success", "violated", "violations", "draws_fooled"} & set(record.table.column_names)
     columns = {name: record.table[name].to_numpy(zero_copy_only=False) for name in names}
-    violated = columns["violated"].astype(bool)
-    kept = columns["attacked"].astype(bool) & ~undecided(columns, "fooled")
-    fooled = np.where(violated, 0.0, columns["success"])
-    if "draws_fooled" in columns:
-        shares = columns["draws_fooled"]
-        fooled = np.where(violated | np.isnan(shares), fooled, shares)
-    return {"attacked": int(np.sum(kept)), "fooled": float(np.sum(fooled[kept]))}
+    results = results_of(columns)
+    kept = results.attacked & ~results.undecided_fooled
+    return {"attacked": int(np.sum(kept)), "fooled": float(np.sum(results.fooled[kept]))}
 
 
 def _broken_rules(record: Record) -> str:

@@ -243,17 +243,17 @@ def unpack(name: str, place: Path) -> Path:
 
 def read(name: str, place: Path) -> dict[str, Any]:
     """What every command says of a folder in a place, by command: its code and its document."""
-    found = {}
+    answers = {}
     with working_in(place):
         for line in READ[name]:
             command = line.replace("FOLDER", name)
             code, text, _ = run(f"{command} --json")
-            found[line] = {"code": code, "document": json.loads(text) if text.strip() else None}
+            answers[line] = {"code": code, "document": json.loads(text) if text.strip() else None}
         if (place / name / "cells").is_dir():
             code, *_ = run(f"report {name} -o page.html")
-            found["report FOLDER"] = {"code": code, "document": numbers_of_page(Path("page.html"))}
-            found["load(FOLDER)"] = {"code": 0, "document": sums_of_frame(name)}
-    return found
+            answers["report FOLDER"] = {"code": code, "document": numbers_of_page(Path("page.html"))}
+            answers["load(FOLDER)"] = {"code": 0, "document": sums_of_frame(name)}
+    return answers
 
 
 class _Tables(HTMLParser):
@@ -261,7 +261,7 @@ class _Tables(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, list[float]] = {}
+        self.numbers: dict[str, list[float]] = {}
         self._section, self._cell = "", False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -274,14 +274,14 @@ class _Tables(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._cell:
             numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?", data)
-            self.found.setdefault(self._section, []).extend(map(float, numbers))
+            self.numbers.setdefault(self._section, []).extend(map(float, numbers))
 
 
 def numbers_of_page(page: Path) -> dict[str, list[float]]:
     """The numbers in the tables of a report, by section."""
     reader = _Tables()
     reader.feed(page.read_text(encoding="utf-8"))
-    return reader.found
+    return reader.numbers
 
 
 def sums_of_frame(folder: str) -> dict[str, dict[str, list[float]]]:

@@ -18,32 +18,30 @@ _TODAYS = ("key", "version", "torch")
 _TIMES = ("seconds", "attack_seconds", "fit_seconds")
 
 
-def differences(found, stored, about="", rounded=ROUNDED):
+def differences(now, stored, about="", rounded=ROUNDED):
     """Where two documents differ: in numbers, names and shape, not in sentences."""
-    if isinstance(stored, dict) and isinstance(found, dict):
-        names = {*found, *stored} - PASSING
+    if isinstance(stored, dict) and isinstance(now, dict):
+        names = {*now, *stored} - PASSING
         return [
             line
             for name in sorted(names)
             for line in (
-                differences(found[name], stored[name], f"{about}/{name}", rounded)
-                if name in found and name in stored
-                else [f"{about}/{name}: only {'found' if name in found else 'stored'}"]
+                differences(now[name], stored[name], f"{about}/{name}", rounded)
+                if name in now and name in stored
+                else [f"{about}/{name}: only {'now' if name in now else 'stored'}"]
             )
         ]
-    if isinstance(stored, list) and isinstance(found, list):
-        if len(found) != len(stored):
-            return [f"{about}: {len(found)} found, {len(stored)} stored"]
-        pairs = enumerate(zip(found, stored, strict=True))
+    if isinstance(stored, list) and isinstance(now, list):
+        if len(now) != len(stored):
+            return [f"{about}: {len(now)} now, {len(stored)} stored"]
+        pairs = enumerate(zip(now, stored, strict=True))
         return [line for place, pair in pairs for line in differences(*pair, f"{about}/{place}", rounded)]
-    if isinstance(stored, str) and isinstance(found, str) and " " in stored:
+    if isinstance(stored, str) and isinstance(now, str) and " " in stored:
         return []
-    if isinstance(stored, float) and isinstance(found, (int, float)):
-        same = math.isclose(found, stored, rel_tol=rounded, abs_tol=rounded) or (
-            math.isnan(found) and math.isnan(stored)
-        )
-        return [] if same else [f"{about}: {found} found, {stored} stored"]
-    return [] if found == stored else [f"{about}: {found!r} found, {stored!r} stored"]
+    if isinstance(stored, float) and isinstance(now, (int, float)):
+        same = math.isclose(now, stored, rel_tol=rounded, abs_tol=rounded) or (math.isnan(now) and math.isnan(stored))
+        return [] if same else [f"{about}: {now} now, {stored} stored"]
+    return [] if now == stored else [f"{about}: {now!r} now, {stored!r} stored"]
 
 
 @pytest.fixture
@@ -56,12 +54,12 @@ def place(tmp_path):
 def test_every_command_says_the_same_of_a_stored_folder(name, place):
     stored = json.loads((corpus.EXPECTED / f"{name}.json").read_text(encoding="utf-8"))
     corpus.unpack(name, place)
-    found = json.loads(json.dumps(corpus.read(name, place)))
-    assert found.keys() == stored.keys()
+    now = json.loads(json.dumps(corpus.read(name, place)))
+    assert now.keys() == stored.keys()
     lines = []
     for command, document in stored.items():
         is_sampled = command.startswith("rank") and "--method" not in command
-        lines += differences(found[command], document, command, SAMPLED if is_sampled else ROUNDED)
+        lines += differences(now[command], document, command, SAMPLED if is_sampled else ROUNDED)
     assert lines == []
 
 
@@ -69,15 +67,15 @@ def test_every_command_says_the_same_of_a_stored_folder(name, place):
 def test_an_evaluation_gives_the_same_records_again(name, place, tmp_path_factory):
     """Bit by bit where the same torch runs on the same kind of processor; elsewhere but for two images a cell."""
     stored = _records(corpus.unpack(name, tmp_path_factory.mktemp("stored")))
-    found = _records(corpus.make(name, place))
+    now = _records(corpus.make(name, place))
     made_by = json.loads((corpus.FOLDERS / "made_by.json").read_text(encoding="utf-8"))
     exactly = corpus.made_by() == made_by
-    assert found.keys() == stored.keys()
+    assert now.keys() == stored.keys()
     lines = []
     for about, columns in stored.items():
-        assert found[about].keys() == columns.keys(), about
+        assert now[about].keys() == columns.keys(), about
         for column, values in columns.items():
-            others = _others(found[about][column], values, exactly=exactly)
+            others = _others(now[about][column], values, exactly=exactly)
             if others > (0 if exactly else 2):
                 lines.append(f"{about}, {column}: {others} of {len(values)} images")
     assert lines == []
@@ -106,12 +104,12 @@ def _plain(spec):
     return spec
 
 
-def _others(found, stored, *, exactly):
+def _others(now, stored, *, exactly):
     """In how many rows two columns differ."""
-    assert len(found) == len(stored)
+    assert len(now) == len(stored)
     if exactly:
-        return sum(repr(one) != repr(other) for one, other in zip(found, stored, strict=True))  # a NaN is one
-    return sum(not _near(one, other) for one, other in zip(found, stored, strict=True))
+        return sum(repr(one) != repr(other) for one, other in zip(now, stored, strict=True))  # a NaN is one
+    return sum(not _near(one, other) for one, other in zip(now, stored, strict=True))
 
 
 def _near(one, other):

@@ -13,6 +13,7 @@ from davylamp.engine.challenge.attempts import Accuracy, Attempt, accuracy_left,
 from davylamp.engine.challenge.ruling import cumulated, masking_of, rule
 from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES
 from davylamp.engine.checks.indicators import make_check
+from davylamp.engine.store.image_results import results_of
 from davylamp.intervals import share_interval
 
 N = 40
@@ -216,6 +217,7 @@ def test_a_violation_fools_nobody(draws):
     }
     threat = SimpleNamespace(epsilon=0.1)
     cell: Any = SimpleNamespace(attack="a:b", threat_model=threat)
-    made = attempt_of("white-box", SimpleNamespace(columns=columns, cell=cell), "m")  # type: ignore[arg-type]
+    outcome: Any = SimpleNamespace(columns=columns, cell=cell, results=results_of(columns))
+    made = attempt_of("white-box", outcome, "m")
     assert made.fooled.tolist() == ([0.75, 0.0, 0.25] if draws else [1.0, 0.0, 0.0])
     assert (made.passes, made.violations) == (3.0, Counter(nan=1))

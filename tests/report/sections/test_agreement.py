@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from davylamp.engine.store.image_results import results_of
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.verdicts import verdicts_of
 from davylamp.engine.tables.implementation_notes import about_cells
-from davylamp.engine.tables.symbols import fooled_of
 from davylamp.report.sections.agreement import _note, _row
 
 
@@ -40,10 +40,10 @@ def test_every_pair_is_corrected_for_its_comparison(folder):
 def test_the_rate_of_a_random_model_is_that_of_its_draws():
     flags = {name: np.array([each == "1" for each in values]) for name, values in (
         ("attacked", "1110"), ("violated", "0010"), ("success", "1000"))}  # fmt: skip
-    np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=flags)), [1, 0, 0, np.nan])
-    np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=flags), violated=1), [1, 0, 1, np.nan])
+    np.testing.assert_array_equal(results_of(flags).fooled, [1, 0, 0, np.nan])
+    np.testing.assert_array_equal(results_of(flags).fooled_at_most, [1, 0, 1, np.nan])
     shares = flags | {"draws_fooled": np.array([0.7, 0.4, 0.9, 0.9])}
-    np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=shares)), [0.7, 0.4, 0, np.nan])
+    np.testing.assert_array_equal(results_of(shares).fooled, [0.7, 0.4, 0, np.nan])
 
 
 def test_the_interval_beside_a_rate_reaches_to_what_violations_may_hide(folder):
