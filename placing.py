@@ -12,11 +12,12 @@ from .adapters import Classifier
 from .adapters.data.datasets import Data
 from .adapters.models.remote.kept_answers import FILE as ANSWERS
 from .adapters.models.remote.traffic import Traffic
-from .engine import Config, ResultsStore, evaluate, load, make_plan
+from .engine import Config, ResultsStore, evaluate, make_plan
 from .engine.cell import Cell
 from .engine.plan.rerun import configs_of
 from .engine.run.executor import Executor
-from .engine.store.frames import OUTCOMES, list_cells
+from .engine.store.frames import list_cells
+from .engine.store.outcome_frame import load_outcomes
 from .engine.tables.groups import shared_settings
 from .errors import InvalidInput, Unavailable
 from .scoring import Placement, build_responses, choose_model, fit_irt, place_results
@@ -80,7 +81,7 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
         InvalidInput: if it has several data sets or settings, one model, or nothing to choose images by.
         Unavailable: if there is no such folder, or nothing in it.
     """
-    frame: Any = load(folder, columns=OUTCOMES)
+    frame: Any = load_outcomes(folder)
     done = [state.cell for state in list_cells(folder) if state.status == "done"]
     kept, notes = _usable(done, adaptive=adaptive)
     if not kept:
@@ -171,7 +172,7 @@ class _Newcomer:
         named = {cell.key: cell.attack for cell in plan.cells}
         self.problems |= {**plan.failed, **{named[key]: reason for key, reason in summary.failed.items()}}
         try:
-            frame: Any = load(self.store.folder, columns=OUTCOMES)
+            frame: Any = load_outcomes(self.store.folder)
         except Unavailable:
             frame = self.baseline.frame.iloc[:0]
         mine = frame[frame["cell"].isin(self.keys)].reset_index(drop=True)

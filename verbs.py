@@ -57,8 +57,8 @@ from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.store.earlier import list_changed
-from .engine.store.frames import OUTCOMES
 from .engine.store.model_hints import list_model_hints, list_unsteady
+from .engine.store.outcome_frame import load_outcomes
 from .engine.store.shown_examples import check_made_alike, choose_examples
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
@@ -709,7 +709,7 @@ def _read_results(
         if examples is not None:
             raise InvalidInput("expected a results folder with examples, got a frame, whose examples nobody knows")
         return results
-    frame = load(results, columns=OUTCOMES)
+    frame = load_outcomes(results)
     return choose_examples(results, frame, original, examples)[0] if subjects == "defences" else frame
 
 

@@ -61,13 +61,12 @@ def place_images(
         budget: see there.
         options: the others of it.
     """
-    from ..engine import load
-    from ..engine.store.frames import OUTCOMES
+    from ..engine.store.outcome_frame import load_outcomes
     from ..engine.store.shown_examples import check_made_alike, choose_examples
     from ..scoring import place_results
 
     check_norm(chosen["norm"])
-    new, baseline = (load(each, columns=OUTCOMES) for each in (folder, against))
+    new, baseline = (load_outcomes(each) for each in (folder, against))
     examples = chosen.pop("examples")
     if subjects == "defences":
         new, _ = choose_examples(folder, new, chosen["original"], examples)

@@ -350,8 +350,8 @@ def _rank_folder(
     options: dict[str, Any],
 ) -> Ranked:
     """Per image: load, rank, look at the items."""
-    from ..engine import ResultsStore, load
-    from ..engine.store.frames import OUTCOMES, load_outcomes
+    from ..engine import ResultsStore
+    from ..engine.store.outcome_frame import load_outcomes
     from ..engine.store.published_rows import published_note
     from ..engine.store.shown_examples import choose_examples
     from ..scoring import (
@@ -367,7 +367,7 @@ def _rank_folder(
     )
 
     check_norm(chosen["norm"])
-    results = load(folder, columns=OUTCOMES) if subjects is Subjects.defences else load_outcomes(folder)
+    results = load_outcomes(folder)
     of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
     if subjects is Subjects.defences:
         of_kind, way = choose_examples(folder, of_kind, chosen["original"], more["examples"])

@@ -61,7 +61,10 @@ def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
         notes.append(f"run by another version than the baseline: {_some(sorted(versions))}")
     mark = new["implementation"].isin(code)
     return new.assign(
-        **{name: new[name].where(~mark, new[name].map(str) + NEW) for name in ("attack", "implementation")}
+        **{
+            name: new[name].where(~mark, new[name].map(str).astype(object) + NEW)
+            for name in ("attack", "implementation")
+        }
     )
 
 

@@ -1,30 +1,25 @@
 """Results as pandas tables: one row for each cell and image, with what the cell is about beside it."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-import numpy as np
 
 from ...adapters import attack_of
 from ...errors import Unavailable
 from ..cell import Cell, tell_apart
-from .contents import edited_since, order_of, read_records, unknown_attack
+from .contents import order_of, read_records, unknown_attack
 from .coverage_bits import COLUMNS as COVERAGE_BITS
 from .fits import fit_costs
-from .image_results import FAULTS, invalid_by, with_faults
+from .image_results import FAULTS, invalid_by
 from .plans import PartState, find_failed, find_missing, list_parts
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
-from .stored_columns import HEAVY, RepeatedArrays
+from .stored_columns import HEAVY
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Kept = TypeVar("Kept")
-_SHARES = "draws_fooled"  # only records of random models have it
-# All that a ranking asks for.
-OUTCOMES = ("image", "label", "attacked", "success", "violated", "violations", "distance", _SHARES)
 
 
 class CellState(NamedTuple):
@@ -79,89 +74,12 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     return table
 
 
-def load_outcomes(folder: str | Path) -> "pd.DataFrame":
-    """What a ranking by images asks for: `load(folder, columns=OUTCOMES)` in a tenth of the memory, without `index`.
-
-    Texts, and what is the same on all images of a cell, are categories of pandas; the images of a cell are in the order
-    of its record. Without random models there is no column `draws_fooled`.
-
-    Args:
-        folder: where `davylamp evaluate` put them.
-
-    Raises:
-        Unavailable: if there is no such folder, or no cell in it.
-        StoreMismatch: if it was written in another format.
-    """
-    repeated = RepeatedArrays()
-
-    def part_of(record: Record) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        names = [name for name in OUTCOMES if name != _SHARES or name in record.table.column_names]
-        arrays = {name: repeated.array_of(name, record.table[name]) for name in names}
-        return about_cell(Cell.from_record(record.meta)), with_faults(arrays)
-
-    parts, left_out = _read_done(folder, OUTCOMES, part_of, latest=True)
-    order = ("model", "attack", "implementation", "cell")
-    table = compact_frame(sorted(parts, key=lambda part: tuple(part[0][name] for name in order)))
-    table.attrs.update(left_out)
-    return table
-
-
-def compact_frame(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]) -> "pd.DataFrame":
-    """Rows of several cells: texts, and what is the same on all images of a cell, as categories of pandas.
-
-    Args:
-        parts: of each cell what it is about, by column, and its columns, (n,) each; the same names in all of them, but
-            for `draws_fooled`, which is NaN where a cell lacks it and others have it.
-    """
-    import pandas as pd
-
-    parts = _with_shares(parts)
-    (about, arrays), *_ = parts
-    sizes = [len(next(iter(columns.values()))) for _, columns in parts]
-    frame: dict[str, Any] = {}
-    for name in about:
-        values = [facts[name] for facts, _ in parts]
-        if isinstance(values[0], bool):
-            frame[name] = np.repeat(values, sizes)
-            continue
-        code, different = pd.factorize(np.array(values, dtype=None if isinstance(values[0], float) else object))
-        frame[name] = pd.Categorical.from_codes(np.repeat(code.astype(np.int32), sizes), different)
-    for name in arrays:
-        columns = [each[name] for _, each in parts]
-        frame[name] = _texts(columns) if columns[0].dtype == object else np.concatenate(columns)
-    return pd.DataFrame(frame)
-
-
-def _with_shares(
-    parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]],
-) -> Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]:
-    """The parts, all with the shares of draws where one of them has it: NaN for models that draw nothing."""
-    if all(_SHARES not in arrays for _, arrays in parts):
-        return parts
-    return [(about, {_SHARES: np.full(len(next(iter(arrays.values()))), np.nan), **arrays}) for about, arrays in parts]
-
-
-def _texts(columns: Sequence[np.ndarray]) -> Any:
-    """Texts of several cells, most of which share them, as categories."""
-    import pandas as pd
-
-    different = {id(column): column for column in columns}
-    code, names = pd.factorize(np.concatenate([*different.values()]))
-    ends = np.cumsum([len(column) for column in different.values()])[:-1]
-    codes = dict(zip(different, np.split(code.astype(np.int32), ends), strict=True))
-    return pd.Categorical.from_codes(np.concatenate([codes[id(column)] for column in columns]), names)
-
-
 def _read_done(
-    folder: str | Path, columns: Collection[str] | None, kept: Callable[[Record], Kept], *, latest: bool = False
+    folder: str | Path, columns: Collection[str] | None, kept: Callable[[Record], Kept]
 ) -> tuple[list[Kept], dict[str, Any]]:
-    """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it.
-
-    Of a user's attack that was edited meanwhile, all of it, or of its `latest` code alone.
-    """
+    """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it."""
     store = ResultsStore(folder, create=False)
-    done: dict[str, Kept] = {}
-    cells: list[tuple[Cell, Mapping[str, Any]]] = []
+    done: list[Kept] = []
     damaged, failed, unknown = [], {}, {}
     for key, record in read_records(store, "cells", columns):
         if isinstance(record, Damaged):
@@ -171,15 +89,12 @@ def _read_done(
         elif why := unknown_attack(Cell.from_record(record.meta)):
             unknown[key] = why
         else:
-            done[key] = kept(record)
-            cells.append((Cell.from_record(record.meta), record.meta))
-    unknown |= edited_since(cells) if latest else {}
+            done.append(kept(record))
     if not done:
         known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
         known = known if failed or damaged or unknown else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
-    left = [part for key, part in done.items() if key not in unknown]
-    return left, {"damaged": damaged, "failed": failed, "unknown": unknown}
+    return done, {"damaged": damaged, "failed": failed, "unknown": unknown}
 
 
 def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":

@@ -105,12 +105,11 @@ def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) 
 
 
 def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
-    from ...engine import load
-    from ...engine.store.frames import OUTCOMES
+    from ...engine.store.outcome_frame import load_outcomes
     from ...scoring import build_responses, choose_results, rank_matrix
 
     try:
-        results = choose_results(load(folder, columns=OUTCOMES), chosen["norm"], None)
+        results = choose_results(load_outcomes(folder), chosen["norm"], None)
         return draw_ranking(make, width, rank_matrix(build_responses(results, chosen["subjects"])))
     except ValueError as error:
         raise InvalidInput(str(error)) from error

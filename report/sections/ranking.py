@@ -8,8 +8,7 @@ import pandas as pd
 
 from ...adapters.words import radius_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.frames import about_cell, compact_frame
-from ...engine.store.image_results import with_faults
+from ...engine.store.outcome_frame import load_outcomes
 from ...scoring import (
     FALSE,
     Ranking,
@@ -37,7 +36,6 @@ MOST = 1000  # responses that are fitted while a page is made, in a few seconds;
 ITEMS = 600  # images of models whose implementations are compared while a page is made
 MANY = 12  # models, above which drawings and tables of every pair are folded
 SHOWN = 6  # images, and models beside them
-_COLUMNS = ("image", "attacked", "success", "violated", "violations", "draws_fooled")
 _LEAD = (
     "Scores from every image under every attack: 1 where the model withstood the attack, 0 where it was fooled or "
     "wrong when clean or gave no finite or stable answer, missing where the result is invalid otherwise."
@@ -46,7 +44,7 @@ _LEAD = (
 
 def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
     """Scores and ranks of the models with intervals and tie groups, and what tells them apart."""
-    frame = response_frame(folder)
+    frame = load_outcomes(folder.outcomes)
     try:
         responses = build_responses(frame, "models")
         check_several(responses)
@@ -58,16 +56,6 @@ def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
         if ranking.fit is not None:
             blocks += write_items(folder, ranking, responses)
     return Section("ranking", "Ranking", _LEAD, (*blocks, *write_libraries(frame, seed)))
-
-
-def response_frame(folder: Folder) -> pd.DataFrame:
-    """What `build_responses` needs, one row for each cell and image."""
-    parts = []
-    for outcome in folder.outcomes.done:
-        about = about_cell(outcome.cell) | {"model": folder.model(outcome), "target": outcome.cell.target}
-        names = [name for name in _COLUMNS if name in outcome.columns]  # shares of draws: of random models only
-        parts.append((about, with_faults({name: outcome.columns[name] for name in names})))
-    return compact_frame(parts)
 
 
 def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:

@@ -13,7 +13,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from ...engine.store.frames import OUTCOMES, load
+from ...engine.store.outcome_frame import load_outcomes
 from ...errors import DavylampError, InvalidInput
 from ...scoring.ranking import Ranking, rank_responses
 from ...scoring.responses import KNOWLEDGE, Subjects, build_responses, subjects_of
@@ -191,7 +191,7 @@ class Boards:
         key = (task, *state)
         if key not in self._frames:
             try:
-                frame = load(self.folder.task(task) / "results", columns=OUTCOMES)
+                frame = load_outcomes(self.folder.task(task) / "results")
             except DavylampError:  # perhaps for a moment only: it is not kept
                 return pd.DataFrame()
             self._frames[key] = frame

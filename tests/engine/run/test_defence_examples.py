@@ -16,7 +16,7 @@ from davylamp.engine.defended import originals_of
 from davylamp.engine.plan.rerun import configs_of, transfer_of
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.store.examples import read_examples
-from davylamp.engine.store.frames import OUTCOMES
+from davylamp.engine.store.outcome_frame import OUTCOMES
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.shown_examples import results_on_original
 from davylamp.engine.store.transfers import read_defended_logits

@@ -12,7 +12,7 @@ from davylamp import metrics
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
 from davylamp.engine.store.examples import read_examples
-from davylamp.engine.store.frames import OUTCOMES
+from davylamp.engine.store.outcome_frame import OUTCOMES
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.shown_examples import results_on_original
 from davylamp.engine.tables.transfer_confidence import change_of

@@ -24,7 +24,8 @@ from davylamp.engine.store import choose_record, sealed, stored_columns
 from davylamp.engine.store import outcomes as outcomes_module
 from davylamp.engine.store.columns import logits_of
 from davylamp.engine.store.contents import NEEDED, find_fault, read_records
-from davylamp.engine.store.frames import OUTCOMES, load_outcomes, survey_folder
+from davylamp.engine.store.frames import survey_folder
+from davylamp.engine.store.outcome_frame import OUTCOMES, load_outcomes
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.plans import note_plan
 from davylamp.engine.store.sealed import Damaged

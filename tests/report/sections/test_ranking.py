@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from davylamp.engine.run.measure import EXAMPLES
+from davylamp.engine.store.outcome_frame import load_outcomes
 from davylamp.report.figures.drawn_ranking import draw_ranking
 from davylamp.report.parts.blocks import Bars, Figure, PageTable, Text
 from davylamp.report.parts.reading import read_folder
-from davylamp.report.sections.ranking import _blocks, response_frame, write_ranking
+from davylamp.report.sections.ranking import _blocks, write_ranking
 from davylamp.scoring import build_responses, rank_responses
 from davylamp.scoring.ranking import make_ranking
 
 
 def test_a_radius_is_a_number_whether_there_is_one_or_not(folder):
     """Pandas 2 warns where a column of None meets one of numbers."""
-    frame = response_frame(read_folder(folder))
+    frame = load_outcomes(folder)
     assert frame["epsilon"].cat.categories.dtype == np.float64
     assert frame["epsilon"].isna().any()
     assert frame["epsilon"].notna().any()
@@ -58,7 +59,7 @@ def test_what_is_drawn_is_in_a_table_beside_it(section):
 def test_images_that_tell_models_apart_are_counted_and_pictured(folder, section):
     (table,) = (block for block in section.blocks if isinstance(block, PageTable) and block.name == "ranking-images")
     read = read_folder(folder)
-    responses = build_responses(response_frame(read), "models")
+    responses = build_responses(load_outcomes(read.outcomes), "models")
     columns = [column.label for column in table.columns]
     assert columns[2:] == [row[0].text for row in ranking_rows(section)]
     for image, _, *counts in table.rows:
@@ -83,7 +84,7 @@ def test_the_page_compares_libraries_in_words(section):
 def test_neighbours_that_cannot_be_told_apart_get_a_number(folder):
     """Eight images: nobody is told apart."""
     read = read_folder(folder)
-    frame = response_frame(read)
+    frame = load_outcomes(read.outcomes)
     few: Any = frame[frame["image"].isin(sorted(frame["image"].unique())[:8])]
     responses = build_responses(few, "models")
     ranking = rank_responses(responses.values, responses.subjects, responses.images)

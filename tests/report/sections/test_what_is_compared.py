@@ -12,12 +12,13 @@ from scipy import stats
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.store.outcome_frame import load_outcomes
 from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.report.parts.headline import judge_first_places
 from davylamp.report.parts.standings import list_standings
 from davylamp.report.parts.strongest import judge_strongest
-from davylamp.report.sections.ranking import _rank, response_frame
+from davylamp.report.sections.ranking import _rank
 from davylamp.report.sections.verdict import draw_standing
 from davylamp.scoring import build_responses
 
@@ -108,7 +109,7 @@ def test_a_random_model_is_ranked_on_the_page_by_its_draws(tmp_path):
     shares = np.full(IMAGES, 0.4)
     done = [outcome(cell("A", FGSM), first(4)), outcome(cell("B", FGSM), ~ALL, shares=shares)]
     read: Any = SimpleNamespace(outcomes=folder(tmp_path, *done), model=lambda each: each.cell.subject.model)
-    ranking, _ = _rank(build_responses(response_frame(read), "models"), 0)
+    ranking, _ = _rank(build_responses(load_outcomes(read.outcomes), "models"), 0)
     assert ranking.mean == pytest.approx([0.8, 0.6])
 
 
@@ -121,7 +122,7 @@ def test_models_that_met_nothing_in_common_have_no_order_here_and_in_rank(tmp_pa
         "linf 4/255: no attack has a result on both, so there is no test and no rank (A: torchattacks:fgsm; "
         "B: foolbox:pgd)."
     )
-    frame = response_frame(SimpleNamespace(outcomes=outcomes, model=lambda each: each.cell.subject.model))
+    frame = load_outcomes(outcomes)
     with pytest.raises(ValueError, match="got nothing"):
         build_responses(frame, "models")
 
