@@ -72,8 +72,8 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     import pandas as pd
 
     asked = None if columns is None else {"index", *columns} - (set() if heavy else {*HEAVY})
-    frames, left_out = _read_done(folder, asked, lambda record: _frame(record, heavy=heavy, columns=columns))
-    table = pd.concat(frames, ignore_index=True)
+    done, left_out = _read_done(folder, asked, lambda record: _rows(record, heavy=heavy, columns=columns))
+    table = pd.concat([_frame(cell, meta, rows) for cell, meta, rows in done], ignore_index=True)
     table = table.sort_values(["model", "attack", "implementation", "cell", "index"], ignore_index=True)
     table.attrs.update(left_out)
     return table
@@ -83,7 +83,7 @@ def load_outcomes(folder: str | Path) -> "pd.DataFrame":
     """What a ranking by images asks for: `load(folder, columns=OUTCOMES)` in a tenth of the memory, without `index`.
 
     Texts, and what is the same on all images of a cell, are categories of pandas; the images of a cell are in the order
-    of its record. Without random models there is no column `draws_fooled`.
+    of its record. Without random models there is no column `draws_fooled`. The same images have one name of data.
 
     Args:
         folder: where `davylamp evaluate` put them.
@@ -94,12 +94,15 @@ def load_outcomes(folder: str | Path) -> "pd.DataFrame":
     """
     repeated = RepeatedArrays()
 
-    def part_of(record: Record) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def arrays_of(record: Record) -> dict[str, np.ndarray]:
         names = [name for name in OUTCOMES if name != _SHARES or name in record.table.column_names]
-        arrays = {name: repeated.array_of(name, record.table[name]) for name in names}
-        return about_cell(Cell.from_record(record.meta)), with_faults(arrays)
+        return with_faults({name: repeated.array_of(name, record.table[name]) for name in names})
 
-    parts, left_out = _read_done(folder, OUTCOMES, part_of, latest=True)
+    done, left_out = _read_done(folder, OUTCOMES, arrays_of, latest=True)
+    data: dict[str, str] = {}  # the first name of each set of images
+    for cell, _, _ in done:
+        data.setdefault(cell.subject.data_digest, cell.subject.data)
+    parts = [(about_cell(cell) | {"data": data[cell.subject.data_digest]}, arrays) for cell, _, arrays in done]
     order = ("model", "attack", "implementation", "cell")
     table = compact_frame(sorted(parts, key=lambda part: tuple(part[0][name] for name in order)))
     table.attrs.update(left_out)
@@ -154,14 +157,14 @@ def _texts(columns: Sequence[np.ndarray]) -> Any:
 
 def _read_done(
     folder: str | Path, columns: Collection[str] | None, kept: Callable[[Record], Kept], *, latest: bool = False
-) -> tuple[list[Kept], dict[str, Any]]:
-    """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it.
+) -> tuple[list[tuple[Cell, Mapping[str, Any], Kept]], dict[str, Any]]:
+    """Each finished cell of a folder, its meta and what is kept of it, in the order of keys; and what is left out.
 
-    Of a user's attack that was edited meanwhile, all of it, or of its `latest` code alone.
+    Models are called as `tell_apart` says. Of a user's attack that was edited meanwhile, all of it, or of its `latest`
+    code alone.
     """
     store = ResultsStore(folder, create=False)
-    done: dict[str, Kept] = {}
-    cells: list[tuple[Cell, Mapping[str, Any]]] = []
+    done: dict[str, tuple[Cell, Mapping[str, Any], Kept]] = {}
     damaged, failed, unknown = [], {}, {}
     for key, record in read_records(store, "cells", columns):
         if isinstance(record, Damaged):
@@ -171,14 +174,14 @@ def _read_done(
         elif why := unknown_attack(Cell.from_record(record.meta)):
             unknown[key] = why
         else:
-            done[key] = kept(record)
-            cells.append((Cell.from_record(record.meta), record.meta))
-    unknown |= edited_since(cells) if latest else {}
+            done[key] = Cell.from_record(record.meta), record.meta, kept(record)
+    unknown |= edited_since([(cell, meta) for cell, meta, _ in done.values()]) if latest else {}
     if not done:
         known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
         known = known if failed or damaged or unknown else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
-    left = [part for key, part in done.items() if key not in unknown]
+    names = tell_apart(cell.subject for cell, _, _ in done.values())
+    left = [(cell.with_name_of(names), meta, part) for key, (cell, meta, part) in done.items() if key not in unknown]
     return left, {"damaged": damaged, "failed": failed, "unknown": unknown}
 
 
@@ -277,7 +280,7 @@ def about_cell(cell: Cell) -> dict[str, Any]:
     return {
         "cell": cell.key,
         "subject": cell.subject.key,
-        "model": cell.subject.model,
+        "model": cell.subject.name,
         "implementation": cell.title,
         "attack": cell.attack_title,
         "knowledge": cell.knowledge,
@@ -296,15 +299,17 @@ def about_cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> "pd.DataFrame":
-    import pandas as pd
-
+def _rows(record: Record, *, heavy: bool, columns: Collection[str] | None) -> "pd.DataFrame":
     table = _columns(record, heavy=heavy)
     if columns is not None:
         table = table.select([name for name in table.column_names if name in {"index", *columns}])
-    rows = table.to_pandas()
-    cell = Cell.from_record(record.meta)
-    about = {**about_cell(cell), **fit_costs(record.meta)}
+    return table.to_pandas()
+
+
+def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.DataFrame":
+    import pandas as pd
+
+    about = {**about_cell(cell), **fit_costs(meta)}
     if cell.is_saturated:
         about["radius"] = cell.threat_model.epsilon
     if {"violated", "violations"} <= set(rows):
