@@ -1,6 +1,8 @@
 """What is said of one results folder agrees: on which models and images are one, and on every name and number."""
 
 import json
+import re
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 import davylamp
+from davylamp.report.page.build import build_report
 
 FACTORY = """
 from torch import nn
@@ -133,3 +136,36 @@ def test_robust_accuracy_is_the_worst_case_under_every_name(here):
     known = {name: here.run("metrics", name, "--json") for name in ("RA", "robust accuracy", "Robust Accuracy")}
     assert {json.loads(out)[0]["symbol"] for _, out, _ in known.values()} == {"RA"}
     assert davylamp.metrics.METRICS["RA"].symbol == "RA"
+
+
+@pytest.mark.parametrize(("radius", "reached"), [("0.2", True), ("0.04", False)])
+def test_a_half_distortion_that_nothing_reached_is_marked_on_the_page_as_curve_does(here, read_page, radius, reached):
+    """Half of the images fall within 0.2; within 0.04 they do not, and a fit says where they might."""
+    here.evaluate(attacks=("best(foolbox:pgd)",), radius=radius)
+    curves = here.read("curve")
+    (curve,) = curves["curves"]
+    assert (curve["half_at"] is not None) == reached
+    assert ("extrapolated" in " ".join(curves["notes"])) != reached
+    (row,) = read_page(build_report("out")).table("curves-epsilon")
+    assert row["half distortion"].value == pytest.approx(curve["metrics"]["D_half"]["value"])
+    assert ("extrapolated" in row["half distortion"].text) != reached
+
+
+@pytest.mark.parametrize(("factor", "worst"), [(1.0, "pass"), (5.0, "warn"), (6.0, "fail")])
+def test_the_badge_of_the_indicators_counts_what_check_counts(here, factor, worst):
+    """Of a page on which none failed the badge counts warnings, and says so."""
+    here.train(factor)
+    here.evaluate()
+    states = Counter(each["state"] for each in here.read("check")["checks"])
+    assert next(state for state in ("fail", "warn", "pass") if states[state]) == worst
+    page = build_report("out")
+    (badge,) = re.findall(r'href="#trust">Trust: failure indicators(.*?)</a>', page, re.S)
+    shown = {state: int(count) for count, state in re.findall(r"(\d+) (fail|warn)", badge)}
+    assert shown == {state: states[state] for state in ("fail", "warn") if states[state]}
+    assert re.findall(r"\d+", re.sub(r"<[^>]*>", "", badge)) == [*map(str, shown.values())]
+    assert ("None failed" in page) == (worst == "warn")
+
+
+def test_fewer_images_than_asked_for_are_said_at_once(here):
+    _, err = here.evaluate("--limit", "100")
+    assert any({"16", "100"} <= set(line.replace(",", " ").split()) for line in err.splitlines()), err
