@@ -47,7 +47,8 @@ class Survey(NamedTuple):
 def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
     """The per-image records of all finished cells of a results folder.
 
-    Columns: `cell`, `model`, `implementation` and `attack` (with the surrogate, if there is one), `knowledge`,
+    Columns: `cell`, `model` (with a piece of its digest where one name has several weights), `implementation` and
+    `attack` (with the surrogate, if there is one), `knowledge`,
     `minimum_norm`, `library`, `norm`, `epsilon` (NaN: none; of an attack at saturation the limit that was given, and
     `radius` is what was found), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
     `model_digest`, `data_digest`, `version` (of the library, or of a user's code), then those of the records: `image`,
