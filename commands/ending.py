@@ -61,12 +61,13 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.tables.table import build_table
 
     outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA", *NORMS])
-    keys = {cell.subject.key for cell in plan.cells}
-    names = {subject.name for key, subject in outcomes.subjects.items() if key in keys}
-    if not any(each.cell.subject.key in keys for each in outcomes.done):
+    models = {(cell.subject.model, cell.subject.model_digest) for cell in plan.cells}  # of fewer images or of more
+    subjects = [each.cell.subject for each in outcomes.done]
+    names = {subject.name for subject in subjects if (subject.model, subject.model_digest) in models}
+    if not names:
         return []
-    models = build_table(outcomes, by="models", metrics=["RA"], bootstrap=1)
-    rows = [row for row in models.rows if row.labels["model"] in names and row.labels["cells"]]
+    table = build_table(outcomes, by="models", metrics=["RA"], bootstrap=1)
+    rows = [row for row in table.rows if row.labels["model"] in names and row.labels["cells"]]
     rates = sorted({_phrases(row).rate for row in rows})
     pairs = build_table(outcomes, by="pairs", metrics=[*rates, *NORMS], bootstrap=1)
     rows.sort(key=lambda row: -row.metrics["RA"].value)

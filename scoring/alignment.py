@@ -31,11 +31,17 @@ def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
         Both.
     """
     notes: list[str] = []
+    baseline, new = _plain(baseline), _plain(new)
     new = _name_models(baseline, new, notes)
     new = _name_code(baseline, new, notes)
     new = _name_data(baseline, new, notes)
     rows = pd.concat([baseline.assign(new=False), new.assign(new=True)], ignore_index=True)
     return Aligned(rows, tuple(notes))
+
+
+def _plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Texts as such, where they are categories: names are changed, and those of both put together."""
+    return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
 
 
 def _name_models(baseline: Any, new: Any, notes: list[str]) -> Any:
@@ -61,10 +67,7 @@ def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
         notes.append(f"run by another version than the baseline: {_some(sorted(versions))}")
     mark = new["implementation"].isin(code)
     return new.assign(
-        **{
-            name: new[name].where(~mark, new[name].map(str).astype(object) + NEW)
-            for name in ("attack", "implementation")
-        }
+        **{name: new[name].where(~mark, new[name].map(str) + NEW) for name in ("attack", "implementation")}
     )
 
 

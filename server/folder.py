@@ -98,6 +98,10 @@ class ServerFolder:
         """What a task reads and writes."""
         return self.path / "tasks" / str(int(number))
 
+    def hide(self, text: str) -> str:
+        """A text for users: where the server keeps its files is nobody's business."""
+        return text.replace(f"{self.path}/", "").replace(str(self.path), "")
+
     def check_hidden(self) -> None:
         """Raise InvalidInput if every program of users could read this folder, as it lies where Python does."""
         exposing = None if self.settings.trust else find_exposing(self.path)

@@ -65,7 +65,8 @@ class Challenge:
         return document_of(self)
 
     def __repr__(self) -> str:
-        return f"Challenge: {self.model}, {self.norm} {self.epsilon:.4g}: {self.ruling.sentence}"
+        few = "".join(f"; {line}" for line in lead_of(self.to_dict()) if line != UNSTEADY)  # which the sentence says
+        return f"Challenge: {self.model}, {self.norm} {self.epsilon:.4g}: {self.ruling.sentence}{few}"
 
 
 def document_of(challenge: Challenge) -> dict[str, Any]:

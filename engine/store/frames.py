@@ -1,7 +1,7 @@
 """Results as pandas tables: one row for each cell and image, with what the cell is about beside it."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -42,8 +42,9 @@ class Survey(NamedTuple):
 def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
     """The per-image records of all finished cells of a results folder.
 
-    Columns: `cell`, `model`, `implementation` and `attack` (with the surrogate, if there is one), `knowledge`,
-    `minimum_norm`, `library`, `norm`, `epsilon` (NaN: none; of an attack at saturation the limit that was given, and
+    Columns: `cell`, `model` (with a piece of its digest where one name has several weights), `implementation` and
+    `attack` (with the surrogate, if there is one), `knowledge`, `minimum_norm`,
+    `library`, `norm`, `epsilon` (NaN: none; of an attack at saturation the limit that was given, and
     `radius` is what was found), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
     `model_digest`, `data_digest`, `version` (of the library, or of a user's code), then those of the records: `image`,
     `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean),
@@ -67,8 +68,8 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     import pandas as pd
 
     asked = None if columns is None else {"index", *columns} - (set() if heavy else {*HEAVY})
-    frames, left_out = _read_done(folder, asked, lambda record: _frame(record, heavy=heavy, columns=columns))
-    table = pd.concat(frames, ignore_index=True)
+    done, left_out = _read_done(folder, asked, lambda record: _rows(record, heavy=heavy, columns=columns))
+    table = pd.concat([_frame(cell, meta, rows) for cell, meta, rows in done], ignore_index=True)
     table = table.sort_values(["model", "attack", "implementation", "cell", "index"], ignore_index=True)
     table.attrs.update(left_out)
     return table
@@ -76,10 +77,13 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
 def _read_done(
     folder: str | Path, columns: Collection[str] | None, kept: Callable[[Record], Kept]
-) -> tuple[list[Kept], dict[str, Any]]:
-    """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it."""
+) -> tuple[list[tuple[Cell, Mapping[str, Any], Kept]], dict[str, Any]]:
+    """Each finished cell of a folder, its meta and what is kept of it, in the order of keys; and what is left out.
+
+    Models are called as `tell_apart` says.
+    """
     store = ResultsStore(folder, create=False)
-    done: list[Kept] = []
+    done: list[tuple[Cell, Mapping[str, Any], Kept]] = []
     damaged, failed, unknown = [], {}, {}
     for key, record in read_records(store, "cells", columns):
         if isinstance(record, Damaged):
@@ -89,11 +93,13 @@ def _read_done(
         elif why := unknown_attack(Cell.from_record(record.meta)):
             unknown[key] = why
         else:
-            done.append(kept(record))
+            done.append((Cell.from_record(record.meta), record.meta, kept(record)))
     if not done:
         known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
         known = known if failed or damaged or unknown else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
+    names = tell_apart(cell.subject for cell, _, _ in done)
+    done = [(cell.with_name_of(names), meta, part) for cell, meta, part in done]
     return done, {"damaged": damaged, "failed": failed, "unknown": unknown}
 
 
@@ -192,7 +198,7 @@ def about_cell(cell: Cell) -> dict[str, Any]:
     return {
         "cell": cell.key,
         "subject": cell.subject.key,
-        "model": cell.subject.model,
+        "model": cell.subject.name,
         "implementation": cell.title,
         "attack": cell.attack_title,
         "knowledge": cell.knowledge,
@@ -211,15 +217,17 @@ def about_cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> "pd.DataFrame":
-    import pandas as pd
-
+def _rows(record: Record, *, heavy: bool, columns: Collection[str] | None) -> "pd.DataFrame":
     table = _columns(record, heavy=heavy)
     if columns is not None:
         table = table.select([name for name in table.column_names if name in {"index", *columns}])
-    rows = table.to_pandas()
-    cell = Cell.from_record(record.meta)
-    about = {**about_cell(cell), **fit_costs(record.meta)}
+    return table.to_pandas()
+
+
+def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.DataFrame":
+    import pandas as pd
+
+    about = {**about_cell(cell), **fit_costs(meta)}
     if cell.is_saturated:
         about["radius"] = cell.threat_model.epsilon
     if {"violated", "violations"} <= set(rows):

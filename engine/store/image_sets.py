@@ -1,4 +1,4 @@
-"""Data are a set of images: the same ones in another order, or fewer of them, are no further evidence."""
+"""Data are a set of images: the same ones by another path or in another order, or fewer, are no further evidence."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,19 +14,19 @@ _SAME = 1e-4  # relative to the largest logit: another batch rounds otherwise
 def find_subsets(clean: Mapping[str, Any]) -> dict[str, str]:
     """Of models that were run several times on the same data: the key of the larger set by that of each part of it.
 
-    Two sets are of the same images if they have the same names and labels, and the model says the same of them; of
-    equal sets the first by key stands.
+    Two sets are of the same images if they have the same pixels; or of one name of data the same names and labels, and
+    the model says the same of them. Of equal sets the first by name of data stands, then by key.
 
     Args:
         clean: the predictions on clean images (`Clean`) by key of the subject.
     """
-    families: dict[tuple[str, str, str], list[str]] = {}
+    families: dict[tuple[str, str], list[str]] = {}
     for key, each in clean.items():
         subject: ModelOnData = each.subject
-        families.setdefault((subject.model, subject.model_digest, subject.data), []).append(key)
+        families.setdefault((subject.model, subject.model_digest), []).append(key)
     larger: dict[str, str] = {}
     for keys in families.values():
-        order = sorted(keys, key=lambda key: (-clean[key].subject.images, key))
+        order = sorted(keys, key=lambda key: (-clean[key].subject.images, clean[key].subject.data, key))
         for place, key in enumerate(order[1:], start=1):
             within = next((other for other in order[:place] if _is_part(clean[key], clean[other])), None)
             if within is not None:
@@ -35,7 +35,11 @@ def find_subsets(clean: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_part(part: Any, whole: Any) -> bool:
-    """Whether all images of one are among those of the other, each name once."""
+    """Whether all images of one are among those of the other: the same pixels, or of the same data each name once."""
+    if part.subject.data_digest == whole.subject.data_digest:
+        return True
+    if part.subject.data != whole.subject.data:
+        return False
     places = {name: place for place, name in enumerate(whole.columns["image"])}
     names = part.columns["image"]
     if len(places) < len(whole.columns["image"]) or len(set(names)) < len(names) or not set(names) <= set(places):
@@ -71,4 +75,5 @@ def _lines(outcomes: Any, clean: Mapping[str, Any], larger: Mapping[str, str]) -
         if key not in clean:
             part, subject = outcomes.clean[key].subject, outcomes.clean[whole].subject
             those = "the same images" if part.images == subject.images else f"they are among its {subject.images}"
-            yield f"left out: {part.model} on {part.images} images of {part.data}: {those}, counted once"
+            of = "" if part.data == subject.data else f" of {subject.data}"
+            yield f"left out: {part.model} on {part.images} images of {part.data}: {those}{of}, counted once"

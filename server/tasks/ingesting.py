@@ -29,11 +29,14 @@ from .preparing import PreparedTask
 _TERMS = ("target", "pixels", "grid", "rules", "draws", "eot")
 
 
-def take_in(session: Session, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()) -> int:
+def take_in(
+    session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()
+) -> int:
     """Note the cells that are finished since the last time; how many there were.
 
     Args:
         session: that writes.
+        folder: of the server.
         prepared: the task.
         keys: as its process wrote them; a cell that is not among them, or not about its components, is left alone.
         reused: keys of cells that were there already.
@@ -45,7 +48,7 @@ def take_in(session: Session, prepared: PreparedTask, keys: Mapping[str, Any], r
         about = keys.get(key)
         row = None if about is None else _read(store, prepared, key, about)
         if row is not None:
-            row.reused = key in set(reused)
+            row.reused, row.reason = key in set(reused), folder.hide(row.reason)
             session.add(row)
             count += 1
     session.flush()

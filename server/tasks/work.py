@@ -84,7 +84,7 @@ class TaskWorker:
                 traceback.print_exc()
             reason = str(error) if is_ours else f"the worker failed: {type(error).__name__}: {error}"
             with self.folder.database.writing() as session:
-                end_task(session, lease, "failed", " ".join(reason.split()))
+                end_task(session, lease, "failed", self.folder.hide(" ".join(reason.split())))
         return True
 
     @property
@@ -115,8 +115,9 @@ class TaskWorker:
             return
         said = read_json(prepared.folder / "outcome.json")
         state, message = _verdict(said, outcome)
+        message = self.folder.hide(message)
         with self.folder.database.writing() as session:
-            take_in(session, prepared, watch.keys, watch.reused)
+            take_in(session, self.folder, prepared, watch.keys, watch.reused)
         values: dict[str, Any] = {"seconds": watch.seconds}
         if state == "done":
             images = _count(read_json(prepared.folder / "progress.json"), "images")
@@ -191,7 +192,7 @@ class _TaskWatch:
         self._until = start + self.working.lease
         if self.keys:
             with self.folder.database.writing() as session:
-                take_in(session, self.prepared, self.keys, self.reused)
+                take_in(session, self.folder, self.prepared, self.keys, self.reused)
         return _CANCELLED if answer.cancelling else ""
 
 

@@ -54,6 +54,7 @@ class TaskReports:
             if is_done or last != cells:
                 text = build_report(place / "results", bootstrap=200)
                 text = text.replace(str(escape(str(place / "results"))), f"task {number}")
+                text = self._folder.hide(text)
             if is_done:
                 write_file(text, place / "report.html")
             else:
@@ -215,7 +216,7 @@ def read_log(folder: ServerFolder, number: int) -> str:
         with (folder.task(number) / "log.txt").open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _LOG_SHOWN))
-            return plain_text(file.read().decode("utf-8", "replace")).replace(f"{folder.path}/", "")
+            return folder.hide(plain_text(file.read().decode("utf-8", "replace")))
     except OSError:
         return ""
 

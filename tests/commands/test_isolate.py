@@ -1,12 +1,17 @@
 """`--isolate`: what a model does to its process costs a cell, and nothing else changes."""
 
 import json
+import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import davylamp
+from davylamp.adapters.models.room.sandbox import find_sandbox
 from davylamp.commands import loading
-from davylamp.engine import load
+from davylamp.engine import load, load_clean
 
 FACTORY = """
 import ctypes
@@ -137,3 +142,34 @@ def test_a_newcomer_is_in_a_room_too(run):
     assert "- net.py:worse: in a process of its own" in err
     assert "was killed (signal 11, SIGSEGV) (while it was loaded)" in err.splitlines()[-1]
     assert run("evaluate", "--models", "net.py:other", "--against", "base", "--isolate", "perhaps")[0] == 1
+
+
+LOOKING = """
+from pathlib import Path
+
+import davylamp
+from torch import nn
+
+CLONE = Path(davylamp.__file__).resolve().parent
+
+def make():
+    seen = [name for name in ("pyproject.toml", "tests", ".git", "LAB") if (CLONE / name).exists()]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
+    net[1].weight.data.zero_()
+    net[1].bias.data = nn.functional.one_hot(__import__("torch").tensor(min(len(seen), 3)), 4).float()
+    return net
+"""
+
+
+@pytest.mark.skipif(not find_sandbox(strict=True).program, reason=find_sandbox(strict=True).reason)
+def test_a_model_of_a_file_sees_nothing_of_the_clone_but_the_package(run, tmp_path):
+    """It says by its class how many of a lab's folder and the clone's own files are there for it."""
+    lab = Path(tempfile.mkdtemp(prefix=".lab-", dir=Path(davylamp.__file__).resolve().parent))
+    try:
+        (lab / "secret.key").write_bytes(bytes(32))
+        (tmp_path / "looking.py").write_text(LOOKING.replace("LAB", f"{lab.name}/secret.key"))
+        code, _, err = run("evaluate", "--models", "looking.py:make", *WITH, "--isolate", "strict", "--out", "out")
+    finally:
+        shutil.rmtree(lab)
+    assert code == 0, err
+    assert set(load_clean("out")["predicted"]) == {0}

@@ -51,7 +51,8 @@ def status_of(url, **headers):
 def unfinished(folder, users, embedded, in_process):
     """The number of a public task that has cells, and is not done."""
     models = [embedded["demo:mnist-lenet5"], embedded["demo:mnist-lenet5-robust"]]
-    attacks = [{"component": embedded["foolbox:fgsm"], "epsilon": each, "norm": "linf"} for each in (0.1, 0.3)]
+    names = ("foolbox:fgsm", "foolbox:pgd", "torchattacks:pgd")  # a page ranks libraries, too
+    attacks = [{"component": embedded[name], "epsilon": 0.2, "norm": "linf"} for name in names]
     settings = {"models": models, "data": [embedded["demo:mnist"]], "attacks": attacks, "limit": 8}
     with folder.database.writing() as session:
         number = submit(session, folder, users["alice"], TaskWish(settings, visibility="public")).id
@@ -69,9 +70,9 @@ def test_readers_of_an_unfinished_report_at_once_all_get_it(address, folder, unf
         return real(*given, **more)
 
     monkeypatch.setattr(build, "list_sections", count)
-    with ThreadPoolExecutor(6) as pool:
-        answers = [*pool.map(status_of, [f"{address}/tasks/{unfinished}/report"] * 6)]
-    assert [status for status, _ in answers] == [200] * 6
+    with ThreadPoolExecutor(8) as pool:
+        answers = [*pool.map(status_of, [f"{address}/tasks/{unfinished}/report"] * 8)]
+    assert [status for status, _ in answers] == [200] * 8
     assert len({text for _, text in answers}) == 1
     assert len(built) == 1
     assert str(folder.path) not in answers[0][1].replace("<wbr>", "")
@@ -282,3 +283,33 @@ def test_weights_that_come_are_listed_without_torchs_reader_of_archives(users, a
     (given,) = read
     assert isinstance(given, io.BytesIO)
     assert len(given.getvalue()) < len(buffer.getvalue())
+
+
+PRINTING = b"""
+import sys
+
+def speaking(model, inputs, labels, epsilon):
+    print(__file__, file=sys.stderr)
+    raise ValueError(f"not in {__file__}")
+
+speaking.norm = "linf"
+"""
+
+
+def test_no_page_log_or_reason_says_where_the_server_keeps_a_task(address, folder, users, embedded, add):
+    """An attack in its task's process prints where it lies, and fails with that."""
+    attack = add(users["alice"], "attack", "code", "speaking", "a.py", PRINTING, name="speaking", visibility="public")
+    attacks = [{"component": number, "epsilon": 0.2} for number in (attack, embedded["foolbox:fgsm"])]
+    settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 2}
+    with folder.database.writing() as session:
+        wish = TaskWish({**settings, "attacks": attacks}, visibility="public")
+        number = submit(session, folder, users["alice"], wish).id
+    assert TaskWorker(folder, Working(trust=True)).run_one()
+    assert str(folder.path) in (folder.task(number) / "log.txt").read_text()
+    pages = [f"/tasks/{number}{page}" for page in ("", "/log", "/report")]
+    pages += [f"/api/v1/tasks/{number}{page}" for page in ("", "/log")]
+    answers = {page: status_of(f"{address}{page}") for page in pages}
+    assert {status for status, _ in answers.values()} == {200}
+    texts = {page: text.replace("<wbr>", "") for page, (_, text) in answers.items()}
+    assert [page for page, text in texts.items() if str(folder.path) in text] == []
+    assert all("attack-speaking" in texts[f"/api/v1/tasks/{number}{page}"] for page in ("", "/log"))

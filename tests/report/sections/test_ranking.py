@@ -29,7 +29,7 @@ def test_the_section_says_that_an_attack_counts_once(folder):
     notes = [block.text for block in write_ranking(read_folder(folder)).blocks if hasattr(block, "text")]
     sentence = (
         "an attack counts once, the strongest of its libraries on each image: "
-        "pgd (art, foolbox, torchattacks); deepfool (foolbox, torchattacks)"
+        "deepfool (foolbox, torchattacks); pgd (art, foolbox, torchattacks)"
     )
     assert sentence in notes
 
