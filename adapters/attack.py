@@ -13,6 +13,10 @@ Access = Literal["white-box", "score-based", "decision-based", "transfer"]  # "t
 Status = Literal["works", "repaired", "broken"]
 
 
+class NoStart(Exception):
+    """A library's own search for an image that fools the model came to nothing."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One word of the canonical vocabulary: its type, smallest and largest value, and the one meaning that it has.

@@ -1,6 +1,7 @@
 """What a model computes with beside its tensors: attributes, lists, globals, classes, the functions of torch."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from operator import is_
 from types import CodeType, FunctionType, ModuleType
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as of_all_modules
+
+from ...errors import DavylampError, Unsupported
 
 _ABSENT = object()
 _PLAIN = (bool, int, float, complex, str, bytes)
@@ -141,6 +144,27 @@ def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
         *(Held(table) for table in tables if isinstance(table, dict)),
         _Codes(each for kind in (*kinds, functional) for each in _functions_of(kind)),
     ]
+
+
+@contextmanager
+def naming_replaced() -> Iterator[None]:
+    """A block in which an error that is none of ours says which functions of tensors somebody has replaced, if any."""
+    try:
+        yield
+    except DavylampError:
+        raise
+    except Exception as error:
+        replaced = [
+            f"torch.Tensor.{name} by {each.__module__}.{each.__qualname__}"
+            for name, each in vars(Tensor).items()
+            if isinstance(each, FunctionType)
+            and hasattr(Tensor.__base__, name)
+            and not each.__module__.startswith("torch")
+        ]
+        if not replaced:
+            raise
+        said = f"{type(error).__name__}: {error}"
+        raise Unsupported(f"expected torch as it is, got {', '.join(replaced)} replaced, and then {said}") from error
 
 
 @cache

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelFailed
-from ..attack import Implementation
+from ..attack import Implementation, NoStart
 from ..catalogue.lookup import attack_of, load_class, load_context, load_driver
 from ..models.classifier import Classifier
 from ..models.identity.source_files import origin_of
@@ -152,6 +152,8 @@ def call_library(
             returned = _attack_with_starts(row, counter, batch, threat_model, {**words, **kwargs}, has_start)
     except BudgetSpent:
         returned = counter.best_examples()
+    except NoStart:
+        has_start = torch.zeros_like(has_start)
     except BaseException as caught:  # whatever ends a library is a failed attack, with reason
         if isinstance(caught, KeyboardInterrupt) and was_interrupted():
             raise

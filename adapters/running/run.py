@@ -12,6 +12,7 @@ from ..arguments import read_seed, wrong_type
 from ..attack import Implementation, RunSetting
 from ..catalogue.lookup import attack_of, check_settings, load_class, row_of, why_not_on
 from ..models.classifier import Classifier
+from ..models.held import naming_replaced
 from ..models.images import check_images, check_labels
 from ..models.restoring import ChangeByAttack, StateGuard, check_unchanged, is_changed
 from ..models.room.isolated import renew
@@ -121,7 +122,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     inputs = inputs.detach().float()
     renew(classifier)
     check_unchanged(classifier)
-    with classifier.frozen(), drawing(classifier, draws=draws, eot=eot):
+    with naming_replaced(), classifier.frozen(), drawing(classifier, draws=draws, eot=eot):
         logits = clean_logits(classifier, inputs, labels, logits)
         labels = labels.to(inputs.device, torch.long)
         check_aim(classifier, threat_model)

@@ -231,7 +231,8 @@ def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.Dat
     if cell.is_saturated:
         about["radius"] = cell.threat_model.epsilon
     if {"violated", "violations"} <= set(rows):
-        rows = rows.assign(**{name: invalid_by(rows, who) for name, who in FAULTS.items()})
+        broken = {name: rows[name].to_numpy() for name in ("violated", "violations")}
+        rows = rows.assign(**{name: invalid_by(broken, who) for name, who in FAULTS.items()})
     return pd.concat([pd.DataFrame(about, index=rows.index), rows], axis=1)
 
 

@@ -13,7 +13,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.store.outcomes import outcomes_of
-from davylamp.errors import AttackFailed, ModelSpoiled
+from davylamp.errors import AttackFailed, ModelSpoiled, Unsupported
 from tests.hostile import changes
 
 LINF = ThreatModel("linf", 0.05)
@@ -175,3 +175,20 @@ def test_after_a_change_for_good_the_next_cell_is_right_or_not_run(more, change,
     assert first.columns["violated"].all()
     assert not second.columns["violated"].any()
     assert second.columns["attacked"].all()
+
+
+@pytest.mark.parametrize("where", ["before the call", "by the model"])
+def test_a_function_of_tensors_that_somebody_replaced_is_named(where, digits, monkeypatch):
+    def refuse(*_: object, **__: object):
+        raise RuntimeError("replaced")
+
+    class Replaces(torch.nn.Module):
+        def forward(self, inputs):
+            monkeypatch.setattr(torch.Tensor, "clamp", refuse)
+            return digits.module(inputs)
+
+    model = Replaces() if where == "by the model" else digits.module
+    if where == "before the call":
+        monkeypatch.setattr(torch.Tensor, "clamp", refuse)
+    with pytest.raises(Unsupported, match=r"torch\.Tensor\.clamp by .*refuse"):
+        run_attack("foolbox:pgd", Classifier(model), digits.inputs[:4], digits.labels[:4], LINF)

@@ -24,6 +24,8 @@ from art.attacks.evasion import (
 )
 from art.attacks.evasion import universal_perturbation as universal
 
+from ...attack import NoStart
+
 _GEODA = "art.attacks.evasion.geometric_decision_based_attack"
 DRAWS = 1000  # random images that GeoDA may try in a row before the call is given up
 
@@ -77,7 +79,7 @@ def geoda_on_numpy_2() -> Iterator[None]:
         hit = is_adversarial(self, *args, **kwargs)
         misses[0] = 0 if hit else misses[0] + 1
         if misses[0] > DRAWS:
-            raise ValueError(f"expected a random image that fools the model, got none in {DRAWS} draws")
+            raise NoStart(f"none of {DRAWS} random images fools the model")
         return hit
 
     kept = {name: getattr(module, name) for name in ("np", "os")}

@@ -10,6 +10,8 @@ import torch
 import torchattack
 from torch import Tensor
 
+from ...attack import NoStart
+
 _GeoDA: Any = torchattack.GeoDA
 DRAWS = 1000  # random images that may be tried in a row before the call is given up
 
@@ -42,7 +44,7 @@ class GeoDA(_GeoDA):
         hit = super().is_adv(x_adv, y)
         self.misses = 0 if hit.all() else self.misses + 1
         if self.misses > DRAWS:
-            raise ValueError(f"expected a random image that fools the model, got none in {DRAWS} draws")
+            raise NoStart(f"none of {DRAWS} random images fools the model")
         return hit
 
     def _has_plan(self) -> bool:
