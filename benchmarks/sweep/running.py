@@ -20,6 +20,7 @@ from davylamp.benchmarks.sweep.cases import SweepCase, rows_of
 from davylamp.engine.plan.config import AttackChoice
 from davylamp.errors import InvalidInput, Unsupported
 
+_FITTED = " fitted on what it is scored on"
 SIDE = 8
 NET = """
 from davylamp.benchmarks.sweep.running import make_model
@@ -158,7 +159,8 @@ def by_evaluate(case: SweepCase) -> SweepAnswer:
                 repaired=case.form == "repaired",
             )
             assert made.summary is not None
-            ran = set() if made.summary.all_failed else set(made.to_frame()["implementation"])
+            names = () if made.summary.all_failed else made.to_frame()["implementation"]
+            ran = {name.removesuffix(_FITTED) for name in names}
     except (Unsupported, InvalidInput) as error:
         return _refused(str(error))
     known = any(_may_crash(row.findings) for row in rows_of(case.attack))

@@ -70,17 +70,20 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
     """Why a class cannot be run so, see `Library.refuses`."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon or 0
     shift = setting.parameters.get("max_translation", 0)
-    if row.attack == "one-pixel" and epsilon < channels:
-        return f"needs epsilon >= {channels}, one pixel of all channels, got {epsilon:g}"
-    if row.attack == "jsma" and epsilon < 2:
-        return f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"
-    if row.attack == "threshold" and math.prod(setting.shape) > _MOST_GENES:
-        return f"needs images of at most {_MOST_GENES} components, got {math.prod(setting.shape)}"
-    if row.attack == "threshold" and epsilon * 255 <= 1:
-        return f"needs epsilon above 1/255, got {epsilon:.4g}"
-    if row.attack == "spatial" and shift > setting.shape[1]:
-        return f"needs max_translation <= {setting.shape[1]} pixels, got {shift:g}"
-    return ""
+    size = math.prod(setting.shape)
+    reasons = (
+        ("one-pixel", epsilon < channels, f"needs epsilon >= {channels}, one pixel of all channels, got {epsilon:g}"),
+        ("jsma", epsilon < 2, f"needs epsilon >= 2, as it changes components in pairs, got {epsilon:g}"),
+        ("sign-opt", setting.classes == 2, "needs three classes or more"),
+        ("threshold", size > _MOST_GENES, f"needs images of at most {_MOST_GENES} components, got {size}"),
+        ("threshold", epsilon * 255 <= 1, f"needs epsilon above 1/255, got {epsilon:.4g}"),
+        (
+            "spatial",
+            shift > setting.shape[1],
+            f"needs max_translation <= {setting.shape[1]} pixels, got {shift:g}",
+        ),
+    )
+    return next((why for attack, is_so, why in reasons if attack == row.attack and is_so), "")
 
 
 def fit_universal(
