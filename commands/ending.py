@@ -100,14 +100,14 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 def _model_line(row: Any, pairs: Any) -> str:
     """What is left of a model in the worst case, and the attack that fooled most, or nearest."""
     from ..adapters.words import labels_text
-    from ..engine.worst_case import WORST_CASE
+    from ..engine.search import kind_in
 
     labels, worst = row.labels, row.metrics["RA"]
     has_radius = _has_radius(labels)
     phrases = _phrases(row)
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
     rivals = [pair for pair in alike if pair.metrics[phrases.rate].n]
-    rivals = [each for each in rivals if not each.labels["implementation"].startswith(WORST_CASE)] or rivals
+    rivals = [each for each in rivals if kind_in(each.labels["implementation"]) != "worst-case"] or rivals
     line = f"{labels['model']}, {labels_text(labels)}: "
     if has_radius:
         line += f"{phrases.kept} {_kept(worst)} on {worst.n} images (worst case{_undecided(alike)}); "

@@ -178,9 +178,9 @@ class TimeLeft:
 
 
 def _part(name: str, images: int, passes: float) -> _Part:
-    from ..engine.worst_case import WORST_CASE
+    from ..engine.search import kind_in
 
-    return (_PartInTurn if name.startswith(WORST_CASE) else _Part)(images, passes)
+    return (_PartInTurn if kind_in(name) == "worst-case" else _Part)(images, passes)
 
 
 def duration(seconds: float) -> str:

@@ -43,9 +43,9 @@ class Lesson:
 def is_attack(name: str) -> bool:
     """Whether a name is that of an attack in the catalogue, or of a search over one."""
     from ..adapters import ATTACKS, IMPLEMENTATIONS
-    from ..engine.cell import strip_best
+    from ..engine.search import read_search
 
-    return strip_best(name) in {*ATTACKS, *IMPLEMENTATIONS}
+    return read_search(name).inside in {*ATTACKS, *IMPLEMENTATIONS}
 
 
 def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> None:
@@ -95,11 +95,11 @@ def _only_learning(plan: Any) -> Any:
         Unsupported: if none learns anything.
         InvalidInput: for a search over radii.
     """
-    from ..engine.cell import FitData, strip_best
+    from ..engine.cell import FitData
 
     cells = []
     for cell in plan.cells:
-        if strip_best(cell.attack) != cell.attack:
+        if cell.search.kind:
             raise InvalidInput(f"expected an attack at one radius, which it learns at, got {cell.attack}")
         if cell.row.fit:
             subject = cell.subject

@@ -12,8 +12,9 @@ from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
 from ..adapters.running.precision import precision_of
 from ..errors import InvalidInput, UnknownName, Unsupported
-from .portfolio import is_portfolio, portfolio_row, split_names
-from .worst_case import WORST_CASE, worst_case_row
+from .portfolio import portfolio_row
+from .search import Search, names_several, read_search
+from .worst_case import worst_case_row
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
 _LATER: Mapping[str, Any] = {
@@ -27,7 +28,6 @@ _LATER: Mapping[str, Any] = {
 }
 MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
 CURVE = "curve"  # a group that is measured only if it is asked for: it costs an attack up to a third more
-_AT_SATURATION = "at-saturation("
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # no single step shares what these look for
 SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most
@@ -176,15 +176,15 @@ class Cell:
         """
         if self.implementation is not None:
             return self.implementation
-        name = strip_best(self.attack)
-        if self.is_worst_case:
-            return worst_case_row([find_implementation(each) for each in split_names(name)])
-        if not self.is_portfolio:
-            return find_implementation(name)
+        search = self.search
+        if search.kind == "worst-case":
+            return worst_case_row([find_implementation(each) for each in search.members])
+        if not search.is_portfolio:
+            return find_implementation(search.inside)
         try:
-            return portfolio_row(split_names(name))
+            return portfolio_row(search.members)
         except (InvalidInput, Unsupported) as error:  # a spec that another version or hand wrote
-            raise UnknownName("implementation", name, IMPLEMENTATIONS) from error
+            raise UnknownName("implementation", search.inside, IMPLEMENTATIONS) from error
 
     @property
     def is_foreign(self) -> bool:
@@ -204,15 +204,20 @@ class Cell:
         facts |= {"canonical": row.canonical} if row.canonical else {}
         return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
 
+    @cached_property
+    def search(self) -> Search:
+        """What its attack is run in."""
+        return read_search(self.attack)
+
     @property
     def is_best(self) -> bool:
         """Whether the smallest successful radius of each image is searched for."""
-        return self.attack.startswith("best(")
+        return self.search.kind == "best"
 
     @property
     def is_saturated(self) -> bool:
         """Whether the radius is searched where success stops growing, one for all images."""
-        return self.attack.startswith(_AT_SATURATION)
+        return self.search.kind == "at-saturation"
 
     @property
     def planned(self) -> "Cell":
@@ -222,21 +227,20 @@ class Cell:
     @property
     def is_portfolio(self) -> bool:
         """Whether several attacks search together."""
-        return self.is_best and is_portfolio(strip_best(self.attack))
+        return self.search.is_portfolio
 
     @property
     def is_worst_case(self) -> bool:
         """Whether several attacks run one after the other, each on the images that none before it has fooled."""
-        return self.attack.startswith(WORST_CASE)
+        return self.search.kind == "worst-case"
 
     @property
     def members(self) -> "tuple[Cell, ...]":
         """The attacks of a worst case in their order, each as a cell of its own; of another cell itself alone."""
         if not self.is_worst_case:
             return (self,)
-        names = split_names(strip_best(self.attack))
         alone = replace(self, implementation=None)
-        return tuple(replace(alone, attack=name, parameters=self.parameters[name]) for name in names)
+        return tuple(replace(alone, attack=name, parameters=self.parameters[name]) for name in self.search.members)
 
     @property
     def precisions(self) -> tuple[str | None, ...]:
@@ -267,7 +271,7 @@ class Cell:
                 return " fitted on what it is scored on"
             seen = f" fitted on {self.fitted_on.data} ({self.fitted_on.images})"
             return seen if self.fitted_on.images else ""
-        row = self.implementation or IMPLEMENTATIONS.get(strip_best(self.attack))
+        row = self.implementation or IMPLEMENTATIONS.get(self.search.inside)
         return " fitted on what it is scored on" if row is not None and row.universal else ""
 
     @property
@@ -278,10 +282,7 @@ class Cell:
     @property
     def attack_title(self) -> str:
         """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
-        searches = {"best": self.is_best, _AT_SATURATION[:-1]: self.is_saturated, WORST_CASE[:-1]: self.is_worst_case}
-        search = next((name for name, is_it in searches.items() if is_it), "")
-        name = self.row.canonical_name
-        return (f"{search}({name})" if search else name) + self.via + self.learned_from
+        return self.search._replace(inside=self.row.canonical_name).name + self.via + self.learned_from
 
     @property
     def fit_spec(self) -> dict[str, Any]:
@@ -361,11 +362,9 @@ class Cell:
         if cell.is_saturated and "saturation" in meta:
             reached = replace(cell.threat_model, epsilon=float(meta["saturation"]["radius"]))
             cell = replace(cell, threat_model=reached, asked=cell.threat_model)
-        name = strip_best(cell.attack)
-        several = cell.is_portfolio or cell.is_worst_case
-        if all(each in IMPLEMENTATIONS for each in (split_names(name) if several else [name])):
+        if all(each in IMPLEMENTATIONS for each in cell.search.members):
             return cell
-        return replace(cell, implementation=_stand_in(name, meta.get("about")))
+        return replace(cell, implementation=_stand_in(cell.search.inside, meta.get("about")))
 
 
 def is_single_step(cell: Cell) -> bool:
@@ -402,25 +401,7 @@ def _stand_in(name: str, about: Any) -> Implementation | None:
         described=Attack(texts["attack"], texts["title"], about["kind"], about["knowledge"], texts["source"]),
         canonical=texts["canonical"],
     )
-    return row if name == (row.attack if is_portfolio(name) else row.name) else None
-
-
-def strip_best(attack: str) -> str:
-    """The name inside `best(...)`, `at-saturation(...)` or `worst-case(...)`, or the name itself."""
-    for search in ("best(", _AT_SATURATION, WORST_CASE):
-        if attack.startswith(search) and attack.endswith(")"):
-            return attack[len(search) : -1]
-    return attack
-
-
-def best_name(row: Implementation) -> str:
-    """What a best-effort search by a row is called; `strip_best` reads it back."""
-    return f"best({row.attack if is_portfolio(row.attack) else row.name})"
-
-
-def saturation_name(row: Implementation) -> str:
-    """What a row at the radius where its success stops growing is called; `strip_best` reads it back."""
-    return f"{_AT_SATURATION}{row.name})"
+    return row if name == (row.attack if names_several(name) else row.name) else None
 
 
 def digest_of(value: Any) -> str:

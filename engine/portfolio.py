@@ -1,4 +1,4 @@
-"""`best(A,B,...)`: the names of several attacks that search together, and the row that stands for them."""
+"""`best(A,B,...)`: the row that stands for several attacks that search together."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,8 +9,8 @@ from ..adapters.parameters import SUPPLIED
 from ..adapters.threat_model import NORMS
 from ..adapters.user_file import is_file_name
 from ..errors import InvalidInput, Unsupported
+from .search import Search, names_several
 
-AUTO = "auto"
 _NEAREST_CLASS = "adv-lib:deepfool"
 # Chosen on the digits models: benchmarks/best_effort/RESULTS.md.
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
@@ -26,16 +26,6 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = {
 _KNOWLEDGE: tuple[Knowledge, ...] = ("decision-based", "score-based", "white-box")  # ever more
 LIBRARY = "davylamp"  # whose search it is
 VERSION = "5"  # of the search: part of a cell's key, raised whenever the same attacks would search otherwise
-
-
-def split_names(name: str) -> list[str]:
-    """The names of the attacks in "A,B"; one name as it is."""
-    return [each.strip() for each in name.split(",")]
-
-
-def is_portfolio(name: str) -> bool:
-    """Whether what stands inside `best(...)` is several attacks, or leaves the choice to davylamp."""
-    return "," in name or name == AUTO
 
 
 def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
@@ -100,7 +90,12 @@ def _alone(name: str) -> str:
 
 def rows_in(row: Implementation) -> list[Implementation]:
     """The rows that a portfolio's row stands for."""
-    return [find_implementation(name) for name in split_names(row.attack)]
+    return [find_implementation(name) for name in Search("best", row.attack).members]
+
+
+def inside_of(row: Implementation) -> str:
+    """What stands inside the name of a search by a row: its name, or those of all attacks that it stands for."""
+    return row.attack if names_several(row.attack) else row.name
 
 
 def version_of_search(row: Implementation) -> str:

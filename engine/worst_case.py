@@ -6,14 +6,8 @@ from ..adapters import Attack, Implementation, attack_of
 from ..adapters.attack import Knowledge
 from ..adapters.threat_model import NORMS
 
-WORST_CASE = "worst-case("
 VERSION = "1"  # of what is made of several attacks: part of a cell's key, raised whenever that would be something else
 _KNOWLEDGE: tuple[Knowledge, ...] = ("white-box", "score-based", "decision-based")  # ever less
-
-
-def worst_case_name(names: Sequence[str]) -> str:
-    """What these attacks, in this order, are called together; `cell.strip_best` reads the names back."""
-    return f"{WORST_CASE}{','.join(names)})"
 
 
 def worst_case_row(rows: Sequence[Implementation]) -> Implementation:

@@ -10,6 +10,7 @@ from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, a
 from ...adapters.catalogue.lookup import check_support, row_of
 from ...adapters.catalogue.step_size import resolve_step
 from ...errors import AttackFailed, Unsupported
+from ..search import search_of
 from .best_effort import largest_change, on_pixels
 from .saturation import DOUBLINGS, LEAST_L0, THRESHOLD, Saturation, default_budgets, is_near
 
@@ -119,7 +120,11 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     attacked = int(chosen.attacked.sum())
     settled, violations = radius if seen else None, tuple(violated[each] for each in ratios)
     saturation = Saturation(settled, (*ratios,), (*ratios.values(),), THRESHOLD, attacked, violations)
-    names = {"implementation": f"at-saturation({row.name})", "threat_model": threat_model, "parameters": parameters}
+    names = {
+        "implementation": search_of("at-saturation", [row.name]).name,
+        "threat_model": threat_model,
+        "parameters": parameters,
+    }
     why = {each: str(error) for each, error in failed.items()}
     whole = {**vars(chosen), **dict(zip(_SPENT, spent, strict=True)), **names}
     return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=why)

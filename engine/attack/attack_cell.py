@@ -18,8 +18,7 @@ from ...adapters.running.trace import Trace, curves_of
 from ...adapters.switches import is_autocast
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
-from ..cell import CURVE, Cell, strip_best
-from ..portfolio import split_names
+from ..cell import CURVE, Cell
 from .at_saturation import at_saturation
 from .best_effort import best_effort, on_pixels
 from .best_of import best_of
@@ -105,7 +104,7 @@ def _run(
         shared["fitted"] = fitted
     searched: dict[str, Any] = {"grid": cell.grid or None, "pixels": cell.pixels, **shared, **cell.parameters}
     if cell.is_portfolio:
-        return best_of(split_names(strip_best(cell.attack)), classifier, inputs, labels, threat_model, **searched)
+        return best_of(cell.search.members, classifier, inputs, labels, threat_model, **searched)
     if cell.is_best:
         return best_effort(
             row,
@@ -147,5 +146,5 @@ def _is_rounded(precision: str | None) -> bool:
 
 def _row_to_run(cell: Cell) -> Implementation:
     """The row of a cell; a user's attack that was read from a folder is looked for in its file."""
-    name = strip_best(cell.attack)
+    name = cell.search.inside
     return find_implementation(name) if cell.is_foreign and is_file_name(name) else cell.row

@@ -25,6 +25,7 @@ from ...adapters.result import allowed_radius
 from ...adapters.running.draws import drawing, judged
 from ...adapters.running.judge import distances_of, norm_of, quantise
 from ...errors import InvalidInput, Unsupported
+from ..search import search_of
 from .bisection import Bisection, Radii
 from .reach import reaching
 
@@ -151,7 +152,11 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
             break
         for number, values in enumerate(settings):
             search.descend(number, values.get("max_queries"))
-    names = {"implementation": f"best({row.name})", "threat_model": threat_model, "parameters": parameters}
+    names = {
+        "implementation": search_of("best", [row.name]).name,
+        "threat_model": threat_model,
+        "parameters": parameters,
+    }
     result = SearchResult(
         **{**vars(search.finish()), **names},
         runs=search.runs,

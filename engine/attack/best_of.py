@@ -15,6 +15,7 @@ from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import distances_of
 from ...errors import InvalidInput, Unsupported
 from ..portfolio import portfolio_row, rows_in
+from ..search import search_of
 from .best_effort import combinations, largest_change, on_pixels, radii_of
 from .turns import Limits, Turns
 
@@ -176,7 +177,7 @@ def _untouched(  # noqa: PLR0913 - what a result is made of
     labels = labels.to(inputs.device, torch.long)
     none, images = torch.zeros_like(labels), inputs.detach().float()
     return AttackResult(
-        implementation=f"best({row.attack})",
+        implementation=search_of("best", [row.attack]).name,
         threat_model=threat_model,
         parameters={},
         seed=seed,

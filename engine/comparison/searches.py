@@ -13,11 +13,11 @@ from ...errors import InvalidInput, Unsupported
 from ..attack.at_saturation import at_saturation, check_saturation
 from ..attack.best_effort import best_effort, check_search
 from ..attack.best_of import MAX_QUERIES, best_of, check_portfolio
-from ..cell import best_name, saturation_name, strip_best
 from ..expected_passes import SEARCHED, expected_passes
 from ..plan.choices import USUAL_SIZE, rows_of
 from ..plan.config import AttackChoice
-from ..portfolio import is_portfolio, split_names
+from ..portfolio import inside_of
+from ..search import names_several, read_search, search_of
 
 Search = Literal["best", "at-saturation"]
 
@@ -37,8 +37,7 @@ class SearchRow(Implementation):
     @property
     def name(self) -> str:
         """As evaluations call it: "best(foolbox:pgd)"."""
-        row = self.around
-        return best_name(row) if self.search == "best" else saturation_name(row)
+        return search_of(self.search, [inside_of(self.around)]).name
 
     @property
     def around(self) -> Implementation:
@@ -50,12 +49,12 @@ class SearchRow(Implementation):
     @property
     def together(self) -> bool:
         """Whether several attacks search together: they choose their parameters by themselves."""
-        return is_portfolio(self.attack)
+        return names_several(self.attack)
 
 
 def is_search(attack: Any) -> bool:
     """Whether a name is that of a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
-    return isinstance(attack, str) and (attack == "best" or strip_best(attack) != attack)
+    return isinstance(attack, str) and (attack == "best" or read_search(attack).kind is not None)
 
 
 def search_rows(
@@ -73,7 +72,7 @@ def search_rows(
         UnknownName, InvalidInput, Unsupported: as `rows_of`, or for a minimum-norm attack, which has no radius.
     """
     choice = AttackChoice(attack, norm)
-    search: Search = "best" if choice.attack.startswith("best(") else "at-saturation"
+    search: Search = "best" if read_search(choice.attack).kind == "best" else "at-saturation"
     return [_search_row(search, row) for row in rows_of(choice, libraries, repaired=repaired)]
 
 
@@ -88,10 +87,10 @@ def _search_row(search: Search, row: Implementation) -> SearchRow:
 
 def attack_inside(search: str) -> str:
     """The canonical attack of a search, "pgd" of "best(foolbox:pgd)"; "" of several together; another name as it is."""
-    name = strip_best(search)
+    known = read_search(search)
     if not is_search(search):
         return search
-    return "" if is_portfolio(name) or search == "best" else name.rpartition(":")[2].partition("@")[0]
+    return "" if known.is_portfolio or search == "best" else known.inside.rpartition(":")[2].partition("@")[0]
 
 
 def parameters_of_search(row: SearchRow, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
@@ -173,7 +172,7 @@ def run_search(
         if row.search == "at-saturation":
             return at_saturation(row.around, classifier, inputs, labels, threat_model, **options)
         if row.together:
-            names = split_names(row.attack)
+            names = read_search(row.name).members
             return best_of(names, classifier, inputs, labels, threat_model, **options)
         result = best_effort(row.around, classifier, inputs, labels, threat_model, **options)
         return replace(result, implementation=row.name)

@@ -19,8 +19,7 @@ from ...adapters.running.targets import why_no_class, why_no_targets
 from ...errors import ModelFailed, Unsupported
 from ..attack.at_saturation import saturation_radii
 from ..attack.best_effort import ROUNDS, radii_of
-from ..cell import Cell, strip_best
-from ..portfolio import split_names
+from ..cell import Cell
 
 _NAMED = 3  # attacks that are named of those that are refused for one reason
 _GIVES = "the model gives"  # in reasons that another kind of attack does not meet
@@ -80,8 +79,8 @@ def _why_not(
     classes: Callable[[Classifier], int],
 ) -> str:
     """Why a cell cannot be run; "" if it can, or if the model fails: then running it says how."""
-    name, learner = strip_best(cell.attack), surrogate or classifier
-    rows = [find_implementation(each) for each in split_names(name)] if cell.is_portfolio else [cell.row]
+    learner = surrogate or classifier
+    rows = [find_implementation(each) for each in cell.search.members] if cell.is_portfolio else [cell.row]
     try:
         look(learner, image.to(learner.device))
         if cell.threat_model.targeted:

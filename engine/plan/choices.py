@@ -9,9 +9,8 @@ from ...adapters.catalogue.customary import choose_threat_model
 from ...adapters.catalogue.lookup import accepts, find_library
 from ...adapters.words import radius_text
 from ...errors import InvalidInput, Unsupported
-from ..cell import strip_best
-from ..portfolio import AUTO, default_names, is_portfolio, portfolio_row, rows_in, split_names
-from ..worst_case import WORST_CASE
+from ..portfolio import default_names, portfolio_row, rows_in
+from ..search import AUTO, Search, read_search
 from .config import AttackChoice
 
 USUAL_SIZE = 3 * 224 * 224  # components of an image where none is known yet: what a customary radius is then for
@@ -26,10 +25,11 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     """
     for library in libraries:
         find_library(library)
-    name = strip_best(choice.attack)
-    if choice.attack.startswith("best(") and is_portfolio(name):
-        return [_portfolio_of(choice, name, libraries)]
-    if choice.attack.startswith(WORST_CASE):
+    search = read_search(choice.attack)
+    name = search.inside
+    if search.is_portfolio:
+        return [_portfolio_of(choice, search, libraries)]
+    if search.kind == "worst-case":
         raise InvalidInput(f"expected the attacks one by one with --stop-when-fooled, got {choice.attack}")
     if set(name) & set("()"):
         wanted = "NAME, LIBRARY:NAME or best(...) or at-saturation(...) of one"
@@ -46,10 +46,10 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     return [row for row in chosen if choice.norm in row.classes] or chosen
 
 
-def _portfolio_of(choice: AttackChoice, name: str, libraries: Sequence[str]) -> Implementation:
+def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:
     """The row of `best(A,B)`; of `best(auto)` that of the default attacks in the norm, linf where none is given."""
-    default = name == AUTO
-    names = default_names(choice.norm or "linf", targeted=bool(choice.target)) if default else split_names(name)
+    default = search.inside == AUTO
+    names = default_names(choice.norm or "linf", targeted=bool(choice.target)) if default else search.members
     row = portfolio_row(names)
     wanted = {each.library for each in rows_in(row)}
     if libraries and not wanted <= set(libraries):
@@ -78,7 +78,7 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
         epsilon=choice.epsilon,
         targeted=bool(choice.target),
     )
-    if choice.attack != strip_best(choice.attack) and choice.epsilon is None:
+    if read_search(choice.attack).kind and choice.epsilon is None:
         return replace(threat_model, epsilon=None)  # the search knows how far to look
     return threat_model
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from ...adapters import ATTACKS, ThreatModel
 from ...adapters.words import radius_text
-from ..cell import Cell, strip_best
-from ..portfolio import AUTO, DEFAULTS, default_names, split_names
+from ..cell import Cell
+from ..portfolio import DEFAULTS, default_names
+from ..search import AUTO, read_search
 from .config import AttackChoice, Config
 
 _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "seed", "device": "device"}
@@ -109,11 +110,6 @@ def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _search_of(attack: str) -> str:
-    """The search around an attack: "best", "at-saturation", or ""."""
-    return attack.partition("(")[0] if attack != strip_best(attack) else ""
-
-
 def _chosen_as(cell: Cell) -> tuple[str, str]:
     """The names that a cell's attack may be chosen by: of the attack and of the row; a user's has one alone."""
     row = cell.row
@@ -122,16 +118,15 @@ def _chosen_as(cell: Cell) -> tuple[str, str]:
 
 def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
-    name = strip_best(choice.attack)
-    threat = cell.threat_model
-    if cell.is_portfolio:
-        if name == AUTO and threat.norm not in DEFAULTS:
+    search, threat = read_search(choice.attack), cell.threat_model
+    names = search.members
+    if cell.is_portfolio and search.inside == AUTO:
+        if threat.norm not in DEFAULTS:
             return False
-        names = default_names(threat.norm, targeted=threat.targeted) if name == AUTO else split_names(name)
-        name = ",".join(names)
+        names = default_names(threat.norm, targeted=threat.targeted)
     return (
-        _search_of(choice.attack) == _search_of(cell.attack)
-        and name in _chosen_as(cell)
+        search.kind == cell.search.kind
+        and ",".join(names) in _chosen_as(cell)
         and (bool(cell.surrogate) or not choice.surrogate)
         and choice.norm in (None, threat.norm)
         and (choice.epsilon is None or choice.epsilon == threat.epsilon)

@@ -22,11 +22,11 @@ from ...adapters.running.targets import check_target
 from ...adapters.threat_model import Norm
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from ..cell import MEASURES, SHARD_SIZE, strip_best
+from ..cell import MEASURES, SHARD_SIZE
 from ..measure_groups import is_group, read_group
 from ..metric_names import unknown_measure
 from ..parametrised import is_parametrised, options_of
-from ..portfolio import AUTO, is_portfolio
+from ..search import AUTO, read_search, search_of
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
 
@@ -88,7 +88,7 @@ class AttackChoice:
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": _prefixed("epsilon", parse_number, self.epsilon, "a radius")})
         if self.attack == "best":
-            _store(self, {"attack": f"best({AUTO})"})
+            _store(self, {"attack": search_of("best", [AUTO]).name})
         _store(self, check_record(AttackChoice, vars(self)))
 
 
@@ -392,8 +392,9 @@ def expand_models(config: Config) -> Config:
 
 def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
     """The parameters that users' attacks among these have besides the vocabulary."""
-    names = [strip_best(attack) for attack in attacks if isinstance(attack, str)]
-    rows = [find_implementation(name) for name in names if not is_portfolio(name) and is_file_name(name)]
+    searches = [read_search(attack) for attack in attacks if isinstance(attack, str)]
+    names = [each.inside for each in searches if not each.is_portfolio]
+    rows = [find_implementation(name) for name in names if is_file_name(name)]
     return {name: parameter for row in rows for name, parameter in row.more.items()}
 
 

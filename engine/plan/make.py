@@ -31,10 +31,11 @@ from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Un
 from ..attack.at_saturation import check_saturation
 from ..attack.best_effort import check_search, combinations
 from ..attack.best_of import MAX_QUERIES, check_portfolio
-from ..cell import Cell, FitData, ModelOnData, Surrogate, best_name, saturation_name
+from ..cell import Cell, FitData, ModelOnData, Surrogate
 from ..defended import originals_of
 from ..measure_groups import is_group
-from ..portfolio import is_portfolio, version_of_search
+from ..portfolio import inside_of, version_of_search
+from ..search import names_several, read_search, search_of
 from ..sources import DataSource, FitSource, LastLoaded, Loading, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .answerable import answerable, left_of
@@ -440,8 +441,9 @@ def _cell(
     seed: int,
     rows: list[Implementation],
 ) -> Cell:
-    best, saturated = choice.attack.startswith("best("), choice.attack.startswith("at-saturation(")
-    if (best or saturated) and surrogate_names(config, choice):
+    kind = read_search(choice.attack).kind
+    best, saturated = kind == "best", kind == "at-saturation"
+    if kind and surrogate_names(config, choice):
         why = "the smallest change there just fools the surrogate, not the model"
         why = "the radius would be chosen by asking the model, which the attacker cannot" if saturated else why
         raise InvalidInput(
@@ -453,16 +455,16 @@ def _cell(
     given, grid = _limited(config, choice)
     check_parameter_names((*given, *grid), row.attack, rows, row.more)
     shared = given if choice.defaults else {**attack_of(row).matched, **given}
-    if not (best or saturated):  # a search resolves a relative step size at each of its radii
+    if not kind:  # a search resolves a relative step size at each of its radii
         shared = resolve_step(shared, threat_model.epsilon)
-    if is_portfolio(row.attack):  # what it may cost is part of what it is
+    if names_several(row.attack):  # what it may cost is part of what it is
         shared = {"max_queries": MAX_QUERIES, **shared}
     parameters = {name: value for name, value in shared.items() if accepts(row, name)}
-    if not (best or saturated):
+    if not kind:
         check_support(row, threat_model, parameters)
     return Cell(
         subject=subject,
-        attack=best_name(row) if best else saturation_name(row) if saturated else row.name,
+        attack=search_of(kind, [inside_of(row)]).name if kind else row.name,
         threat_model=threat_model,
         parameters=parameters,
         grid={name: values for name, values in grid.items() if accepts(row, name)},
@@ -505,7 +507,7 @@ def version_of(row: Implementation) -> str:
 
     Where the code cannot be known in full, the digest is of what is known: `Plan.unknown` says that there is more.
     """
-    if is_portfolio(row.attack):
+    if names_several(row.attack):
         return version_of_search(row)
     if row.given is None:
         return find_library(row.library).version

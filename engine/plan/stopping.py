@@ -9,7 +9,8 @@ from ...adapters.words import threat_text
 from ...errors import InvalidInput, Unsupported
 from ..cell import Cell
 from ..expected_passes import passes_of_cell
-from ..worst_case import VERSION, worst_case_name
+from ..search import search_of
+from ..worst_case import VERSION
 from .config import Config
 
 # Of a cell: what the attacks of one may differ in.
@@ -85,7 +86,7 @@ def _join(group: Sequence[tuple[int, Cell]]) -> Cell:
         return cells[0]
     return replace(
         cells[0],
-        attack=worst_case_name([cell.attack for cell in cells]),
+        attack=search_of("worst-case", [cell.attack for cell in cells]).name,
         parameters={cell.attack: dict(cell.parameters) for cell in cells},
         version=_version_of(cells),
         implementation=None,

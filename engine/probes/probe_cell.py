@@ -16,7 +16,7 @@ from ...adapters.criterion import fooled as is_fooled
 from ...adapters.running.draws import clean_logits, judged
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..attack.attack_cell import attack_shard
-from ..cell import Cell, is_single_step, strip_best
+from ..cell import Cell, is_single_step
 from .planted import plant
 from .random_points import random_points
 
@@ -198,5 +198,4 @@ def _fixed(cell: Cell, components: int) -> Cell:
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
     threat_model = replace(cell.threat_model, epsilon=epsilon)
     settings = resolve_step(cell.parameters, threat_model.epsilon)
-    attack = strip_best(cell.attack)
-    return replace(cell, attack=attack, threat_model=threat_model, parameters=settings, grid={}, asked=None)
+    return replace(cell, attack=cell.search.inside, threat_model=threat_model, parameters=settings, grid={}, asked=None)

@@ -28,7 +28,7 @@ from ...errors import AttackFailed, DavylampError, InvalidInput, ModelFailed, Mo
 from ...memory import give_memory_back_if_short
 from ..attack.at_saturation import SaturatedResult
 from ..attack.attack_cell import attack_shard
-from ..cell import Cell, ModelOnData, strip_best
+from ..cell import Cell, ModelOnData
 from ..measure_groups import read_group, seal_of
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
@@ -137,7 +137,7 @@ class Workbench(LastLoaded):
             InvalidInput: if it is something else than was planned.
         """
         if task.cell is not None and task.kind == "attack" and _is_edited(task.cell):
-            raise InvalidInput(_NOT_PLANNED.format(strip_best(task.cell.attack)))
+            raise InvalidInput(_NOT_PLANNED.format(task.cell.search.inside))
         classifier, data, changed = self._look(task)
         if changed:  # or loaded for another plan
             self.forget()

@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from ...adapters import attack_of
 from ...errors import UnknownName
-from ..cell import Cell, ModelOnData, strip_best
-from ..portfolio import split_names
+from ..cell import Cell, ModelOnData
 from .sealed import Damaged, Record
 from .store import Kind, ResultsStore
 from .table_shape import TableShape
@@ -183,8 +182,7 @@ def _is_sane(cell: Cell) -> bool:
 
 def _names_its_attacks(cell: Cell) -> bool:
     """Whether a worst case has parameters for each of its attacks, and for nothing else."""
-    names = split_names(strip_best(cell.attack))
-    return sorted(cell.parameters) == sorted(names) and all(
+    return sorted(cell.parameters) == sorted(cell.search.members) and all(
         isinstance(each, Mapping) for each in cell.parameters.values()
     )
 

@@ -9,15 +9,15 @@ from davylamp.adapters.catalogue.findings import findings_of
 from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.canary.setting import paper_name, run_name
 from davylamp.engine import make_plan
-from davylamp.engine.cell import strip_best
 from davylamp.engine.plan.presets import PRESETS
+from davylamp.engine.search import read_search
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_no_row_with_a_known_finding_without_a_reason(name):
     preset, met = PRESETS[name], set()
     for choice in preset.config.attacks:
-        row = find_implementation(strip_best(choice.attack))
+        row = find_implementation(read_search(choice.attack).inside)
         assert not row.broken
         assert choice.norm is not None
         assert choice.norm in row.classes
