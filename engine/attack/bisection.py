@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult
-from ...adapters.running.judge import distances_of, quantise
 from ...errors import AttackFailed, ModelFailed, Unsupported
-
-_OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit")
+from .nearest import NearestExamples
 
 
 class Radii(NamedTuple):
@@ -40,7 +38,7 @@ class Radii(NamedTuple):
 Attack = Callable[[Tensor, Tensor, int, Tensor], AttackResult]
 
 
-class Bisection:
+class Bisection(NearestExamples):
     """State of a search: of each image the smallest successful node, the nearest example, and what it has cost.
 
     `best` starts as the result of the first settings at the largest radius on all images, and is kept up to date in
@@ -60,16 +58,14 @@ class Bisection:
         pixels: bool,
         progress: Callable[[int], object] | None,
     ):
-        self.best, self._attack, self._inputs, self._radii, self._pixels = best, attack, inputs, radii, pixels
-        self._violations, self._errors = list(best.violations), list(best.errors)
+        super().__init__(best, inputs, pixels=pixels)
+        self._attack, self._radii = attack, radii
         self.node = torch.full_like(best.labels, radii.count + 1)
         self.choice: list[int | None] = [None] * len(best.labels)
-        self.runs = torch.zeros_like(best.labels)
-        self._distance = torch.full_like(best.distances.l2, torch.inf)
         self._closed = ~best.attacked
         self._crashed = torch.zeros_like(self._closed)
-        self._reached = torch.full_like(self._distance, torch.inf)
-        self.searched = torch.zeros_like(self._distance).masked_fill(best.attacked, radii.upper)
+        self._reached = torch.full_like(self.distance, torch.inf)
+        self.searched = torch.zeros_like(self.distance).masked_fill(best.attacked, radii.upper)
         self._failed_at = 0  # the node that images were run at before, without success; above 0 after `extend`
         self._progress, self._planned = progress or (lambda _: None), (radii.halvings + 1) * len(mixed)
         self._mixed, self._done, self._reported = mixed, 0, 0
@@ -120,9 +116,8 @@ class Bisection:
         return self._attempt(rows, nodes, number)
 
     def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
-        best = self.best
         try:
-            spent = (best.forwards + best.backwards)[rows]
+            spent = (self.best.forwards + self.best.backwards)[rows]
             radii = torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double, device="cpu")
             result = self._attack(rows, radii, number, spent)
         except Unsupported:  # the library cannot be run at so small a radius: nothing is fooled there
@@ -139,11 +134,8 @@ class Bisection:
             for i in rows.tolist():
                 self._flag(i, ("crashed",))
             return torch.zeros_like(self._closed[rows])
-        best.forwards[rows] += result.forwards
-        best.backwards[rows] += result.backwards
-        best.seconds[rows.cpu()] += result.seconds
+        self._add_costs(rows, result)
         self.searched[rows] = self.searched[rows].maximum(radii.to(self.searched))
-        self._errors += result.errors
         return self._keep(rows, nodes, number, result)
 
     def finish(self) -> AttackResult:
@@ -164,19 +156,7 @@ class Bisection:
 
     def _keep(self, rows: Tensor, nodes: Tensor, number: int, result: AttackResult) -> Tensor:
         """Take what is nearer than the best so far; which images succeeded, shape (rows,) bool."""
-        hit, distance = result.success, result.distance
-        if self._pixels:
-            hit = result.success_8bit
-            shift = distances_of(quantise(self._inputs[rows]), quantise(result.adv_inputs))
-            distance = getattr(shift, result.threat_model.norm)
-        nearer = hit & (distance < self._distance[rows])
-        improved = rows[nearer]
-        self._distance[improved] = distance[nearer]
-        pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
-        if self.best.draws_fooled is not None:
-            pairs.append((self.best.draws_fooled, result.draws_fooled))
-        for kept, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
-            kept[improved] = new[nearer]
+        hit, _ = self._keep_nearer(rows, result)
         below = hit & (nodes < self.node[rows])
         lower = rows[below]
         self.node[lower] = nodes[below]
@@ -184,14 +164,4 @@ class Bisection:
         self._reached[lower] = torch.tensor(reached, dtype=torch.double, device=self._reached.device)
         for i in lower.tolist():
             self.choice[i] = number
-        for i, taken, kinds in zip(rows.tolist(), nearer.tolist(), result.violations, strict=True):
-            if taken:
-                self._violations[i] = kinds
-            elif kinds:
-                self._flag(i, kinds)
         return hit
-
-    def _flag(self, image: int, kinds: tuple[str, ...]) -> None:
-        """An image that nothing has fooled yet is as suspect as each of its runs."""
-        if self._distance[image].isinf():
-            self._violations[image] = tuple(dict.fromkeys((*self._violations[image], *kinds)))

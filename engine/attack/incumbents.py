@@ -9,19 +9,16 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier, ThreatModel, run_attack
 from ...adapters.result import allowed_radius
 from ...adapters.running.call import Returned
-from ...adapters.running.judge import distances_of, quantise
 from ...adapters.running.trace import CurvePoint, Trace
 from .line import handing_in
+from .nearest import NearestExamples
 
-_OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit")
 
-
-class Incumbents:
+class Incumbents(NearestExamples):
     """State of a search by several attacks.
 
-    `best` is kept up to date in place; `distance` is how far its examples are, (N,) float64, inf where nothing has
-    fooled the model; `winner` is the place of the attack that found each, -1 where none did; `runs` counts the runs of
-    each image. `curves` have a point for each time that an image's judged distance fell.
+    `winner` is the place of the attack that found each example, -1 where none did. `curves` have a point for each time
+    that an image's judged distance fell.
 
     Args:
         base: a result in which nothing has been attacked yet.
@@ -30,11 +27,9 @@ class Incumbents:
     """
 
     def __init__(self, base: AttackResult, inputs: Tensor, *, pixels: bool):
-        self.best, self._inputs, self._pixels = base, inputs, pixels
-        self.distance = torch.full_like(base.distances.l2, torch.inf)
-        self.winner, self.runs = torch.full_like(base.labels, -1), torch.zeros_like(base.labels)
+        super().__init__(base, inputs, pixels=pixels)
+        self.winner = torch.full_like(base.labels, -1)
         self.curves: list[list[CurvePoint]] = [[] for _ in range(len(base.labels))]
-        self._violations, self._errors = list(base.violations), list(base.errors)
 
     @property
     def used(self) -> Tensor:
@@ -68,7 +63,8 @@ class Incumbents:
             place: of the attack in the search, one for all images or of each, shape (rows,).
         """
         before, earlier = self.distance[rows].clone(), self.used[rows] - start.to(rows)
-        self._count(rows, result)
+        self._add_costs(rows, result)
+        self.runs[rows] += 1
         spent = self.used[rows]
         places = torch.zeros_like(rows) + place
         self._keep(rows, result, places)
@@ -85,14 +81,6 @@ class Incumbents:
             if not kept or kept[-1].distance > least:
                 kept.append(CurvePoint(int(spent[i]), least))
             self.curves[image] += kept
-
-    def _count(self, rows: Tensor, result: AttackResult) -> None:
-        """Count what a run cost."""
-        self.best.forwards[rows] += result.forwards
-        self.best.backwards[rows] += result.backwards
-        self.best.seconds[rows.cpu()] += result.seconds
-        self.runs[rows] += 1
-        self._errors += result.errors
 
     def crash(self, rows: Tensor, error: Exception, calls: Sequence[Returned]) -> None:
         """Note that a run crashed on all of these images; what it asked before counts.
@@ -137,27 +125,5 @@ class Incumbents:
 
     def _keep(self, rows: Tensor, result: AttackResult, place: Tensor) -> None:
         """Take what is nearer than the best so far."""
-        hit, distance = result.success, result.distance
-        if self._pixels:
-            hit = result.success_8bit
-            shift = distances_of(quantise(self._inputs[rows]), quantise(result.adv_inputs))
-            distance = getattr(shift, result.threat_model.norm)
-        nearer = hit & (distance < self.distance[rows])
-        improved = rows[nearer]
-        self.distance[improved] = distance[nearer]
-        self.winner[improved] = place[nearer]
-        pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
-        if self.best.draws_fooled is not None:
-            pairs.append((self.best.draws_fooled, result.draws_fooled))
-        for kept, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
-            kept[improved] = new[nearer]
-        for image, taken, kinds in zip(rows.tolist(), nearer.tolist(), result.violations, strict=True):
-            if taken:
-                self._violations[image] = kinds
-            elif kinds:
-                self._flag(image, kinds)
-
-    def _flag(self, image: int, kinds: tuple[str, ...]) -> None:
-        """An image that nothing has fooled yet is as suspect as each of its runs."""
-        if self.distance[image].isinf():
-            self._violations[image] = tuple(dict.fromkeys((*self._violations[image], *kinds)))
+        _, nearer = self._keep_nearer(rows, result)
+        self.winner[rows[nearer]] = place[nearer]
