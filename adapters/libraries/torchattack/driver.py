@@ -9,6 +9,7 @@ from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
 _THREE_CHANNELS = ("ti-fgsm", "geoda")
+_LEAST_ENLARGED = 10  # pixels: L2T enlarges by a tenth, which has to be a pixel
 _SQUARE = ("di-fgsm", "decowa", "l2t", "mumodig", "geoda")
 _LARGEST_RESIZED = 244  # it enlarges to less than 245 pixels, and pads to that
 _STRUCTURES = ("SGM", "BPA", "TGR", "PNAPatchOut", "VDC", "ATT")
@@ -65,15 +66,21 @@ def run(
 def refuses(row: Implementation, setting: RunSetting) -> str:
     """Why a class cannot be run so, see `Library.refuses`."""
     channels, *sides = setting.shape
-    if row.attack in _THREE_CHANNELS and channels != 3:
-        return f"needs images with 3 channels, got {channels}"
-    if row.attack in _SQUARE and sides[0] != sides[1]:
-        return f"needs square images, got {sides[0]} x {sides[1]}"
-    if row.attack == "mumodig" and sides[0] > _LARGEST_RESIZED:
-        return f"needs images of at most {_LARGEST_RESIZED} pixels, got {sides[0]}"
-    if row.attack == "bsr" and 2 * setting.parameters.get("blocks", 3) > min(sides):
-        return f"needs at most {min(sides) // 2} blocks on images of {sides[0]} x {sides[1]}, got more"
-    return _refuses_model(row, setting) if row.reads_layers else ""
+    shape = f"{sides[0]} x {sides[1]}"
+    blocks = 2 * setting.parameters.get("blocks", 3)
+    reasons = (
+        (_THREE_CHANNELS, channels != 3, f"needs images with 3 channels, got {channels}"),
+        (_SQUARE, sides[0] != sides[1], f"needs square images, got {shape}"),
+        (
+            ("mumodig",),
+            sides[0] > _LARGEST_RESIZED,
+            f"needs images of at most {_LARGEST_RESIZED} pixels, got {sides[0]}",
+        ),
+        (("l2t",), sides[0] < _LEAST_ENLARGED, f"needs images of at least {_LEAST_ENLARGED} pixels, got {sides[0]}"),
+        (("bsr",), blocks > min(sides), f"needs at most {min(sides) // 2} blocks on images of {shape}, got more"),
+    )
+    why = next((why for attacks, is_so, why in reasons if row.attack in attacks and is_so), "")
+    return why or (_refuses_model(row, setting) if row.reads_layers else "")
 
 
 def _refuses_model(row: Implementation, setting: RunSetting) -> str:
