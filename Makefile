@@ -28,7 +28,7 @@ wheel: $(VENV)/wheel
 
 # QUICK=--quick shows that everything runs, and writes nothing.
 bench: $(VENV)/peers
-	$(BIN)/python -m davylamp.benchmarks.speed.page $(QUICK)
+	$(BIN)/python -m davylamp.tools.speed.page $(QUICK)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

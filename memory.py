@@ -28,7 +28,7 @@ def keep_freed_memory() -> bool:
     """Let this process keep the memory that tensors free on a CPU, up to 1 GB each, for the tensors that follow.
 
     By default glibc gives every block above 32 MB back at once, and the top of its heap: each layer of each step then
-    asks the system for pages anew, which takes as long as the convolutions themselves (`benchmarks/speed/models.py`).
+    asks the system for pages anew, which takes as long as the convolutions themselves (`tools/speed/models.py`).
     A process holds more at most: 2.9 GB instead of 1.9 in an evaluation of 1000 images of 224 x 224 by a small CNN. All
     threads share one heap, as each would keep what it freed in its own. `give_memory_back` gives back what is free.
 

@@ -1,4 +1,4 @@
-"""The papers' tables, run again (`davylamp reproduce`), and the side by side with the peers (`make bench`).
+"""The papers' tables, run again (`davylamp reproduce`).
 
 A table is one row, `PaperTable`; docs/add-a-paper-table.md shows one.
 """

@@ -12,7 +12,7 @@ from ..errors import InvalidInput, Unsupported
 from .search import Search, names_several
 
 _NEAREST_CLASS = "adv-lib:deepfool"
-# Chosen on the digits models: benchmarks/best_effort/RESULTS.md.
+# Chosen on the digits models: tools/best_effort/RESULTS.md.
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "linf": ("adv-lib:fab-t", "adv-lib:fmn@repaired", "adv-lib:fab", "adv-lib:apgd-dlr"),
     "l2": (

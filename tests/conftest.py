@@ -3,7 +3,6 @@
 import importlib
 import json
 import random
-import shutil
 import subprocess
 import sys
 import warnings
@@ -59,42 +58,9 @@ def shipped_isolate():
         yield shipped
 
 
-@contextmanager
-def bubblewrap_hidden(settings: str = ""):
-    """A block in which strict rooms are in a container, if an engine works with these settings of Podman."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sandboxes, "_find_bubblewrap", lambda: sandboxes.Sandbox("", "hidden"))
-        if settings:
-            patch.setenv("CONTAINERS_CONF", settings)
-        yield sandboxes.find_sandbox(strict=True)
-
-
 @pytest.fixture(scope="session")
-def container_settings(tmp_path_factory):
-    """Settings of Podman for machines on which its default runtime does not run; "" where they are not needed."""
-    with bubblewrap_hidden() as sandbox_here:
-        if sandbox_here.program or not shutil.which("runc"):
-            return ""
-    path = tmp_path_factory.mktemp("engine") / "containers.conf"
-    path.write_text('[engine]\nruntime = "runc"\n')
-    sandboxes._find_engine.cache_clear()
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def container_sandbox(container_settings):
-    """A container as `find_sandbox` has it for strict rooms where bubblewrap is not; skipped if none works."""
-    with bubblewrap_hidden(container_settings) as sandbox_here:
-        if not sandbox_here.program:
-            pytest.skip(sandbox_here.reason)
-        yield sandbox_here
-
-
-@pytest.fixture(scope="module", params=["bubblewrap", "container"])
-def sandbox(request):
-    """Each kind of sandbox in turn, skipped with the reason where it does not work."""
-    if request.param == "container":
-        return request.getfixturevalue("container_sandbox")
+def sandbox():
+    """The sandbox of this machine; skips with the reason where none works."""
     sandbox_here = sandboxes.find_sandbox()
     if not sandbox_here.program:
         pytest.skip(sandbox_here.reason)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from davylamp.adapters.data.datasets import Data
-from davylamp.benchmarks.speed import attacks, programs
+from davylamp.tools.speed import attacks, programs
 
 RAYS = """
 import torch

@@ -17,18 +17,18 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from davylamp import benchmarks, cli
+from davylamp import benchmarks, cli, tools
 from davylamp.adapters import Classifier
 from davylamp.benchmarks import Options
 from davylamp.benchmarks.reproductions import list_tables
 from davylamp.benchmarks.shared import reproduction, small_models
 from davylamp.benchmarks.shared.paper_numbers import find_value, load_published
 from davylamp.benchmarks.shared.paper_result import PaperLine, join_results, plain_line, print_result
-from davylamp.benchmarks.speed import batch_size
 from davylamp.engine import load
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.training.ascent import ascend, begin
 from davylamp.metrics import half_distortion
+from davylamp.tools.speed import batch_size
 
 TABLES = list_tables()
 
@@ -36,7 +36,8 @@ TABLES = list_tables()
 def test_every_script_can_be_imported():
     """The scripts that no test runs find what they import."""
     modules = [each.name for each in pkgutil.walk_packages(benchmarks.__path__, "davylamp.benchmarks.")]
-    assert len(modules) > 30
+    modules += [each.name for each in pkgutil.walk_packages(tools.__path__, "davylamp.tools.")]
+    assert len(modules) > 60
     for name in modules:
         importlib.import_module(name)
 

@@ -12,8 +12,8 @@ tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML reader;
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def test_every_package_folder_is_listed():
-    top = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name not in ("tests", "build")]
+def test_every_package_folder_is_listed_but_the_developers_tools():
+    top = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name not in ("tests", "build", "tools")]
     top = [folder for folder in top if not folder.name.startswith(".")]  # virtual environments
     folders = {path.parent.relative_to(ROOT) for folder in top for path in folder.rglob("__init__.py")}
     listed = set(PROJECT["tool"]["setuptools"]["packages"])

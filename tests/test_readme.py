@@ -144,7 +144,7 @@ def test_the_attacks_and_libraries_are_those_of_the_catalogue():
 def test_what_it_measured_is_what_the_benchmarks_wrote():
     rows = re.findall(
         r"^\| \d[^\n]*?\| (\d+) \| ([\d.]+) \([\d.]+\) \| ([\d.]+) \|",
-        (ROOT / "benchmarks/calibration/RESULTS.md").read_text(encoding="utf-8"),
+        (ROOT / "tools/calibration/RESULTS.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     repeats, abilities, ranks = ([float(row[place]) for row in rows] for place in range(3))
@@ -152,7 +152,7 @@ def test_what_it_measured_is_what_the_benchmarks_wrote():
     assert f"{sum(repeats):.0f} simulated rankings ({len(rows)} settings)" in text
     for shares in (abilities, ranks):
         assert f"{100 * min(shares):.1f} to {100 * max(shares):.1f} %" in text
-    speed = (ROOT / "benchmarks/speed/RESULTS.md").read_text(encoding="utf-8")
+    speed = (ROOT / "tools/speed/RESULTS.md").read_text(encoding="utf-8")
     (share,) = re.findall(r"counting, per forward and backward pass \| doing without \| ([\d.]+) of", speed)
     assert f"{float(share):.2%}".replace("%", " %") in text
 

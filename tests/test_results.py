@@ -6,10 +6,10 @@ from itertools import permutations
 
 import pytest
 
-from davylamp.benchmarks.speed import page as results
-from davylamp.benchmarks.speed import scale
-from davylamp.benchmarks.speed.figures import SpeedFigure, finish, ratio_of, read_figures
-from davylamp.benchmarks.speed.passes import Passes
+from davylamp.tools.speed import page as results
+from davylamp.tools.speed import scale
+from davylamp.tools.speed.figures import SpeedFigure, finish, ratio_of, read_figures
+from davylamp.tools.speed.passes import Passes
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from davylamp.benchmarks.attackbench import side_by_side, their_runner
 from davylamp.errors import MissingLibrary
+from davylamp.tools.attackbench import side_by_side, their_runner
 
 
 def test_without_attackbench_one_line_says_what_to_install(monkeypatch):

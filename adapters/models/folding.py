@@ -19,7 +19,7 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
     """Fold, in place, each `BatchNorm2d` that takes the output of a `Conv2d` into that convolution.
 
     Normalisation by fixed statistics and the convolution before it are one affine map; as one layer they take less time
-    and memory, above all for gradients (`benchmarks/speed/models.py`). The layers are found by running the model once;
+    and memory, above all for gradients (`tools/speed/models.py`). The layers are found by running the model once;
     its logits are compared before and after, and where they differ nothing is folded: a model may use a convolution's
     output besides, or compute its weights. A folded layer's place is taken by what else it did, mostly `nn.Identity`;
     the output there stays what it was.

@@ -56,10 +56,10 @@ def why_not_isolated(*, trust: bool) -> str:
 
     They can in a sandbox of their own beside the task's process (`isolate = "strict"`), or if they are trusted.
     """
-    sandbox = find_sandbox(strict=True)
+    sandbox = find_sandbox()
     if trust or sandbox.program:
         return ""
-    why = f"there is no sandbox here: {sandbox.reason}"
+    why = f"there is no sandbox here: {sandbox.explained}"
     return f"this server takes no files of users ({why}; start it with --trust to run and read them unprotected)"
 
 

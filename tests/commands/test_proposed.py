@@ -5,7 +5,7 @@ import shlex
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.speed.synthetic_results import write_results
+from davylamp.tools.speed.synthetic_results import write_results
 
 NET = """
 import torch

@@ -11,9 +11,9 @@ import pytest
 
 import davylamp
 import davylamp.report.sections.ranking
-from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.errors import DavylampError
 from davylamp.report.parts.reading import read_folder
+from davylamp.tools.speed.synthetic_results import write_results
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from davylamp.benchmarks.speed.synthetic_results import write_results
+from davylamp.tools.speed.synthetic_results import write_results
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,16 @@
 """Whatever is handed to a command, it ends with an exit code and one line that says why: the first tries of the fuzzer.
 
-`python -m davylamp.benchmarks.fuzz.explore --seconds 600` goes on from here, with other random numbers.
+`python -m davylamp.tools.fuzz.explore --seconds 600` goes on from here, with other random numbers.
 """
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from davylamp.benchmarks.fuzz.explore import attempt
-from davylamp.benchmarks.fuzz.folders import folders
-from davylamp.benchmarks.fuzz.inputs import arrays, configs, lists, options
-from davylamp.benchmarks.fuzz.world import Answer, build_world, call, faults
+from davylamp.tools.fuzz.explore import attempt
+from davylamp.tools.fuzz.folders import folders
+from davylamp.tools.fuzz.inputs import arrays, configs, lists, options
+from davylamp.tools.fuzz.world import Answer, build_world, call, faults
 
 
 def tries(count):
@@ -87,7 +87,7 @@ def test_what_leaves_a_command_is_caught_and_named(monkeypatch):
 
 
 def test_a_long_double_is_the_same_bytes_each_time():
-    from davylamp.benchmarks.fuzz.inputs import without_padding
+    from davylamp.tools.fuzz.inputs import without_padding
 
     numbers = np.random.default_rng(0).random((4, 3)).astype("g")
     dirty = bytearray(numbers.tobytes())

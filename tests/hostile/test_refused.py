@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import davylamp
-from davylamp.benchmarks.sweep.running import make_images, make_model
 from davylamp.errors import DavylampError, InvalidInput, Unsupported
+from davylamp.tools.sweep.running import make_images, make_model
 
 SPEC = importlib.util.spec_from_file_location("refused", Path(__file__).parent / "refused.py")
 assert SPEC

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.report.page.build import build_report
+from davylamp.tools.speed.synthetic_results import write_results
 
 ATTACKS = ("art:pgd", "foolbox:pgd", "torchattacks:pgd", "foolbox:deepfool", "torchattacks:deepfool")
 EVIL = "<img src=x onerror=alert(1)>\"'&$a$ </script><script>alert(2)</script>"

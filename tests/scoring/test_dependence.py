@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.calibration.intervals import Scenario, cover, in_exact_set, simulate
 from davylamp.scoring import ResponseModel, fit_irt, rank_responses
 from davylamp.scoring.dependence import design_effect, missing_by_subject
+from davylamp.tools.calibration.intervals import Scenario, cover, in_exact_set, simulate
 
 
 def test_cochrans_q_by_permutation():
@@ -67,7 +67,7 @@ def test_intervals_are_as_wide_as_the_note_says():
 
 
 def test_intervals_cover_where_five_attacks_share_the_images():
-    """Few repeats here; benchmarks/calibration has many."""
+    """Few repeats here; tools/calibration has many."""
     shares = cover(Scenario(6, "1pl", 2.0, 0.1, 8), images=20)
     assert shares.abilities >= 0.9
     assert shares.alone < 0.88

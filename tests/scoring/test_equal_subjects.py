@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.calibration.equal_models import COUNTS, count_wrong_tables, limit_of
 from davylamp.scoring import rank_responses
 from davylamp.scoring.ranking import make_ranking, pair_deviations, tell_apart, tie_groups
+from davylamp.tools.calibration.equal_models import COUNTS, count_wrong_tables, limit_of
 
 
 def decided(draws):

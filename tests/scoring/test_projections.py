@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from davylamp.benchmarks.calibration.projection import check
 from davylamp.scoring import (
     Responses,
     describe_projections,
@@ -14,6 +13,7 @@ from davylamp.scoring import (
     rank_subsamples,
 )
 from davylamp.scoring.ranking import make_ranking
+from davylamp.tools.calibration.projection import check
 
 from .simulation import simulate
 
@@ -67,7 +67,7 @@ def test_equal_subjects_are_hopeless():
 
 
 def test_a_projection_is_right_within_a_factor(few_draws):
-    """Few repeats here; benchmarks/calibration has many."""
+    """Few repeats here; tools/calibration has many."""
     result = check(0.5, 0.0, images=30, repeats=4)
     assert result.near >= 1
     assert 0.5 < result.projected / result.true < 2

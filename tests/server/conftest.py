@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.server.started import fresh_database
 from davylamp.server.accounts.users import add_user
 from davylamp.server.components.blobs import take_upload
 from davylamp.server.components.forms import Wish
@@ -20,6 +19,7 @@ from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks import child, work
 from davylamp.server.tasks.sandboxed import SandboxOutcome
 from davylamp.server.web.application import make_application
+from davylamp.tools.server.started import fresh_database
 
 PASSWORD = "a long password"
 ATTACK = """

@@ -264,7 +264,7 @@ def test_files_of_users_wait_for_no_worker_without_a_sandbox(folder, users, embe
     strict = ServerFolder(folder.path, folder.database.address, Settings(cheap=True))
     with folder.database.writing() as session:
         number = submit(session, folder, users["alice"], wish).id  # this server trusts its users
-        monkeypatch.setattr(sandboxed, "find_sandbox", lambda **_: Sandbox("", "it is not installed"))
+        monkeypatch.setattr(sandboxed, "find_sandbox", lambda: Sandbox("", "it is not installed"))
         with pytest.raises(InvalidInput):
             submit(session, strict, users["alice"], wish)
     assert TaskWorker(folder, Working(trust=False)).run_one()

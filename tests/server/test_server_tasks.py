@@ -222,7 +222,7 @@ def test_uploaded_files_are_models_attacks_defences_and_data_of_a_task(
 def test_programs_of_users_are_refused_without_trust_and_without_a_sandbox(
     folder, wait, users, add, in_process, monkeypatch
 ):
-    monkeypatch.setattr(sandboxed, "find_sandbox", lambda **_: Sandbox("", "it is not installed"))
+    monkeypatch.setattr(sandboxed, "find_sandbox", lambda: Sandbox("", "it is not installed"))
     attack = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode())
     number = wait(attacks=(attack,))
     TaskWorker(folder, Working(trust=False)).run_one()

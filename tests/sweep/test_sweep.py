@@ -2,8 +2,8 @@
 
 import pytest
 
-from davylamp.benchmarks.sweep.cases import FACTORS, cases_of, cover, shared_attacks
-from davylamp.benchmarks.sweep.running import faults_of
+from davylamp.tools.sweep.cases import FACTORS, cases_of, cover, shared_attacks
+from davylamp.tools.sweep.running import faults_of
 
 COMPILED = ("brendel-bethge",)  # a minute of numba for each norm and process; the benchmark has them
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from .channel import receive_with_files, send_message
-from .container import FIRST_PROCESS
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70
@@ -28,7 +27,7 @@ _LARGEST_FILE = 1 << 33  # bytes that a room may write to one file
 _LOOK_SECONDS = 0.05
 _END_SECONDS = 5.0  # for what was killed to be gone
 _REAP_SECONDS = 0.5
-_FIRST_PROCESSES = ("bwrap", FIRST_PROCESS)  # that a sandbox has, of bubblewrap or in a container
+_FIRST_PROCESS = "bwrap"  # of a sandbox
 _SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # of the sandbox, in memory
 
 
@@ -147,7 +146,7 @@ def _proportional(place: Path) -> int:
 def _is_alone() -> bool:
     """Whether this process and the sandbox's first, which is its parent, are all that there was before the room."""
     with suppress(OSError):
-        return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() in _FIRST_PROCESSES
+        return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == _FIRST_PROCESS
     return False
 
 

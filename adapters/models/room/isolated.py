@@ -258,7 +258,7 @@ def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:
     covered = [name for name in names if isolation.covers(name)]
     if not covered:
         return []
-    sandbox = find_sandbox(strict=isolation.isolate == "strict")
+    sandbox = find_sandbox()
     if not sandbox.program:
         more = f" and {len(covered) - 1} more" if len(covered) > 1 else ""
         return [f"{covered[0]}{more}: in its own process, without a sandbox ({sandbox.reason})"]
@@ -266,5 +266,4 @@ def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:
     sees = (
         "Python and the model's folder are all that is seen" if isolation.isolate == "strict" else "nothing is written"
     )
-    where = "a sandbox" if sandbox.engine is None else "a container"
-    return [f"{said}, in {where}: no network, {sees}; --isolate no runs it here"]
+    return [f"{said}, in a sandbox: no network, {sees}; --isolate no runs it here"]

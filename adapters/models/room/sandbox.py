@@ -1,7 +1,4 @@
-"""The sandbox around a room: no network, nothing written, and if asked nothing else visible.
-
-Bubblewrap, where it works; for strict rooms else a container.
-"""
+"""The sandbox around a room, made by bubblewrap: no network, nothing written, and if asked nothing else visible."""
 
 import os
 import shutil
@@ -16,14 +13,13 @@ from typing import NamedTuple
 
 from ....errors import InvalidInput
 from ...user_code import one_line
-from .container import Container, ContainerContent, Engine, find_engine
 
 _TEMPORARY = Path("/tmp")
 _SCRATCH_BYTES = 1 << 30
 _GUEST_BYTES = 1 << 28
-_PROBE_TASKS = 64
 _WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
 LAB_MARK = "davylamp-server"  # the file that every folder of a lab's server holds
+_REMEDY = "apt install bubblewrap, or allow user namespaces without privileges (docs/models.md)"
 _PACKAGE = Path(__file__).resolve().parents[3]
 # The code of davylamp: in an editable clone other things lie beside it.
 _FOLDERS = ("adapters", "commands", "engine", "metrics", "report", "scoring", "server")
@@ -50,32 +46,23 @@ class Sandbox(NamedTuple):
     """Whether programs can be run in a sandbox here.
 
     Args:
-        program: bubblewrap, docker or podman; "" if there is none that works.
+        program: the path of bubblewrap; "" if it does not work here.
         reason: why not.
-        engine: what runs containers, where bubblewrap does not work.
+        remedy: what may help; "": nothing does on this system, or the reason says so.
     """
 
     program: str
     reason: str = ""
-    engine: Engine | None = None
+    remedy: str = ""
 
-
-def find_sandbox(*, strict: bool = False) -> Sandbox:
-    """Bubblewrap, or for strict rooms a container, where it does not work."""
-    bubblewrap = _find_bubblewrap()
-    if bubblewrap.program or not strict or not sys.platform.startswith("linux"):
-        return bubblewrap
-    engine, reason = _find_engine()
-    return Sandbox("", f"{bubblewrap.reason}; {reason}") if engine is None else Sandbox(engine.program, engine=engine)
+    @property
+    def explained(self) -> str:
+        """The reason with its remedy, for the refusal of what needs a sandbox."""
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 @cache
-def _find_engine() -> tuple[Engine | None, str]:
-    return find_engine(_content((), guest=True, tasks=_PROBE_TASKS))
-
-
-@cache
-def _find_bubblewrap() -> Sandbox:
+def find_sandbox() -> Sandbox:
     """Bubblewrap as it is installed here, tried once: some systems forbid what it needs."""
     if not sys.platform.startswith("linux"):
         return Sandbox("", "bubblewrap runs on Linux only")
@@ -87,10 +74,10 @@ def _find_bubblewrap() -> Sandbox:
     try:
         done = subprocess.run(tried, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Sandbox("", f"bubblewrap does not start ({one_line(error)})")
+        return Sandbox("", f"bubblewrap does not start ({one_line(error)})", _REMEDY)
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("bwrap: ")
-        return Sandbox("", f"bubblewrap fails: {one_line(words)[:60]}")
+        return Sandbox("", f"bubblewrap fails: {one_line(words)[:60]}", _REMEDY)
     return Sandbox(program)
 
 
@@ -107,22 +94,6 @@ def sandboxed(
         guest: it runs a stranger's attack, which needs no GPU and little scratch.
     """
     return [program, *_arguments(strict=strict, visible=visible, guest=guest), *command]
-
-
-def contained(engine: Engine, command: Sequence[str], *, visible: Sequence[Path], guest: bool, tasks: int) -> Container:
-    """A command inside of a container, strictly.
-
-    Args:
-        engine: what runs containers.
-        command: what is run, with a socket as its standard input.
-        visible: files and folders.
-        guest: see `sandboxed`.
-        tasks: how many processes and threads it may have.
-
-    Raises:
-        Unsupported: as `Container`.
-    """
-    return Container(engine, command, _content(visible, guest=guest, tasks=tasks))
 
 
 def environment(*, strict: bool) -> dict[str, str]:
@@ -143,7 +114,7 @@ def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
     Raises:
         InvalidInput: if a Python file lies in a lab's folder, beside its keys.
     """
-    if not find_sandbox(strict=strict).program:
+    if not find_sandbox().program:
         return ()
     paths = [path.resolve() for path in paths]
     if not strict:
@@ -180,9 +151,9 @@ def _labs_in(visible: Sequence[Path]) -> list[Path]:
 
 def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) -> list[str]:
     isolated = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    size = str(_scratch_bytes(guest=guest))
-    scratch = ["--size", size, "--tmpfs", str(_TEMPORARY)]
-    scratch += [word for name, value in _scratch_variables().items() for word in ("--setenv", name, value)]
+    size = str(_GUEST_BYTES if guest else _SCRATCH_BYTES)
+    scratch = ["--size", size, "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
+    scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
     gpus = [] if guest else [word for name in _devices() for word in ("--dev-bind-try", name, name)]
     special = ["--dev", "/dev", *gpus, "--proc", "/proc"]
     # These live in memory, of which they could fill half.
@@ -196,25 +167,8 @@ def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) ->
     return [*isolated, *everything, *special, *scratch, *bound, *limited]
 
 
-def _content(visible: Sequence[Path], *, guest: bool, tasks: int) -> ContainerContent:
-    """What a container shows: what bubblewrap does for a strict room."""
-    variables = {**environment(strict=True), **_scratch_variables()}
-    devices = () if guest else tuple(_devices())
-    scratch = _scratch_bytes(guest=guest)
-    return ContainerContent(_strict_paths(visible), devices, variables, scratch, tasks, tuple(_labs_in(visible)))
-
-
 def _strict_paths(visible: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys([*map(Path, _SYSTEM), *_python(), *visible]))
-
-
-def _scratch_bytes(*, guest: bool) -> int:
-    return _GUEST_BYTES if guest else _SCRATCH_BYTES
-
-
-def _scratch_variables() -> dict[str, str]:
-    """What tells libraries where they may write."""
-    return {"TMPDIR": str(_TEMPORARY), **{name: f"{_TEMPORARY}/{name.lower()}" for name in _WRITERS}}
 
 
 def _python() -> list[Path]:

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from ....errors import Unavailable, Unsupported
 from ...user_code import one_line
 from .channel import receive_message, send_message
-from .container import Container
-from .sandbox import contained, environment, find_sandbox, sandboxed
+from .sandbox import environment, find_sandbox, sandboxed
 from .task_limit import TaskLimit
 
 _START_SECONDS = 120
@@ -68,7 +67,6 @@ class ServerProcess:
         self._starting: socket.socket | None = None
         self._wire: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._container: Container | None = None
         self._shown = 0
         self._last_words = self.ended_for = ""
         self._numbers = count()
@@ -167,17 +165,10 @@ class ServerProcess:
 
     def _begin(self) -> None:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forking_server"]
-        sandbox, limit, container = find_sandbox(strict=self.strict), None, None
+        sandbox, limit = find_sandbox(), None
         if self.strict and not sandbox.program:
-            raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.reason}")
-        if sandbox.engine is not None:
-            how = {"visible": self.visible, "guest": bool(self.guest), "tasks": _MOST_TASKS}
-            try:
-                container = contained(sandbox.engine, command, **how)
-            except OSError as error:
-                raise Unavailable(f"could not start a process for a model ({one_line(error)})") from error
-            command = container.command
-        elif sandbox.program:
+            raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.explained}")
+        if sandbox.program:
             how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
             command = sandboxed(sandbox.program, command, **how)
             if self.strict or self.guest:
@@ -186,8 +177,7 @@ class ServerProcess:
         ours, theirs = socket.socketpair()
         started = threading.Event()
         # bubblewrap ends with the thread that started it: that is the one that stays for what it prints.
-        launch = _Launch(command, limit, container)
-        threading.Thread(target=self._run, args=(launch, theirs, started), daemon=True).start()
+        threading.Thread(target=self._run, args=(command, limit, theirs, started), daemon=True).start()
         started.wait()
         self._starting = ours
 
@@ -205,24 +195,24 @@ class ServerProcess:
             raise Unavailable(f"could not start a process for a model ({why})") from error
         self._wire = ours
 
-    def _run(self, launch: "_Launch", theirs: socket.socket, started: threading.Event) -> None:
+    def _run(
+        self, command: Sequence[str], limit: TaskLimit | None, theirs: socket.socket, started: threading.Event
+    ) -> None:
         """Start the process and show what it prints, cut and cleaned, until it ends."""
-        container = launch.container
+        clean_up = limit.remove if limit is not None else lambda: None
         try:
             process = subprocess.Popen(
-                launch.command,
-                stdin=theirs.fileno() if container is None else subprocess.DEVNULL,
+                command,
+                stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=environment(strict=self.strict) if container is None else None,  # an engine needs its settings
+                env=environment(strict=self.strict),
                 start_new_session=True,
             )
-            self._process, self._container = process, container
-            if container is not None:
-                container.hand_over(theirs)
+            self._process = process
         except OSError as error:
             self._last_words = one_line(error)
-            launch.clean_up()
+            clean_up()
             return
         finally:
             theirs.close()
@@ -232,7 +222,7 @@ class ServerProcess:
             while data := os.read(stream.fileno(), 1 << 16):
                 self._show(data)
         process.wait()
-        launch.clean_up()
+        clean_up()
 
     def _show(self, data: bytes) -> None:
         if self._shown >= _MOST_SHOWN:
@@ -251,28 +241,11 @@ class ServerProcess:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
-        if self._process is not None and self._container is not None:
-            self._container.end(self._process)
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process = self._container = None
+        self._process = None
         self._rooms.clear()
-
-
-class _Launch(NamedTuple):
-    """What starts a process, and what limits it."""
-
-    command: Sequence[str]
-    limit: TaskLimit | None
-    container: Container | None
-
-    def clean_up(self) -> None:
-        """Remove what was made for it, once it has ended."""
-        if self.limit is not None:
-            self.limit.remove()
-        if self.container is not None:
-            self.container.close()
 
 
 def server_for(process: int, strict: bool, visible: tuple[Path, ...], guest: str = "") -> ServerProcess:

@@ -12,7 +12,7 @@ from davylamp.adapters.models.room.apart import attacks_apart
 from davylamp.adapters.models.room.isolating import Isolation
 from davylamp.errors import AttackDied, InvalidInput, UnknownName
 
-pytestmark = pytest.mark.usefixtures("sandbox")  # bubblewrap, then a container
+pytestmark = pytest.mark.usefixtures("sandbox")
 STRICT = Isolation("strict", 20.0, 4.0)
 EPSILON = 0.5
 FILE = '''
@@ -299,13 +299,6 @@ FAILURES = {
     "finds_a_ghost": "ValueError: 3",
     "looks_at_its_callers": "ValueError: nobody",
 }
-# Those that a container has to hold by itself. It has an empty file of that name, and devices that its user may not
-# add to, but root in there.
-IN_A_CONTAINER = {name: FAILURES[name] for name in ("opens_a_socket", "asks_the_host", "forks", "fills_the_disk")}
-IN_A_CONTAINER |= {name: FAILURES[name] for name in ("takes_memory", "writes_outside", "writes_to_the_root")}
-IN_A_CONTAINER |= {name: FAILURES[name] for name in ("kills_its_parent", "leaves_a_ghost", "finds_a_ghost")}
-IN_A_CONTAINER |= {"reads_passwords": "crashed: ValueError: (line"}
-IN_A_CONTAINER |= {"fills_the_devices": "[Errno 13] Permission denied"} if os.getuid() == 0 else {}
 GOOD = ("by_gradient", "by_scores", "by_decisions")
 
 
@@ -313,7 +306,6 @@ GOOD = ("by_gradient", "by_scores", "by_decisions")
 def file(sandbox, tmp_path_factory):
     """The file with all of them: one server for all of their rooms."""
     path = tmp_path_factory.mktemp("attacks") / "attack.py"
-    path.parent.chmod(0o755)  # a container that root starts runs as another user
     path.write_text(FILE.replace("PORT", "1"))
     return path
 
@@ -377,16 +369,10 @@ def test_what_cannot_be_loaded_is_said_as_here(file):
 
 
 @pytest.fixture(scope="module")
-def failures(sandbox):
-    """The hostile attacks that are tried, and what each comes to."""
-    return FAILURES if sandbox.engine is None else IN_A_CONTAINER
-
-
-@pytest.fixture(scope="module")
-def evaluated(failures, file, digits, tmp_path_factory):
+def evaluated(file, digits, tmp_path_factory):
     """Every hostile attack and a good one, in one evaluation."""
     folder = tmp_path_factory.mktemp("out")
-    names = [f"{file}:{name}" for name in ("by_gradient", *failures, "by_scores")]
+    names = [f"{file}:{name}" for name in ("by_gradient", *FAILURES, "by_scores")]
     limits = {"isolate": "strict", "time_limit": 60.0, "memory_limit": 4.0, "measures": ("effect", "distance")}
     inputs, labels = digits.inputs[:6], digits.labels[:6]
     net = {"net": digits.module}
@@ -394,18 +380,16 @@ def evaluated(failures, file, digits, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_hostile_attacks_fail_with_a_line(evaluated, failures, name):
-    if name not in failures:
-        pytest.skip("what holds it is the same in a container")
+def test_hostile_attacks_fail_with_a_line(evaluated, name):
     (line,) = (reason for reason in evaluated.summary.failed.values() if f"attack.py:{name} " in reason)
-    assert failures[name] in line or (name == "forks" and "Resource temporarily unavailable" in line)
+    assert FAILURES[name] in line or (name == "forks" and "Resource temporarily unavailable" in line)
     assert not {"\n", "\x1b"} & set(line)
 
 
-def test_the_other_cells_are_unharmed(evaluated, failures, file):
+def test_the_other_cells_are_unharmed(evaluated, file):
     frame = evaluated.to_frame()
     assert set(frame["implementation"]) == {f"{file}:by_gradient", f"{file}:by_scores"}
-    assert len(evaluated.summary.failed) == len(failures)
+    assert len(evaluated.summary.failed) == len(FAILURES)
     assert frame["success"].sum() > 0
     assert not (file.parent / "written").exists()
     assert not Path("/written").exists()

@@ -16,8 +16,8 @@ from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_atta
 from davylamp.adapters.catalogue.findings import findings_of
 from davylamp.adapters.libraries.art import repairs as art_repairs
 from davylamp.adapters.running.judge import norm_of
-from davylamp.benchmarks.sweep.running import make_images, make_model
 from davylamp.errors import AttackFailed
+from davylamp.tools.sweep.running import make_images, make_model
 
 SEED = 7
 

@@ -17,7 +17,8 @@ import torchvision
 
 from davylamp.adapters import IMPLEMENTATIONS, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
-from davylamp.adapters.models.room import sandbox
+from davylamp.adapters.models.room import isolated as isolating_module
+from davylamp.adapters.models.room import sandbox, server_process
 from davylamp.adapters.models.room.isolated import describe_isolated, inside, is_isolated, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation, read_files
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
@@ -571,7 +572,7 @@ def test_a_virtual_environment_in_the_folder_for_temporary_files_has_a_sandbox(t
     (packages / "other.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
     (packages / "davylamp").symlink_to(Path(sandbox.__file__).parents[3])
     program = "from davylamp.adapters.models.room.sandbox import find_sandbox as find"
-    program += "; print(bool(find().program), bool(find(strict=True).program))"
+    program += "; print(bool(find().program), bool(find().program))"
     done = subprocess.run([tmp_path / "venv/bin/python", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
 
@@ -581,11 +582,28 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
     (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{said}\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    nothing = sandbox._find_bubblewrap.__wrapped__()
-    assert nothing == ("", "bubblewrap fails: setting up uid map: denied", None)
-    monkeypatch.setattr(sandbox, "_find_bubblewrap", lambda: nothing)
+    nothing = sandbox.find_sandbox.__wrapped__()
+    assert nothing[:2] == ("", "bubblewrap fails: setting up uid map: denied")
+    monkeypatch.setattr(isolating_module, "find_sandbox", lambda: nothing)
     (line,) = describe_isolated(AUTO, [f"model{n}.py:net" for n in range(9)])
     assert len(line) < 120
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        sandbox.Sandbox("", 'bubblewrap is not installed: pip install "davylamp[isolate]"'),
+        sandbox.Sandbox("", "bubblewrap fails: setting up uid map: denied", "apt install bubblewrap, or ..."),
+    ],
+)
+def test_a_strict_room_without_a_sandbox_is_refused_and_says_how_to_get_one(monkeypatch, nothing):
+    monkeypatch.setattr(server_process, "find_sandbox", lambda: nothing)
+    with pytest.raises(Unsupported, match=r"expected a sandbox for --isolate strict, got none: .*install") as refused:
+        ServerProcess(True, ()).open_room()
+    assert "\n" not in str(refused.value)
+    wire, _ = (plain := ServerProcess(False, ())).open_room()  # runs as a plain process
+    wire.close()
+    plain._stop()
 
 
 def no_parsing(*_, **__):

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from davylamp.benchmarks.speed.synthetic_results import TWENTY, write_results
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
 from davylamp.engine.store import choose_record, sealed, stored_columns
@@ -34,6 +33,7 @@ from davylamp.engine.store.stored_columns import HEAVY, join_columns
 from davylamp.engine.store.table_shape import read_columns, shape_of_file, shape_of_table
 from davylamp.errors import Unavailable
 from davylamp.scoring import build_responses
+from davylamp.tools.speed.synthetic_results import TWENTY, write_results
 
 READS_MISSING_VECTORS = int(pa.__version__.partition(".")[0]) >= 26  # the last that runs on Python 3.10 does not
 MODELS = tuple(f"model-{place:02d}" for place in range(15))

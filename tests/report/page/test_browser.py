@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.engine.cell import Cell
 from davylamp.engine.store.plans import note_plan
 from davylamp.report.page.build import build_differences, build_report
 from davylamp.report.page.live import LiveReport
+from davylamp.tools.speed.synthetic_results import write_results
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

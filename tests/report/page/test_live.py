@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.engine.cell import Cell
 from davylamp.engine.store.plans import note_plan
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report.page import live
 from davylamp.report.page.live import LiveReport
 from davylamp.report.page.serving import Names, listen, make_server
+from davylamp.tools.speed.synthetic_results import write_results
 
 
 @pytest.fixture

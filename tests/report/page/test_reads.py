@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
@@ -15,6 +14,7 @@ from davylamp.engine.tables.metric_matrix import build_matrix
 from davylamp.engine.tables.table import build_table
 from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.report.page.build import build_differences, build_report
+from davylamp.tools.speed.synthetic_results import write_results
 
 MODELS = ("model-a", "model-b")
 USES = {

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.engine.cell import Cell
 from davylamp.engine.store.outcomes import Outcome, read_outcomes
 from davylamp.engine.store.store import ResultsStore
 from davylamp.errors import Unavailable
 from davylamp.report.page.build import build_differences
 from davylamp.report.sections.differences import find_changes
+from davylamp.tools.speed.synthetic_results import write_results
 
 ATTACKS = ("art:pgd", "foolbox:pgd", "foolbox:deepfool")
 

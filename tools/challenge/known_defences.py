@@ -1,0 +1,166 @@
+"""The verdict of `davylamp challenge` on defences of which it is known whether they hold.
+
+    python -m davylamp.tools.challenge.known_defences [--quick] [--images 40] [--out FOLDER] [--only NAME,...]
+
+Broken: bit depth (He et al. 2017), JPEG (Shin and Song 2017; Athalye et al. 2018), random resizing and padding (Athalye
+et al. 2018), defensive distillation (Carlini and Wagner 2017). Standing, as far as anybody knows: adversarial training
+with PGD and TRADES, at the radius that they were trained for. On the digits CNNs at radii 0.1 and 0.2 (0.1 for the two
+that stand), on EfficientNet-Lite0 at 1/255 on 10 photos with little effort, as a pass takes a tenth of a second (more
+for random resizing, which little effort does not break), and on Advertorch's LeNets at 0.3 on Foolbox's 20 digits, of
+which one was trained at that radius.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from davylamp.adapters import Classifier, defend
+from davylamp.adapters.data.datasets import Data
+from davylamp.benchmarks.shared.small_models import (
+    TRAINED_ON,
+    load_digits_data,
+    load_small_model,
+    load_training_inputs,
+)
+from davylamp.engine.challenge.challenge import challenge
+from davylamp.engine.challenge.challenger import Challenger, Defendant
+from davylamp.engine.challenge.document import Challenge, document_of, keep_document
+from davylamp.engine.challenge.stand_ins import split_original, stand_ins_of
+from davylamp.engine.challenge.suite import Effort
+from davylamp.engine.training.harden import harden
+from davylamp.engine.training.methods import make_settings
+
+STANDARD, PHOTOS, LENET = "standard", "demo:efficientnet-lite0", "demo:mnist-lenet5"
+BROKEN = ("bit-depth:bits=3", "pillow:jpeg:quality=50", "resize-pad")
+EFFORT = Effort(steps=20, candidates=3, queries=100, eot=10)
+LITTLE = Effort(steps=8, candidates=2, queries=40, eot=4, draws=10)
+ENOUGH = Effort(steps=30, candidates=2, queries=40, eot=6, draws=20)  # for random resizing of photos
+TINY = Effort(steps=4, candidates=2, queries=10, eot=2, draws=5)
+
+
+class KnownDefence(NamedTuple):
+    """A defended model, where it is challenged, whether it is known to fall there, and an effort of its own."""
+
+    model: str
+    epsilon: float
+    falls: bool
+    effort: Effort | None = None
+
+
+CASES = (
+    *(KnownDefence(f"{STANDARD}+{defence}", epsilon, True) for defence in BROKEN for epsilon in (0.1, 0.2)),
+    KnownDefence("distilled", 0.1, True),
+    KnownDefence("distilled", 0.2, True),
+    KnownDefence("pgd-training", 0.1, False),
+    KnownDefence("trades", 0.1, False),
+    *(KnownDefence(f"{PHOTOS}+{defence}", 1 / 255, True, LITTLE) for defence in BROKEN[:2]),
+    KnownDefence(f"{PHOTOS}+{BROKEN[2]}", 1 / 255, True, ENOUGH),
+    KnownDefence(f"{LENET}+bit-depth:bits=2", 0.3, True),
+    KnownDefence(f"{LENET}-robust", 0.3, False),
+)
+
+
+def challenge_digits(case: KnownDefence, images: int, effort: Effort, folder: Path) -> Challenge:
+    """A challenge of a digits CNN, whose defences are put in front of it by name."""
+    models = {STANDARD: load_small_model(STANDARD)}
+    stand_ins: Mapping[str, str] = {}
+    if case.model == "distilled":
+        model = distilled()
+    elif "+" in case.model:
+        stand_ins = stand_ins_of(case.model)
+        model = defended(models[STANDARD], case.model)
+        models |= {name: defended(models[STANDARD], name) for name in stand_ins}
+    else:
+        model = load_small_model(case.model)
+    defendant = Defendant(case.model, model, STANDARD, stand_ins, models)
+    rules: dict[str, Any] = {"norm": "linf", "epsilon": case.epsilon, "effort": effort, "say": None}
+    done = Challenger(defendant, load_digits_data(images), "digits", folder, **rules).run()
+    keep_document(folder, document_of(done))
+    return done
+
+
+def challenge_embedded(case: KnownDefence, photos: int, effort: Effort, folder: Path) -> Challenge:
+    """A challenge of an embedded model by its name, with the effort of its case or else that of the others."""
+    digits = case.model.startswith(LENET)
+    data, limit = ("demo:mnist", None) if digits else ("demo:imagenet", photos)
+    effort = case.effort or effort
+    settings = {name: getattr(effort, name) for name in ("steps", "candidates", "queries", "eot", "draws")}
+    original = LENET if digits else PHOTOS
+    return challenge(
+        case.model, data, original=original, out=folder, epsilon=case.epsilon, limit=limit, effort=settings
+    )
+
+
+def defended(classifier: Classifier, name: str) -> Classifier:
+    """A classifier with the defences of a name in front of it."""
+    for part in split_original(name)[1]:
+        classifier = defend(classifier, part)
+    classifier.name = name
+    return classifier
+
+
+def distilled() -> Classifier:
+    """The digits CNN distilled at temperature 100 (Papernot et al. 2016)."""
+    inputs, scored = load_training_inputs(), load_digits_data()
+    labels = digits_labels()
+    numbers = {"epochs": 8, "batch_size": 100, "learning_rate": 3e-3, "optimiser": "adam", "schedule": "constant"}
+    settings = make_settings("distillation", "linf", 0.1, {**numbers, "weight_decay": 0.0, "temperature": 100.0})
+    training = Data(inputs, labels, [f"digit_{place}" for place in range(len(labels))])
+    return harden(load_small_model(STANDARD), training, scored, settings).classifier
+
+
+def digits_labels() -> Any:
+    """Labels of the training images."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    digits: Any = load_digits()
+    return torch.tensor(digits.target)[:TRAINED_ON]
+
+
+def print_line(case: KnownDefence, done: Challenge, seconds: float) -> None:
+    """A row of the table."""
+    undefended = "-" if done.undefended is None else f"{done.undefended.value:.3f}"
+    within = "" if done.undefended is None else f"{100 * (done.worst.value - done.undefended.value):+.1f}"
+    last, share = done.radii[-1]
+    print(
+        f"| {case.model} | {case.epsilon:.4g} | {done.worst.n} | {done.clean.value:.3f} | {done.worst.value:.3f} "
+        f"[{done.worst.low:.2f}, {done.worst.high:.2f}] | {undefended} | {within} | {share.value:.3f} at {last:.3g} | "
+        f"{done.verdict} | {'falls' if case.falls else 'stands'} | {'; '.join(done.ruling.masking) or '-'} | "
+        f"{seconds:.0f} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print a table with a row for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="four models, 6 images, next to no effort")
+    parser.add_argument("--images", type=int, default=40, help="digits of each case")
+    parser.add_argument("--photos", type=int, default=10, help="photos of each case")
+    parser.add_argument("--out", type=Path, default=Path("challenge-benchmark"), help="where the results folders go")
+    parser.add_argument("--only", default="", help="only the models whose name has one of these in it")
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    cases = [case for case in CASES if any(word in case.model for word in wanted)]
+    if options.quick:
+        cases = [CASES[0], CASES[6], CASES[8], CASES[-1]]
+    names = ("model", "radius", "n", "clean", "worst case", "undefended", "points above", "largest radius", "verdict")
+    print(f"| {' | '.join((*names, 'known to', 'masking', 'seconds'))} |\n|{'---|' * 12}")
+    for place, case in enumerate(cases):
+        start = time.perf_counter()
+        folder = options.out / f"{place}"
+        if case.model.startswith("demo:"):
+            done = challenge_embedded(case, options.photos, TINY if options.quick else EFFORT, folder)
+        else:
+            images = 6 if options.quick else options.images
+            done = challenge_digits(case, images, TINY if options.quick else EFFORT, folder)
+        print_line(case, done, time.perf_counter() - start)
+        print(f"{case.model}: {done.ruling.sentence}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

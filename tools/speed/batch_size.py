@@ -1,0 +1,94 @@
+"""How many images a library should get in one call: passes a second of a model on a device, by the size of the batch.
+
+Forward with backward passes to the image, as gradient attacks make them, in batches of 1, 2, 4, ... until two doublings
+in a row make it less than 5 % faster, or the memory is out. The size to give is the smallest within 5 % of the fastest:
+`davylamp evaluate --batch-size N` (32 where none is given). `evaluate` does not choose it by itself: the size is a part
+of what a cell is, as layers round otherwise in another batch, and a resumed run or another machine of a job array has
+to come to the same cells.
+
+    python -m davylamp.tools.speed.batch_size [--quick] [--model demo:efficientnet-lite0] [--device cpu]
+        [--largest 128] [--json FILE]
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+
+import torch
+
+from davylamp.adapters import Classifier
+from davylamp.adapters.models.zoo.load import load_model
+from davylamp.memory import keep_freed_memory
+from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
+
+GAIN = 1.05  # what a larger batch has to be faster by
+PATIENCE = 2  # sizes in a row that are not
+SIDE = 224  # pixels of a model that does not say how large its images are
+ROUNDS = 3
+
+
+def seconds_of_batch(classifier: Classifier, inputs: torch.Tensor, rounds: int = ROUNDS) -> float:
+    """The median time of a forward and backward pass of a batch, after one to warm up.
+
+    Raises:
+        RuntimeError: if the memory is out.
+    """
+    times = []
+    for _ in range(rounds + 1):
+        images = inputs.clone().requires_grad_()
+        start = time.perf_counter()
+        torch.autograd.grad(classifier(images).logsumexp(1).sum(), images)
+        if images.is_cuda:
+            torch.cuda.synchronize(images.device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def measure_batches(classifier: Classifier, side: int, largest: int) -> Iterator[tuple[int, float]]:
+    """Sizes of a batch with their passes a second, growing; ends where it gets no faster, or the memory is out."""
+    size, fastest, slower = 1, 0.0, 0
+    while size <= largest and slower < PATIENCE:
+        inputs = torch.rand(size, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
+        try:
+            speed = size / seconds_of_batch(classifier, inputs)
+        except (torch.cuda.OutOfMemoryError, MemoryError):
+            return
+        except RuntimeError as error:
+            if "memory" not in str(error).lower():  # torch's allocator on a CPU raises no class of its own
+                raise
+            return
+        yield size, speed
+        slower = slower + 1 if speed < GAIN * fastest else 0
+        size, fastest = 2 * size, max(fastest, speed)
+
+
+def choose_size(speeds: dict[int, float]) -> int:
+    """The smallest size that is nearly as fast as the fastest.
+
+    Args:
+        speeds: passes a second by size.
+    """
+    return min(size for size, speed in speeds.items() if speed * GAIN >= max(speeds.values()))
+
+
+def main() -> None:
+    """Print the speed of each size, and the one to choose."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--model", default="demo:efficientnet-lite0")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--largest", type=int, default=128)
+    options = parser.parse_args()
+    keep_freed_memory()
+    classifier = load_model(options.model, device=options.device)
+    speeds = {}
+    for size, speed in measure_batches(classifier, classifier.crop or SIDE, 2 if options.quick else options.largest):
+        print(f"{size:>6} images: {speed:.1f} passes/s", flush=True)
+        speeds[size] = speed
+    chosen = choose_size(speeds)
+    shown = ", ".join(f"{size}: {speed:.1f}" for size, speed in speeds.items())
+    note = f"passes a second by size: {shown}; {options.device}, {torch.get_num_threads()} threads"
+    finish([SpeedFigure(f"batch of {options.model}", chosen, "images", note=note)], options.json)
+
+
+if __name__ == "__main__":
+    main()

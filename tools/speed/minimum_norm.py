@@ -1,0 +1,55 @@
+"""Best effort against the minimum-norm attacks of adversarial-library at equal queries: distance and passes.
+
+`best` (davylamp's choice of attacks, which search together) and FMN, DDN, ALMA and the minimal APGD, each with the same
+budget of passes for an image, forwards and backwards, on the digits CNN that was trained on PGD examples. The rule is
+that of `tools/best_effort/equal_passes.py`: what counts is the nearest adversarial point that the model was asked
+about within the budget, of the minimal APGD that of three splits of it into runs. The figure is the median distance of
+the peer over that of `best`: above 1 `best` is nearer. Passes are counted, so a busy machine changes the seconds only.
+
+    python -m davylamp.tools.speed.minimum_norm [--quick] [--images 20] [--passes 200,1000] [--json FILE]
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from davylamp.tools.best_effort.equal_passes import Case, load_case, run_alone, run_best
+from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
+
+MODEL = "digits:pgd-training"
+PEERS: Mapping[str, Sequence[str]] = {
+    "linf": ("adv-lib:fmn", "adv-lib:minimal-apgd"),
+    "l2": ("adv-lib:fmn@repaired", "adv-lib:ddn@repaired", "adv-lib:alma@repaired", "adv-lib:minimal-apgd"),
+}
+
+
+def measure(case: Case, norm: str, passes: int) -> list[SpeedFigure]:
+    """A figure for each attack that has the norm."""
+    best = run_best(case, norm, [passes])[0]
+    figures = []
+    for name in PEERS[norm]:
+        alone = run_alone(name, case, norm, [passes])
+        note = (
+            f"{best.medians[0]:.4g} against {alone.medians[0]:.4g}; {best.fooled} and {alone.fooled} of {len(case[2])} "
+            f"images fooled; {best.used:.0f} and {alone.used:.0f} passes in the median, {passes} allowed; "
+            f"{best.seconds:.0f} and {alone.seconds:.0f} s"
+        )
+        ratio = alone.medians[0] / best.medians[0] if math.isfinite(alone.medians[0]) else math.nan
+        note = f"{alone.trouble}; {note}" if alone.trouble else note
+        title = f"nearness of best, {norm}, {passes} passes"
+        figures.append(SpeedFigure(title, ratio, peer=name, note=note))
+    return figures
+
+
+def main() -> None:
+    """Print a line for each norm, number of passes and attack."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--images", type=int, default=20)
+    parser.add_argument("--passes", default="200,1000")
+    options = parser.parse_args()
+    images, budgets = (3, [20]) if options.quick else (options.images, [*map(int, options.passes.split(","))])
+    case = load_case(MODEL, images)
+    finish([each for norm in PEERS for passes in budgets for each in measure(case, norm, passes)], options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Every speed benchmark in one run, as one page: `tools/speed/RESULTS.md`.
+
+Each script runs in a process of its own and hands over its figures; one that fails is a line with its reason. Ratios
+against a peer are medians over paired rounds of that run. `make bench` installs the peers that are packages; what is
+not installed is left out by name.
+
+Run: python -m davylamp.tools.speed.page [--quick] [--only scoring report] [--out tools/speed/RESULTS.md]
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from davylamp import __version__
+from davylamp.tools.speed.figures import SpeedFigure, read_figures
+
+FOLDER = Path(__file__).parent
+GPU_PAGE = FOLDER / "GPU.md"  # `gpu` writes it where there is one
+SCRIPTS = {
+    "start": ("Starting", ()),
+    "adapters": ("What davylamp costs on top of a library", ()),
+    "published": ("Attacks on models as they are published", ()),
+    "metrics": ("The metrics", ("--threads", "1", "--images", "16")),
+    "models": ("Models as they are loaded", ()),
+    "search": ("Best effort", ()),
+    "minimum_norm": ("Best effort at equal passes", ()),
+    "worst_case": ("Worst cases", ()),
+    "scoring": ("Rankings", ()),
+    "engine": ("Evaluations", ()),
+    "report": ("Reports", ()),
+    "folders": ("Large folders", ()),
+}
+SCALE = "scale"
+PACKAGES = (
+    *("torch", "torchvision", "numpy", "adversarial-robustness-toolbox", "foolbox", "torchattacks", "piq", "pyro-ppl"),
+    *("canary-sefi", "py-irt"),
+)
+LAST_LINES = 3  # of what a script that failed printed
+
+
+def run_script(name: str, arguments: Sequence[str], *, quick: bool) -> tuple[list[SpeedFigure], str, float]:
+    """Figures of one script, what went wrong ("" if nothing did) and the seconds it took."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "figures.json")
+        command = [sys.executable, "-m", f"{__package__}.{name}", "--json", str(path), *arguments]
+        done = subprocess.run([*command, *["--quick"] * quick], check=False, capture_output=True, text=True)
+        print(done.stdout, flush=True)
+        if done.returncode:
+            return [], " / ".join(done.stderr.strip().splitlines()[-LAST_LINES:]), time.perf_counter() - start
+        figures = read_figures(json.loads(path.read_text(encoding="utf-8")))
+    return figures, "", time.perf_counter() - start
+
+
+def scale_page(*, quick: bool) -> str:
+    """What `scale` writes, or why it wrote nothing."""
+    command = [sys.executable, "-m", f"{__package__}.{SCALE}", "--markdown", *["--quick"] * quick]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        return "did not run: " + " / ".join(done.stderr.strip().splitlines()[-LAST_LINES:])
+    return done.stdout.strip()
+
+
+def machine() -> str:
+    """Processor, cores, memory, GPU, system."""
+    names = []
+    if sys.platform == "linux":
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else math.nan
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    processor = names[0] if names else platform.processor()
+    system = f"{platform.system()}, Python {platform.python_version()}"
+    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GB, {gpu}; {system}"
+
+
+def versions() -> str:
+    """The packages of both sides."""
+    lines = [f"davylamp {__version__}"]
+    for package in PACKAGES:
+        try:
+            lines.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package} not installed")
+    return ", ".join(lines)
+
+
+def figure_table(figures: Iterable[SpeedFigure]) -> list[str]:
+    """Lines of a Markdown table; the peer's column only if there is one."""
+    figures = list(figures)
+    peers = any(figure.peer for figure in figures)
+    head = ["figure", *["against"] * peers, "reached", "middle half", "goal", "", "note"]
+    rows = [
+        [
+            figure.name,
+            *[figure.peer] * peers,
+            "not measured" if math.isnan(figure.value) else f"{figure.value:.4g} {figure.unit}".strip(),
+            "" if math.isnan(figure.low) else f"{figure.low:.4g} - {figure.high:.4g}",
+            figure.goal,
+            figure.verdict,
+            figure.note,
+        ]
+        for figure in figures
+    ]
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def write_page(results: dict[str, tuple[list[SpeedFigure], str, float]], scale: str, *, quick: bool) -> str:
+    """The page."""
+    date = datetime.now(timezone.utc).date().isoformat()
+    lines = [
+        "# Measured",
+        "",
+        "Written by `make bench`; do not edit. Every ratio against a peer is the median over paired rounds of one run,",
+        "the two sides in turns, with the range of its middle half. A goal is what the project set itself, met or not.",
+        *(["", "**Quick: this shows that everything runs, not how fast.**"] if quick else []),
+        "",
+        f"- {date}; {sum(seconds for _, _, seconds in results.values()) / 60:.0f} minutes",
+        f"- {machine()}",
+        f"- {versions()}",
+        *(["- on a GPU: [GPU.md](GPU.md), one point, and what it predicts"] if GPU_PAGE.is_file() else []),
+        "",
+        "## Beside the peers, in one run",
+        "",
+        *figure_table(figure for figures, _, _ in results.values() for figure in figures if figure.peer),
+    ]
+    for name, (figures, error, seconds) in results.items():
+        title = SCRIPTS[name][0]
+        lines += ["", f"## {title}", "", f"`python -m davylamp.tools.speed.{name}`, {seconds:.0f} s", ""]
+        absolute = [figure for figure in figures if not figure.peer]
+        lines += (
+            [f"**did not run: {error}**"] if error else figure_table(absolute) if absolute else ["All of it is above."]
+        )
+    if scale:
+        lines += ["", "## Scale, predicted", "", f"`python -m davylamp.tools.speed.{SCALE}`", "", scale]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run, and write the page; a quick run is only printed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="little of everything, printed")
+    parser.add_argument("--only", nargs="+", choices=(*SCRIPTS, SCALE), help="these alone, printed")
+    parser.add_argument("--out", type=Path, default=FOLDER / "RESULTS.md")
+    options = parser.parse_args()
+    chosen = options.only or (*SCRIPTS, SCALE)
+    results = {}
+    for name in SCRIPTS:
+        if name in chosen:
+            print(f"== {name}", flush=True)
+            results[name] = run_script(name, SCRIPTS[name][1], quick=options.quick)
+    scale = scale_page(quick=options.quick) if SCALE in chosen else ""
+    page = write_page(results, scale, quick=options.quick)
+    print(page)
+    if not (options.quick or options.only):
+        options.out.write_text(page, encoding="utf-8")
+    if any(error for _, error, _ in results.values()):
+        sys.exit("a benchmark did not run: see above")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What a worst case costs when a success ends it: `--order cheap-first --stop-when-fooled` against attacks in full.
+
+The same attacks under one threat model, twice: each on every image, as a table of attacks needs it, and the cheapest
+first, each on the images that none before it has fooled. The figure is the passes (forwards and backwards, all images)
+of the first over those of the second. The robust accuracy in the worst case must be the same, image by image, or this
+is an error; the attacks on the digits draw no random numbers, which other images of a batch would change. Passes are
+counted, so a busy machine changes nothing. What is saved depends on how many images fall: on a robust model nearly
+every attack has to be made on nearly every image.
+
+    python -m davylamp.tools.speed.worst_case [--quick] [--images 100] [--large 12]
+"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from davylamp.adapters import Classifier
+from davylamp.adapters.data.datasets import Data
+from davylamp.benchmarks.shared.small_models import EPSILON as DIGITS
+from davylamp.benchmarks.shared.small_models import load_digits_data, load_small_model
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.store.outcomes import Outcome, read_outcomes
+from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
+
+ATTACKS: Mapping[str, Mapping[str, Any]] = {
+    "torchattacks:fgsm": {},
+    "torchattacks:pgd": {"random_start": False},
+}
+DRAWING: Mapping[str, Mapping[str, Any]] = {"torchattacks:apgd-ce": {}}
+DRAWING_NOTHING: Mapping[str, Mapping[str, Any]] = {"torchattacks:mi-fgsm": {}, "foolbox:deepfool": {}}
+FEW = 20  # passes an image of a quick run, at most
+
+
+class AskedCase(NamedTuple):
+    """A model on its images under one radius, and the attacks; model and images of a name where they are None."""
+
+    name: str
+    epsilon: float
+    attacks: Mapping[str, Mapping[str, Any]]
+    images: int
+    model: Classifier | None = None
+    data: Data | None = None
+
+
+class WorstCaseCost(NamedTuple):
+    """What an evaluation came to: the images that nothing fooled, shape (N,), of those attacked, and all passes."""
+
+    robust: np.ndarray
+    attacked: np.ndarray
+    passes: int
+
+
+def run(case: AskedCase, *, stop: bool, quick: bool) -> WorstCaseCost:
+    """Evaluate the attacks in full, or until one of them succeeds."""
+    fewer = {"max_queries": FEW} if quick else {}
+    choices = tuple(
+        AttackChoice(name, "linf", case.epsilon, parameters={**given, **fewer}) for name, given in case.attacks.items()
+    )
+    how: dict[str, Any] = {"order": "cheap-first" if stop else "given", "stop_when_fooled": stop}
+    config = Config((case.name,), choices, limit=case.images, measures=("effect", "cost"), **how)
+    models = None if case.model is None else {case.name: case.model}
+    with tempfile.TemporaryDirectory() as folder:
+        summary = evaluate(make_plan(config, models=models, data=case.data), ResultsStore(folder))
+        if summary.failed:
+            raise RuntimeError(f"expected every cell to run, got {summary.failed}")
+        outcomes = read_outcomes(Path(folder), []).done
+        robust = np.logical_and.reduce([outcome.columns["robust"] for outcome in outcomes])
+        return WorstCaseCost(robust, outcomes[0].columns["attacked"], sum(map(_passes, outcomes)))
+
+
+def measure(case: AskedCase, *, quick: bool) -> SpeedFigure:
+    """Passes in full over passes until a success, for the same worst case of every image.
+
+    Raises:
+        RuntimeError: if the worst cases differ.
+    """
+    full, stopped = (run(case, stop=stop, quick=quick) for stop in (False, True))
+    if not np.array_equal(full.robust, stopped.robust):
+        raise RuntimeError(
+            f"expected the same worst case on {case.name}, got {full.robust.sum()} and {stopped.robust.sum()} robust "
+            f"images of {len(full.robust)}"
+        )
+    robust, attacked = int(full.robust.sum()), int(full.attacked.sum())
+    note = (
+        f"{full.passes} against {stopped.passes} passes; robust accuracy {robust} of {len(full.robust)} images in both "
+        f"({attacked} attacked), linf {case.epsilon:.3g}, {', '.join(case.attacks)}"
+    )
+    return SpeedFigure(
+        f"passes of a worst case, {case.name}", full.passes / stopped.passes, peer="every attack in full", note=note
+    )
+
+
+def _passes(outcome: Outcome) -> int:
+    return int(outcome.columns["forwards"].sum() + outcome.columns["backwards"].sum())
+
+
+def main() -> None:
+    """Print a line for each model."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--images", type=int, default=100, help="of the digits")
+    parser.add_argument("--large", type=int, default=12, help="of ImageNet")
+    options = parser.parse_args()
+    images, large = (8, 2) if options.quick else (options.images, options.large)
+    cases = [AskedCase("demo:efficientnet-lite0", 0.5 / 255, {**ATTACKS, **DRAWING}, large)]
+    cases += [
+        AskedCase(
+            f"digits:{name}",
+            DIGITS,
+            {**ATTACKS, **DRAWING_NOTHING},
+            images,
+            load_small_model(name),
+            load_digits_data(images),
+        )
+        for name in ("standard", "pgd-training")
+    ]
+    finish([measure(case, quick=options.quick) for case in cases], options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The sweep over every row of the catalogue, each by itself and each shared attack: prints every fault with its case.
+
+It is right if it prints none. Brendel and Bethge's attack is compiled for each norm first, a minute each.
+
+    python -m davylamp.tools.sweep.every_row [--quick] [--only foolbox:pgd]
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+import torch
+
+from davylamp.adapters import IMPLEMENTATIONS
+from davylamp.tools.sweep.cases import FORMS, SweepCase, cases_of, shared_attacks
+from davylamp.tools.sweep.running import faults_of
+
+
+def every_case(only: list[str]) -> Iterator[SweepCase]:
+    """The cases of the shared attacks in all forms, and of every row; of these names alone, if there are any."""
+    names = [*shared_attacks(), *(row.name for row in IMPLEMENTATIONS.values() if not row.broken)]
+    for name in only or names:
+        yield from cases_of(name, (*FORMS, "saturation"))
+
+
+def main() -> None:
+    """Run the cases; exit code 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two rows")
+    parser.add_argument("--only", action="append", default=[], help="an attack or a row (repeatable)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cases = faulty = 0
+    for case in every_case(options.only or ["foolbox:pgd", "torchattacks:jsma"] * options.quick):
+        cases, faults = cases + 1, faults_of(case)
+        faulty += bool(faults)
+        for fault in faults:
+            print(f"{case}\n    {fault}", flush=True)
+    print(f"{cases} cases, {faulty} with faults")
+    sys.exit(faulty > 0)
+
+
+if __name__ == "__main__":
+    main()
