@@ -14,7 +14,7 @@ from ..parameters import PARAMETERS
 from ..result import OF_THE_LIBRARY, AttackResult
 from ..running.call import Returned
 from ..running.run import run_attack
-from ..running.seeding import reseeded, seeded
+from ..running.seeding import NotedSeedings, seeded
 from ..threat_model import Norm, ThreatModel
 from .linear import DUAL, ContractCase, make_coarse_case, make_linear_case
 from .watching import Tally, counting
@@ -116,18 +116,21 @@ class _Trial(NamedTuple):
 
     def _attack(self, rules: ThreatModel, images: slice, words: Mapping[str, Any]) -> _Run:
         inputs, labels = self.case.inputs[images], self.case.labels[images]
-        tally, calls = Tally(), []
+        tally, calls, seedings = Tally(), [], NotedSeedings()
         classifier = Classifier(counting(self.case.module, tally), outputs="logits")
         classifier.steady = True  # nor are the clean logits asked for: what the model sees is the attack alone
         classifier.answers.note_gradients(there=True)
 
         def watch(call: Returned) -> None:
             counted = int(call.forwards.sum()), int(call.backwards.sum())
-            calls.append(_CallSeen(counted, tally.take(), (*call.put_back, *reseeded(*call.generators))))
+            seeds = seedings.take()
+            seeds += ["the seed of torch's random generator"] if len({*call.torch_seeds}) > 1 else []
+            calls.append(_CallSeen(counted, tally.take(), (*call.put_back, *seeds)))
 
         with torch.no_grad():
             logits = self.case.module(inputs)
-        result = run_attack(self.row, classifier, inputs, labels, rules, logits=logits, watch=watch, **words)
+        with seedings.noting():
+            result = run_attack(self.row, classifier, inputs, labels, rules, logits=logits, watch=watch, **words)
         return _Run(result, tuple(calls))
 
 

@@ -23,7 +23,7 @@ from ..switches import in_precision, switches_kept
 from ..threat_model import ThreatModel
 from ..user_code import describe_error, guarded, was_interrupted
 from .queries import BudgetSpent, QueryCounter, Seen
-from .seeding import Generators, seeded, states_of_generators
+from .seeding import seeded
 from .starting_points import find_starting_points
 from .trace import TraceOfCall
 
@@ -53,8 +53,8 @@ class Returned(NamedTuple):
     loss) or an `odd_query` (not an image in [0, 1] or not a finite loss, with an answer that is not finite), `scored`
     (a score-based attack saw a difference); how many of its `gradients` were finite and not zero.
 
-    Of the process: what the call changed and davylamp `put_back`, by name, and the states of the random `generators`
-    right before and right after it.
+    Of the process: what the call changed and davylamp `put_back`, by name, and the `torch_seeds`: the seed of torch's
+    generator right before and right after it.
 
     `rows` are the places of its images among all that `run_attack` was given, shape (n,), once that says so.
     """
@@ -72,7 +72,7 @@ class Returned(NamedTuple):
     scored: Tensor
     gradients: Tensor
     put_back: tuple[str, ...]
-    generators: tuple[Generators, ...]
+    torch_seeds: tuple[int, ...]
     error: BaseException | None
     rows: Tensor | None = None
 
@@ -178,7 +178,7 @@ def call_library(
         scored=counter.seen.scored.to(device),
         gradients=counter.seen.gradients.to(device),
         put_back=tuple(process.put_back),
-        generators=tuple(process.generators),
+        torch_seeds=tuple(process.torch_seeds),
         error=error,
     )
 
@@ -257,7 +257,7 @@ class _Process(NamedTuple):
     """What a call did to the process, once it is over: see `Returned`."""
 
     put_back: list[str]
-    generators: list[Generators]
+    torch_seeds: list[int]
 
 
 @contextmanager
@@ -271,11 +271,11 @@ def undisturbed(seed: int, process: _Process | None = None) -> Iterator[None]:
     with guarded(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         with switches_kept(put_back=process.put_back):
-            process.generators.append(states_of_generators())
+            process.torch_seeds.append(torch.initial_seed())
             try:
                 yield
             finally:
-                process.generators.append(states_of_generators())
+                process.torch_seeds.append(torch.initial_seed())
                 _end_threads({*threading.enumerate()} - threads)
 
 

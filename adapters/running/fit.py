@@ -269,7 +269,7 @@ def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_mod
         scored=flags,
         gradients=none,
         put_back=(),
-        generators=(),
+        torch_seeds=(),
         error=None,
     )
 

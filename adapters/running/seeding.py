@@ -1,16 +1,13 @@
 """Random state around a library call: fixed by a seed inside, exactly as it was afterwards."""
 
 import random
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-
-_WORDS = 624  # of the state of a Mersenne twister
-_BLOCKS = 200  # states that are looked at together
-_FOLLOWED = 600_000_000  # words: more than any attack on a few small images draws
 
 
 @contextmanager
@@ -40,58 +37,58 @@ def _seed_torch(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
-class Generators(NamedTuple):
-    """What tells drawing from the global generators apart from seeding them.
+class NotedSeedings:
+    """Records which of Python's and NumPy's global generators are seeded or set by code other than `seeded`.
 
-    `python` and `numpy` are the 624 words of their Mersenne twisters (none where NumPy's is another one), `torch` is
-    the seed that its generator was last given.
+    A generator that is put back to the state that it had before counts as left alone, and so does one that is given
+    the seed that `seeded` gave it.
     """
 
-    python: tuple[int, ...]
-    numpy: tuple[int, ...] | np.ndarray
-    torch: int
+    def __init__(self) -> None:
+        self._harmless: dict[str, list[Any]] = {"Python's": [], "NumPy's": []}  # states that change nothing
+        self._seeded: list[str] = []
+
+    def take(self) -> list[str]:
+        """The generators noted since the last call of this."""
+        names, self._seeded = self._seeded, []
+        return [f"the seed of {name} random generator" for name in names]
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Watch `random.seed`, `random.setstate`, `numpy.random.seed` and `numpy.random.set_state` in a block."""
+        watched = [(random, "seed", "Python's"), (random, "setstate", "Python's")]
+        watched += [(np.random, "seed", "NumPy's"), (np.random, "set_state", "NumPy's")]
+        originals = [getattr(module, word) for module, word, _ in watched]
+        try:
+            for (module, word, name), original in zip(watched, originals, strict=True):
+                setattr(module, word, self._noted(name, original))
+            yield
+        finally:
+            for (module, word, _), original in zip(watched, originals, strict=True):
+                setattr(module, word, original)
+
+    def _noted(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*values: Any, **words: Any) -> Any:
+            before = _state(name)
+            result = original(*values, **words)
+            if sys._getframe(1).f_globals.get("__name__") == __name__:
+                self._harmless[name] = [_state(name)]
+            elif name not in self._seeded:
+                self._harmless[name].append(before)
+                self._seeded += [] if _state(name) in self._harmless[name] else [name]
+            elif _state(name) in self._harmless[name]:
+                self._seeded.remove(name)
+            return result
+
+        return wrapped
 
 
-def states_of_generators() -> Generators:
-    """The states of Python's, NumPy's and torch's global generators; takes some 20 microseconds."""
-    numpy: Any = np.random.get_state()  # noqa: NPY002
-    words = numpy[1] if isinstance(numpy, tuple) else ()
-    return Generators(random.getstate()[1][:_WORDS], words, torch.initial_seed())
-
-
-def reseeded(before: Generators, after: Generators) -> list[str]:
-    """The generators that were seeded or set between two states; those that were merely drawn from are not.
-
-    A seed equal to the one that the generator has is no change.
-    """
-    twisters = {"Python's": (before.python, after.python), "NumPy's": (before.numpy, after.numpy)}
-    names = [name for name, (start, end) in twisters.items() if not _drawn_to(np.asarray(start), np.asarray(end))]
-    names += ["torch's"] if before.torch != after.torch else []
-    return [f"the seed of {name} random generator" for name in names]
-
-
-def _drawn_to(start: np.ndarray, end: np.ndarray) -> bool:
-    """Whether a Mersenne twister gets from one state to another by drawing, which is followed for `_FOLLOWED` words."""
-    if np.array_equal(start, end):
-        return True
-    if end.shape != (_WORDS,):
-        return False
-    twister = np.random.MT19937()
-    twister.state = {"bit_generator": "MT19937", "state": {"key": start.astype(np.uint32), "pos": _WORDS}}
-    wanted = _tempered(end.astype(np.uint32))
-    for _ in range(_FOLLOWED // (_BLOCKS * _WORDS)):
-        blocks = twister.random_raw(_BLOCKS * _WORDS).reshape(_BLOCKS, _WORDS)
-        if (blocks[blocks[:, 0] == wanted[0]] == wanted).all(1).any():
-            return True
-    return False
-
-
-def _tempered(words: np.ndarray) -> np.ndarray:
-    """What a Mersenne twister makes of its words when they are drawn (Matsumoto and Nishimura 1998)."""
-    words = words ^ (words >> 11)
-    words = words ^ ((words << 7) & np.uint32(0x9D2C5680))
-    words = words ^ ((words << 15) & np.uint32(0xEFC60000))
-    return words ^ (words >> 18)
+def _state(name: str) -> Any:
+    """The state of a global generator, in a form that can be compared."""
+    if name == "Python's":
+        return random.getstate()
+    state: Any = np.random.get_state()  # noqa: NPY002
+    return state[1].tobytes(), state[2:]
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:

@@ -354,7 +354,7 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
         flags = ("denied", "moved", "silent", "odd_gradient", "odd_query", "scored")
         seen = {name: none.bool() for name in flags} | {"gradients": none}
         return Returned(
-            change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, put_back=(), generators=(), error=None
+            change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, put_back=(), torch_seeds=(), error=None
         )
 
     monkeypatch.setattr("davylamp.adapters.running.run.call_library", broken)
