@@ -7,8 +7,17 @@ import torch
 from torch import Tensor
 
 from ...errors import DavylampError, InvalidInput, MissingLibrary
-from ..attack import Implementation, Parameter
-from ..catalogue.lookup import UNIVERSAL, accepted, accepts, attack_of, check_support, library_defaults, row_of
+from ..attack import Implementation, Parameter, RunSetting
+from ..catalogue.lookup import (
+    UNIVERSAL,
+    accepted,
+    accepts,
+    attack_of,
+    check_support,
+    library_defaults,
+    row_of,
+    why_not_on,
+)
 from ..models.classifier import Classifier
 from ..parameters import PARAMETERS
 from ..result import OF_THE_LIBRARY, AttackResult
@@ -200,7 +209,11 @@ def check_promise(
     if case is None:
         case = make_coarse_case() if _GREY_LEVELS in row.findings else make_linear_case()
     trial = _Trial(row, norm, words, case, epsilon, {} if done is None else done)
-    check_support(row, ThreatModel(norm, trial.radius if trial.bound else None), words)
+    rules = ThreatModel(norm, trial.radius if trial.bound else None)
+    check_support(row, rules, words)
+    classes = int(case.module(case.inputs[:1]).shape[1])
+    if why := why_not_on(row, RunSetting(case.module, classes, tuple(case.inputs.shape[1:]), rules, words)):
+        return Promise(row.name, norm, name, "not shown", f"{row.name} {why}")
     try:
         state, detail = _CHECKS[name](trial)
         if state == "kept" and trial.idle:

@@ -11,7 +11,7 @@ from ...adapters.catalogue.lookup import check_support, row_of
 from ...adapters.catalogue.step_size import resolve_step
 from ...errors import AttackFailed, Unsupported
 from ..search import search_of
-from .best_effort import largest_change, on_pixels
+from .best_effort import check_learns_nothing, largest_change, on_pixels
 from .saturation import DOUBLINGS, LEAST_L0, THRESHOLD, Saturation, default_budgets, is_near
 
 _HALVINGS = 8  # of the smallest radius, where that already loses nothing
@@ -146,6 +146,7 @@ def check_saturation(
         UnknownName: if a parameter is not in the vocabulary.
         InvalidInput: if a parameter has a wrong value.
     """
+    check_learns_nothing(row)
     if attack_of(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no radius to choose")
     for radius in saturation_radii(threat_model, components):

@@ -182,9 +182,16 @@ def check_search(
         UnknownName: if a parameter is not in the vocabulary.
         InvalidInput: if a parameter or the number of rounds has a wrong value.
     """
+    check_learns_nothing(row)
     radii = radii_of(row, threat_model, components, rounds)
     top = replace(threat_model, epsilon=radii.upper)
     return radii, [check_support(row, top, resolve_step(values, radii.upper)) for values in settings]
+
+
+def check_learns_nothing(row: Implementation) -> None:
+    """Raise Unsupported for an attack that learns, before any image is attacked, at the one radius that it is given."""
+    if row.fit and (row.data_free or row.learned):
+        raise Unsupported(f"{row.name} learns at one radius, before any image is attacked: run it at a radius")
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

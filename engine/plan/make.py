@@ -427,7 +427,7 @@ def _cells_of_row(
                 check_search(row, threat_model, size, settings)
         if cell.is_saturated:
             check_saturation(row, threat_model, components or USUAL_SIZE, cell.parameters)
-            if row.fit and (row.data_free or config.fit_data):
+            if row.fit and config.fit_data:
                 raise Unsupported(f"{row.name} learns at one radius, before any image is attacked: give it --epsilon")
         yield cell
 

@@ -10,6 +10,7 @@ from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
 _NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+_FEWEST_STEPS = 3  # APGD in l1 parts them into three phases
 _TARGET_CLASSES = "n_target_classes"
 
 
@@ -57,8 +58,11 @@ def run(
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
     """Why a class cannot be run so, see `Library.refuses`."""
-    if row.attack == "square" and setting.threat_model.norm != "linf" and setting.shape[1] < 5:
-        return f"needs images of at least 5 rows in {setting.threat_model.norm}, got {setting.shape[1]}"
+    norm, steps = setting.threat_model.norm, setting.parameters.get("steps", _FEWEST_STEPS)
+    if row.attack == "square" and norm != "linf" and setting.shape[1] < 5:
+        return f"needs images of at least 5 rows in {norm}, got {setting.shape[1]}"
+    if row.attack == "margin-ensemble" and norm == "l1" and steps < _FEWEST_STEPS:
+        return f"needs {_FEWEST_STEPS} steps or more in l1, got {steps}"
     return ""
 
 
