@@ -161,7 +161,7 @@ def make():
 """
 
 
-@pytest.mark.skipif(not find_sandbox(strict=True).program, reason=find_sandbox(strict=True).reason)
+@pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
 def test_a_model_of_a_file_sees_nothing_of_the_clone_but_the_package(run, tmp_path):
     """It says by its class how many of a lab's folder and the clone's own files are there for it."""
     lab = Path(tempfile.mkdtemp(prefix=".lab-", dir=Path(davylamp.__file__).resolve().parent))

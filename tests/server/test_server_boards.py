@@ -257,7 +257,7 @@ def test_a_cell_is_read_from_the_task_that_it_is_of(evaluate, folder, visitor, m
     first, second = evaluate(*attacks), evaluate(attacks[place])
     with folder.database.reading() as session:
         cited = {row.model: row for row in session.scalars(select(CellRow).where(CellRow.task_id == second))}
-    read = boards.load
+    read = boards.load_outcomes
 
     def forged(path, **words):
         frame = read(path, **words)
@@ -268,7 +268,7 @@ def test_a_cell_is_read_from_the_task_that_it_is_of(evaluate, folder, visitor, m
             else frame
         )
 
-    monkeypatch.setattr(boards, "load", forged)
+    monkeypatch.setattr(boards, "load_outcomes", forged)
     board = visitor.get("/api/v1/leaderboards/attacks").json()
     (row,) = (row for row in board["rows"] if row["name"] == attacks[place][0])
     assert set(row["cells"]) == {each.id for each in cited.values()}
