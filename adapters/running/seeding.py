@@ -87,8 +87,8 @@ def _state(name: str) -> Any:
     """The state of a global generator, in a form that can be compared."""
     if name == "Python's":
         return random.getstate()
-    state: Any = np.random.get_state()  # noqa: NPY002
-    return state[1].tobytes(), state[2:]
+    state: Any = np.random.get_state()  # noqa: NPY002 - the generator that libraries seed
+    return (state[1].tobytes(), state[2:]) if isinstance(state, tuple) else repr(state)  # or another than its first
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:

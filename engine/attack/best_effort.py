@@ -188,9 +188,14 @@ def check_search(
     return radii, [check_support(row, top, resolve_step(values, radii.upper)) for values in settings]
 
 
-def check_learns_nothing(row: Implementation) -> None:
-    """Raise Unsupported for an attack that learns, before any image is attacked, at the one radius that it is given."""
-    if row.fit and (row.data_free or row.learned):
+def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
+    """Raise Unsupported for an attack that learns before any image is attacked, at one radius.
+
+    Args:
+        row: the attack.
+        apart: it would learn from other images than it attacks.
+    """
+    if row.fit and (apart or row.data_free or row.learned):
         raise Unsupported(f"{row.name} learns at one radius, before any image is attacked: run it at a radius")
 
 

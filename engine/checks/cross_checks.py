@@ -90,7 +90,7 @@ def library_checks(outcomes: Outcomes) -> Iterator[Check]:
     met = set()
     for sides in comparisons_of(outcomes):
         met |= {side.cell.key for side in sides}
-        if any(side.outcome is not None for side in sides):  # of none that failed is there anything to say
+        if any(side.outcome is not None for side in sides):  # where all failed there is nothing to compare
             yield _disagreement(judge_comparison(sides))
     alone: dict[tuple[Any, ...], Cell] = {}
     for cell in (outcome.cell for outcome in outcomes.done if outcome.cell.key not in met):

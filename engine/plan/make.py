@@ -29,7 +29,7 @@ from ...adapters.running.targets import class_of, note_moved
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.at_saturation import check_saturation
-from ..attack.best_effort import check_search, combinations
+from ..attack.best_effort import check_learns_nothing, check_search, combinations
 from ..attack.best_of import MAX_QUERIES, check_portfolio
 from ..cell import Cell, FitData, ModelOnData, Surrogate
 from ..defended import originals_of
@@ -427,8 +427,7 @@ def _cells_of_row(
                 check_search(row, threat_model, size, settings)
         if cell.is_saturated:
             check_saturation(row, threat_model, components or USUAL_SIZE, cell.parameters)
-            if row.fit and config.fit_data:
-                raise Unsupported(f"{row.name} learns at one radius, before any image is attacked: give it --epsilon")
+            check_learns_nothing(row, apart=bool(config.fit_data))
         yield cell
 
 

@@ -95,12 +95,17 @@ def _read_done(
         else:
             done.append((Cell.from_record(record.meta), record.meta, kept(record)))
     if not done:
-        known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
-        known = known if failed or damaged or unknown else "it is empty"
-        raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
+        raise none_finished(folder, len(failed), len(damaged), len(unknown))
     names = tell_apart(cell.subject for cell, _, _ in done)
     done = [(cell.with_name_of(names), meta, part) for cell, meta, part in done]
     return done, {"damaged": damaged, "failed": failed, "unknown": unknown}
+
+
+def none_finished(folder: str | Path, failed: int, damaged: int, unknown: int) -> Unavailable:
+    """The refusal of a folder without a finished cell, which says what it has instead, by number."""
+    known = f"{failed} failed, {damaged} damaged, {unknown} of unknown attacks"
+    known = known if failed or damaged or unknown else "it is empty"
+    return Unavailable(f"expected finished cells in {folder}, found none ({known})")
 
 
 def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import Unavailable
-from .frames import about_cell
+from .frames import about_cell, none_finished
 from .image_results import with_faults
 from .outcomes import Outcomes, outcomes_of
 
@@ -37,7 +36,8 @@ def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
     """
     outcomes = outcomes_of(source)
     if not outcomes.done:
-        raise Unavailable(f"expected finished cells in {outcomes.store.folder}, found none ({_what_else(outcomes)})")
+        numbers = map(len, (outcomes.failed, outcomes.damaged, outcomes.unknown))
+        raise none_finished(outcomes.store.folder, *numbers)
     data: dict[str, str] = {}  # the first name of each set of images
     for each in outcomes.done:
         data.setdefault(each.cell.subject.data_digest, each.cell.subject.data)
@@ -51,10 +51,6 @@ def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
     for name in ("failed", "unknown"):
         table.attrs[name] = {cell.key: why for cell, why in getattr(outcomes, name)}
     return table
-
-
-def _what_else(outcomes: Outcomes) -> str:
-    return f"{len(outcomes.failed)} failed, {len(outcomes.damaged)} damaged, {len(outcomes.unknown)} of unknown attacks"
 
 
 def compact_frame(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]) -> "pd.DataFrame":

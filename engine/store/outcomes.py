@@ -27,7 +27,7 @@ from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .choose_record import WRONG_ONE
 from .columns import logits_of
 from .contents import NEEDED, edited_since, order_of, read_records, unknown_attack
-from .detected import detected_lines, leave_detected
+from .detected import DETECTED, detected_lines, leave_detected
 from .fits import fit_costs
 from .frames import CellState
 from .given_outputs import answers_change, has_confidences, is_unstable, output_lines, unsteady_lines
@@ -181,6 +181,10 @@ class Outcomes:
         models = [each.subject.model for each in self.clean.values() if answers_change(each.meta)]
         models += [each.cell.subject.model for each in self.done if is_unstable(each.columns["violations"])]
         return unsteady_lines(models)
+
+    def has_detector(self, subject: ModelOnData) -> bool:
+        """Whether "detected" is a class of a model, beside those of the data."""
+        return any(DETECTED in each.columns for each in self.done if each.cell.subject.key == subject.key)
 
     @property
     def users_symbols(self) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from ..metric_names import resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
-from ..store.detected import DETECTED
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.stored_columns import join_columns
 from ..store.transfers import Transferred, read_shown
@@ -153,7 +152,7 @@ def _lines_of(
 
     def known_of(draws: dict[str, Draws]) -> dict[str, Draws]:
         original, defended = pair
-        has_detector = original.logits.shape != defended.logits.shape and _has_detector(outcomes, defended)
+        has_detector = original.logits.shape != defended.logits.shape and outcomes.has_detector(defended.subject)
         if all(each.has_confidences for each in pair) and not has_detector:
             return draws
         missing = draws_of(np.full(len(counts), np.nan), 0)
@@ -228,15 +227,10 @@ def _find_pairs(outcomes: Outcomes, original: str, defended: str) -> list[tuple[
         )
     for a, b in same:
         confident = a.has_confidences and b.has_confidences
-        if a.logits.shape != b.logits.shape and confident and not _has_detector(outcomes, b):
+        if a.logits.shape != b.logits.shape and confident and not outcomes.has_detector(b.subject):
             shapes = f"{a.logits.shape[1]} and {b.logits.shape[1]}"
             raise InvalidInput(f"expected two models with the same classes, got {shapes} classes")
     return same
-
-
-def _has_detector(outcomes: Outcomes, clean: Clean) -> bool:
-    """Whether "detected" is a class of a model, beside those of the data."""
-    return any(DETECTED in each.columns for each in outcomes.done if each.cell.subject.key == clean.subject.key)
 
 
 def _of_same_images(a: Clean, b: Clean) -> bool:

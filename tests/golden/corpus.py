@@ -308,6 +308,8 @@ def main(what: str, names: list[str]) -> None:
     """Make or read anew what is stored."""
     from davylamp.commands import loading
 
+    if what not in ("folders", "expected") or not set(names) <= set(MADE):
+        sys.exit(f"expected folders or expected, and names among {', '.join(MADE)}; got {' '.join([what, *names])}")
     loading._DEFAULT_ISOLATE = "no"
     torch.set_num_threads(1)
     for name in names or MADE:
@@ -324,4 +326,4 @@ def main(what: str, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(*sys.argv[1:2] or [""], sys.argv[2:])

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import davylamp
 from davylamp.engine import ResultsStore
 
 from . import corpus
@@ -61,6 +62,16 @@ def test_every_command_says_the_same_of_a_stored_folder(name, place):
         is_sampled = command.startswith("rank") and "--method" not in command
         lines += differences(now[command], document, command, SAMPLED if is_sampled else ROUNDED)
     assert lines == []
+
+
+@pytest.mark.parametrize("name", ["plain", "targeted", "random", "defence"])
+def test_python_ranks_as_the_command_does(name, place):
+    stored = json.loads((corpus.EXPECTED / f"{name}.json").read_text(encoding="utf-8"))
+    ranking = davylamp.rank(corpus.unpack(name, place), scoring="mean")
+    rows = {row["subject"]: row for row in stored["rank FOLDER --method mean"]["document"]["rows"]}
+    assert set(ranking.subjects) == set(rows)
+    for subject, score in zip(ranking.subjects, ranking.score, strict=True):
+        assert score == pytest.approx(rows[subject]["score"])
 
 
 @pytest.mark.parametrize("name", corpus.AGAIN)
