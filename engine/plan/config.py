@@ -24,8 +24,7 @@ from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE, strip_best
 from ..measure_groups import is_group, read_group
-from ..metric_names import unknown_measure
-from ..parametrised import is_parametrised, options_of
+from ..metric_names import is_parametrised, options_of, unknown_measure
 from ..portfolio import AUTO, is_portfolio
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
