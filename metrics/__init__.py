@@ -46,7 +46,6 @@ from .defence import (
     classification_output_stability,
     confidence_variance,
     f1_variance,
-    misclassification_variance,
     rectify_ratio,
     sacrifice_ratio,
 )
@@ -55,6 +54,7 @@ from .defence_attacked import (
     dists_variance,
     euclidean_distortion_variance,
     maximum_distortion_variance,
+    misclassification_variance,
     multi_scale_gmsd_variance,
     pixel_change_variance,
     true_confidence_gain,
@@ -96,7 +96,21 @@ from .curves import (
     quantised_success,
     success_curve,
 )
-from .registry import METRICS, NOTATION, Metric, Reduction, Summary, metric, names_of, summarise, symbols_named
+from .recorded import recorded_mean
+from .registry import (
+    METRICS,
+    NOTATION,
+    Metric,
+    Reduction,
+    Summary,
+    default_symbols,
+    metric,
+    names_of,
+    near_symbols,
+    record_of,
+    summarise,
+    symbols_named,
+)
 
 # isort: on
 
@@ -122,6 +136,7 @@ __all__ = [
     "clean_accuracy",
     "confidence_variance",
     "corruption_error",
+    "default_symbols",
     "dists",
     "dists_variance",
     "empirical_boundary_distance",
@@ -152,6 +167,7 @@ __all__ = [
     "multi_scale_gmsd_variance",
     "multisection_coverage",
     "names_of",
+    "near_symbols",
     "neuron_sensitivity",
     "neuron_uncertainty",
     "noise_insensitivity",
@@ -166,6 +182,8 @@ __all__ = [
     "pixel_rms_distance",
     "predicted_attention_similarity",
     "quantised_success",
+    "record_of",
+    "recorded_mean",
     "rectify_ratio",
     "relative_corruption_error",
     "relative_distortion",

@@ -37,7 +37,7 @@ before = set(sys.modules)
 import metrics
 loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
 assert not loaded & {FOREIGN | LATE}, loaded
-assert len(metrics.METRICS) == 69
+assert len(metrics.METRICS) == 82
 
 generator = torch.Generator().manual_seed(0)
 logits = torch.randn(8, 10, generator=generator)
