@@ -5,6 +5,8 @@ its record, in the order of the imports below. `reduction="none"` gives one valu
 not count; `summarise` turns those into a mean and the number of images that it rests on.
 """
 
+from typing import TYPE_CHECKING
+
 # isort: off
 # The order of these imports is the order of METRICS.
 from .accuracy import clean_accuracy, macro_f1, robust_accuracy, true_class_confidence
@@ -215,3 +217,7 @@ __all__ = [
     "weight_similarity",
     "wup_from_paths",
 ]
+if not TYPE_CHECKING:  # a metric that no list above names is here all the same
+    _others = {record.function.__name__: record.function for record in METRICS.values()}
+    globals().update(_others)
+    __all__.extend(sorted(_others.keys() - {*__all__}))

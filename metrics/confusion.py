@@ -173,7 +173,6 @@ def visual_confusion(
     source="Mopuri et al. 2020",
     formula="mean [Wup(t, F(xa)) < 0.7]; 1 is far from the target",
     aliases=("QI-Wup-Targeted",),
-    needs=("target",),
     parameter="threshold",
 )
 def targeted_semantic_confusion(
@@ -213,7 +212,6 @@ def targeted_semantic_confusion(
     source="Mopuri et al. 2020",
     formula="mean [cos(W_t, W_F(xa)) < 0.1]; 1 is far from the target",
     aliases=("QI-Vis-Targeted",),
-    needs=("target",),
     parameter="threshold",
 )
 def targeted_visual_confusion(

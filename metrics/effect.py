@@ -55,7 +55,6 @@ def misclassification_ratio(
     formula="mean over valid with t != y of [F(xa) = t]",
     kind="share",
     invalid="not fooled",
-    needs=("target",),
     tables=("attacks", "models", "pairs"),
 )
 def targeted_attack_success(

@@ -1,5 +1,7 @@
 """What an evaluation notes of each image, by itself or once for all images: passes, seconds, norms, what is left."""
 
+from typing import Any
+
 from torch import Tensor
 
 from .common import check, check_success, defined, precise
@@ -26,75 +28,110 @@ def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "m
     return reduce(defined(precise(values), counting), reduction)
 
 
-metric(
+def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
+    """Record what has no paper: of every result, the more the better for the model."""
+    shared = {"robust_when": "higher", "between": AT_LEAST_ZERO, "source": "", "stored": "always"}
+    metric(**{"symbol": symbol, "title": title, "meaning": f"{title}.", "formula": formula, **shared, **facts})(
+        recorded_mean
+    )
+
+
+_record(
     symbol="RA_mean",
     title="Mean robust accuracy",
     meaning="Mean robust accuracy: RA under each attack alone, averaged over the attacks.",
-    robust_when="higher",
     between=(0, 1),
     source="RobustBench (Croce et al. 2021)",
     formula="mean over attacks of mean [F(x) = y, and F(xa) = y]",
     kind="share",
-    stored="always",
     invalid="not robust",
     tables={"models": "RA"},
     only=("models",),
     brief=True,
-)(recorded_mean)
-
-for symbol, title, unit, facts in (
-    ("seconds", "Seconds per attacked image", "seconds", {"tables": {"pairs": "RA"}, "brief": True}),
-    ("forwards", "Forward passes per attacked image", "passes", {}),
-    ("backwards", "Backward passes per attacked image", "passes", {}),
-    ("surrogate_forwards", "Forward passes of the surrogate per attacked image", "passes", {}),
-    ("surrogate_backwards", "Backward passes of the surrogate per attacked image", "passes", {}),
-):
-    metric(
-        symbol=symbol,
-        title=title,
-        meaning=f"{title}.",
-        robust_when="higher",
-        between=AT_LEAST_ZERO,
-        unit=unit,
-        source="",
-        formula=f"mean over attacked images of {symbol}",
-        stored="always",
-        over="attacked",
-        **facts,
-    )(recorded_mean)
-
-for symbol, what in (
-    ("fit_forwards", "Forward passes"),
-    ("fit_backwards", "Backward passes"),
-    ("fit_seconds", "Seconds"),
-):
-    metric(
-        symbol=symbol,
-        title=f"{what} of fitting",
-        meaning=f"{what} of what an attack learned once before, all images together.",
-        robust_when="higher",
-        between=AT_LEAST_ZERO,
-        unit="seconds" if what == "Seconds" else "passes",
-        source="",
-        formula=f"{symbol} of the attack",
-        stored="always",
-    )(recorded_mean)
-
-for symbol, what, formula in (
-    ("l0", "Number of changed components", "number of xa != x"),
-    ("l1", "l1 norm of the change", "sum |xa - x|"),
-    ("l2", "l2 norm of the change", "sqrt(sum (xa - x)^2)"),
-    ("linf", "linf norm of the change", "max |xa - x|"),
-):
-    metric(
-        symbol=symbol,
-        title=f"{what}, over successes",
-        meaning=f"{what}, over successes.",
-        robust_when="higher",
-        between=AT_LEAST_ZERO,
-        unit="components" if symbol == "l0" else "pixel range",
-        source="",
-        formula=f"mean over successes of {formula}",
-        stored="always",
-        over="success",
-    )(recorded_mean)
+)
+_record(
+    symbol="seconds",
+    title="Seconds per attacked image",
+    formula="mean over attacked images of the seconds of the attack",
+    unit="seconds",
+    over="attacked",
+    tables={"pairs": "RA"},
+    brief=True,
+)
+_record(
+    symbol="forwards",
+    title="Forward passes per attacked image",
+    formula="mean over attacked images of the forward passes",
+    unit="passes",
+    over="attacked",
+)
+_record(
+    symbol="backwards",
+    title="Backward passes per attacked image",
+    formula="mean over attacked images of the backward passes",
+    unit="passes",
+    over="attacked",
+)
+_record(
+    symbol="surrogate_forwards",
+    title="Forward passes of the surrogate per attacked image",
+    formula="mean over attacked images of the forward passes of the surrogate",
+    unit="passes",
+    over="attacked",
+)
+_record(
+    symbol="surrogate_backwards",
+    title="Backward passes of the surrogate per attacked image",
+    formula="mean over attacked images of the backward passes of the surrogate",
+    unit="passes",
+    over="attacked",
+)
+_record(
+    symbol="fit_forwards",
+    title="Forward passes of fitting",
+    meaning="Forward passes of what an attack learned once before, all images together.",
+    formula="forward passes of the fit, once for all images",
+    unit="passes",
+)
+_record(
+    symbol="fit_backwards",
+    title="Backward passes of fitting",
+    meaning="Backward passes of what an attack learned once before, all images together.",
+    formula="backward passes of the fit, once for all images",
+    unit="passes",
+)
+_record(
+    symbol="fit_seconds",
+    title="Seconds of fitting",
+    meaning="Seconds of what an attack learned once before, all images together.",
+    formula="seconds of the fit, once for all images",
+    unit="seconds",
+)
+_record(
+    symbol="l0",
+    title="Number of changed components, over successes",
+    formula="mean over successes of number of xa != x",
+    unit="components",
+    over="success",
+)
+_record(
+    symbol="l1",
+    title="l1 norm of the change, over successes",
+    formula="mean over successes of sum |xa - x|",
+    unit="pixel range",
+    over="success",
+)
+_record(
+    symbol="l2",
+    title="l2 norm of the change, over successes",
+    formula="mean over successes of sqrt(sum (xa - x)^2)",
+    unit="pixel range",
+    over="success",
+)
+_record(
+    symbol="linf",
+    title="linf norm of the change, over successes",
+    formula="mean over successes of max |xa - x|",
+    unit="pixel range",
+    over="success",
+)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from math import inf, log
@@ -42,7 +42,7 @@ class Metric:
         across: how a model's row sums up several attacks: by the mean, or image by image by the worst case.
         invalid: what an image with an invalid result counts as; "": it is left out.
         knowledge: what the attacks that it is about know of the model; "": it is about all attacks.
-        needs: what it cannot do without, beside the arguments of its function: the model's confidences, a target, other
+        needs: what it cannot do without: the model's confidences, a target (which an argument `targets` implies), other
             models to transfer to, an attack for the smallest change, image sequences, a baseline model, or a group of
             measurements that an evaluation makes only if asked to ("coverage", "boundary", "neurons", "consistency").
         parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "": none.
@@ -206,7 +206,8 @@ def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> 
             raise ValueError(f"expected a docstring on the function of {symbol!r}, got none")
         if symbol in METRICS:
             raise ValueError(f"expected a new symbol, got {symbol!r} twice")
-        METRICS[symbol] = Metric(symbol, function, title or symbol, line, **facts)
+        known = Metric(symbol, function, title or symbol, line, **facts)
+        METRICS[symbol] = replace(known, needs=("target", *known.needs)) if "targets" in known.arguments else known
         return function
 
     return record

@@ -1,15 +1,11 @@
 """`davylamp metrics`: what it says is what the functions, the page and the other commands say."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
-from davylamp.engine.metric_names import access_of, resolve_symbols
+from davylamp.engine.metric_names import resolve_symbols
 from davylamp.metrics import METRICS
-
-PAGE = Path(__file__).parents[2] / "docs" / "metrics-by-command.md"  # test_every_metric.py runs what it says
 
 
 def test_the_list_has_every_metric_and_fits_eighty_columns(run):
@@ -70,19 +66,6 @@ def test_another_name_is_one_line_that_helps(run, arguments, message):
     more = () if arguments[0] == "metrics" else ("--attacks", "pgd", "--models", "none", "--data", "none", "-o", "out")
     code, out, err = run(*arguments, *more)
     assert (code, out, err) == (1, "", f"davylamp: {message}\n")
-
-
-def test_the_page_and_the_command_say_the_same():
-    lines = re.findall(
-        r"^\| (\S+) \| ([^|]*) \|([^|]*)\| `([^`]*)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert {symbol: (title, needs.replace("`", "").strip(), shown) for symbol, title, needs, shown in lines} == {
-        symbol: (record.title, *access_of(symbol)) for symbol, record in METRICS.items()
-    }
-
-
-def test_the_page_counts_the_metrics():
-    assert f"All {len(METRICS)} metrics" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "also"), [("RA", []), ("robust accuracy", ["RA_mean"]), ("RA_worst", [])])

@@ -142,4 +142,3 @@ def test_facts_name_metrics_and_values_that_there_are():
             assert getattr(record, name) in get_args(kinds[name]), (symbol, name)
         assert {*record.needs} <= {*get_args(Need)}
         assert {*record.tables, *record.only} <= {*get_args(Table)}
-        assert "target" in record.needs or "targets" not in record.arguments
