@@ -290,19 +290,13 @@ def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, i
     """A line on what violations count as, where there are any, for the metrics that are about them."""
     if not any(group.labels["violations"] for group in groups):
         return []
-<<<<<<< HEAD
-    counting, leaving = ([symbol for symbol in symbols if symbol in each] for each in (_COUNT_VIOLATIONS, OF_DISTANCES))
+    counting = [symbol for symbol in symbols if _invalid(symbol)]
+    leaving = [symbol for symbol in symbols if symbol in METRICS and _is_of_distances(METRICS[symbol])]
     results = [each.results for group in groups for part in group.parts for each in part]
     of_model, of_library = (
         int(sum(by.sum() for by in of))
         for of in ([each.by_model for each in results], [each.by_library for each in results])
     )
-=======
-    counting = [symbol for symbol in symbols if _invalid(symbol)]
-    leaving = [symbol for symbol in symbols if symbol in METRICS and _is_of_distances(METRICS[symbol])]
-    columns = [each.columns for group in groups for part in group.parts for each in part]
-    of_model, of_library = (sum(int(invalid_by(each, who).sum()) for each in columns) for who in ("model", "library"))
->>>>>>> 807b4df
     faults = [f"{of_model} are the model's fault: not robust"] * bool(of_model)
     faults += [f"{of_library} the library's: not fooled"] * bool(of_library)
     ends = f", and as 1 in the upper ends of the intervals{', unless somebody is at fault' * bool(faults)}"
