@@ -15,11 +15,10 @@ def list_metrics(
 ) -> None:
     """List every metric: names, meaning, direction, range, unit; with NAME its formula, source and command, too."""
     from ..engine.metric_names import find_metrics
-    from ..engine.tables.symbols import MEASUREMENTS
     from ..metrics import METRICS
     from ..report.text.metrics import metrics_json, print_metrics
 
-    symbols = tuple(METRICS) if name is None else find_metrics(name, MEASUREMENTS)
+    symbols = tuple(METRICS) if name is None else find_metrics(name)
     if as_json:
         print(metrics_json(symbols))  # noqa: T201 - the product
     else:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..adapters.parameters import parse_number
 from ..adapters.paths import expand_path
 from ..errors import InvalidInput, Unavailable, UnknownName
+from ..metrics import METRICS
 from .cell import CURVE, MEASURES
 from .user_metrics import plain_name
 
@@ -32,12 +33,8 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 _WORDS = {"neurons": ("unit", "channel")}
 _MOST = {"sections": 65_535, "versions": 10_000, "directions": 1_000_000, "limit": 1_000_000, "k": 1_000_000}
 GROUP_OF: Mapping[str, str] = {  # of the metrics that no other group gives
-    **dict.fromkeys(("KMNCov", "NBCov", "SNACov", "TKNCov"), "coverage"),
-    **dict.fromkeys(("EBD", "EBD2"), "boundary"),
-    **dict.fromkeys(("NS", "NU"), "neurons"),
-    "ENI": "consistency",
+    symbol: group for group in OPTIONAL for symbol, record in METRICS.items() if group in record.needs
 }
-COVERAGES = tuple(symbol for symbol, group in GROUP_OF.items() if group == "coverage")  # of a set of images
 
 
 class MeasureGroup(NamedTuple):

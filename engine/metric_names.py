@@ -1,21 +1,29 @@
-"""Metrics by any name that they have, and the command that gives each."""
+"""Metrics by any name that they have and with the parameter in a symbol; what they need, and the command for each.
 
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
-from typing import NamedTuple
+A symbol may carry a parameter of its metric, "QI_Wup@0.5", "ALD@inf", or a part of the model or data, "KMNCov@clean".
+"""
 
-from ..errors import UnknownName
-from ..metrics import METRICS, names_of, symbols_named
-from .measure_groups import GROUP_OF, known_groups
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-TARGETED = ("TAS", "QI_Wup_T", "QI_Vis_T")
-_NEEDS = {
-    **{symbol: f"--metric {group}" for symbol, group in GROUP_OF.items()},
-    **dict.fromkeys(TARGETED, "a targeted attack: --target"),
-    "OTR": "--transfer full",
-    "D_half": "an attack for the smallest change: best(...)",
+from ..adapters.parameters import parse_number
+from ..errors import InvalidInput, UnknownName
+from ..metrics import METRICS, near_symbols, record_of, symbols_named
+from .measure_groups import GROUP_OF, OPTIONAL, known_groups
+
+CLEAN = "clean"
+NO_CONFIDENCES = "the model gives labels only: no confidences"
+NO_GRADIENTS = "the model has no gradients"
+_CONDITIONS = {
+    "target": "a targeted attack: --target",
+    "transfer": "--transfer full",
+    "smallest change": "an attack for the smallest change: best(...)",
+    **{group: f"--metric {group}" for group in OPTIONAL},
+    "coverage": "--metric coverage --profile DATA",
 }
-_SEQUENCES = {"FP": " --sequence all", "mFR": " --sequence all --baseline MODEL"}
+_OPTIONS = {"sequences": " --sequence all", "baseline": " --baseline MODEL"}
+_NUMBERS = ("p", "threshold")  # parameters that an evaluation can be asked for
 
 
 class Access(NamedTuple):
@@ -27,60 +35,92 @@ class Access(NamedTuple):
 
 def access_of(symbol: str) -> Access:
     """How a metric is had from the command line."""
-    group, needs = METRICS[symbol].group, _NEEDS.get(symbol, "")
-    if group == "corruption":
-        return Access("", f"davylamp corrupt-table MODELS{_SEQUENCES.get(symbol, '')}")
-    rows = " --by models" if symbol == "RA" else ""
-    rows = " --defence ORIGINAL DEFENDED" if group.startswith("defence") else rows
-    profile = " --profile DATA" if GROUP_OF.get(symbol) == "coverage" else ""
-    return Access(needs + profile, f"davylamp table FOLDER{rows} --metric")
+    record = METRICS[symbol]
+    if record.group == "corruption":
+        return Access("", f"davylamp corrupt-table MODELS{''.join(_OPTIONS[need] for need in record.needs)}")
+    rows = " --by models" if record.across == "worst" or record.only == ("models",) else ""
+    rows = " --defence ORIGINAL DEFENDED" if record.group.startswith("defence") else rows
+    needs = ", ".join(_CONDITIONS[need] for need in record.needs if need in _CONDITIONS)
+    return Access(needs, f"davylamp table FOLDER{rows} --metric")
 
 
-def resolve_symbols(names: Sequence[str], others: Iterable[str] = ()) -> tuple[str, ...]:
+def base_of(symbol: str) -> str:
+    """The metric of a symbol: "QI_Wup" of "QI_Wup@0.5"; the symbol itself without a record."""
+    record = record_of(symbol)
+    return symbol if record is None else record.symbol
+
+
+def needs_of(symbol: str) -> tuple[str, ...]:
+    """What a metric needs, see `Metric.needs`; nothing of what has no record."""
+    record = record_of(symbol)
+    return () if record is None else record.needs
+
+
+def needs_confidences(symbol: str) -> bool:
+    """Whether a metric means nothing of a model that gives labels only."""
+    return "confidences" in needs_of(symbol) and symbol != "FR@1"  # whether the prediction is another one
+
+
+def is_parametrised(symbol: str) -> bool:
+    """Whether a symbol carries a number that its metric is measured at."""
+    record = record_of(symbol)
+    return record is not None and symbol != record.symbol and record.parameter in _NUMBERS
+
+
+def options_of(symbol: str) -> dict[str, Any]:
+    """The parameter that a symbol carries, by name.
+
+    Raises:
+        InvalidInput: if it is no number that the metric takes.
+    """
+    base, _, text = symbol.partition("@")
+    name = METRICS[base].parameter
+    number = math.inf if name == "p" and text == "inf" else parse_number(text, f"{name} of {base}")
+    if name == "p" and not (number > 0):
+        raise InvalidInput(f"expected p > 0, or inf, of {base}, got {text}")
+    if name == "threshold" and not -1 <= number <= 1:
+        raise InvalidInput(f"expected a threshold from -1 to 1 of {base}, got {text}")
+    return {name: number}
+
+
+def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
     """The symbols that names mean: "mr" and "SSIM" one, a family such as "AND" all of its metrics.
 
     Args:
         names: symbols, aliases, titles, in any case; "@" and a parameter may follow.
-        others: symbols beside the metrics, as RA_mean and l2.
 
     Returns:
         Symbols without repetition, in that order; a name that means nothing stays as it is.
     """
-    known = {name.casefold(): name for name in others}
     chosen: list[str] = []
     for name in names:
         base, at, value = name.partition("@")
-        whole = symbols_named(name) or [each for each in [known.get(name.casefold())] if each]
         parts = [f"{each.partition('@')[0]}@{value}" for each in symbols_named(base)] if at else []
-        chosen += whole or parts or [name]
+        chosen += symbols_named(name) or parts or [name]
     return tuple(dict.fromkeys(chosen))
 
 
-def find_metrics(name: str, others: Iterable[str] = ()) -> tuple[str, ...]:
-    """The symbols that one name means.
+def find_metrics(name: str) -> tuple[str, ...]:
+    """The symbols that one name means, and those whose title contains the words of it.
 
     Args:
-        name: symbol, alias or title, in any case.
-        others: symbols beside the metrics, as RA_mean and l2.
+        name: symbol, alias or title, in any case, or words of a title.
 
     Raises:
         UnknownName: if it means nothing.
     """
-    others = tuple(others)
-    symbols = symbols_named(name) or tuple(each for each in others if each.casefold() == name.strip().casefold())
+    symbols = symbols_named(name)
+    if not symbols or " " in name.strip():
+        wanted = name.strip().casefold()
+        symbols += tuple(symbol for symbol, record in METRICS.items() if wanted and wanted in record.title.casefold())
     if not symbols:
-        raise unknown_metric(name, others)
-    return tuple(symbols)
+        raise unknown_metric(name)
+    return tuple(dict.fromkeys(symbols))
 
 
-def unknown_metric(name: str, others: Iterable[str] = ()) -> UnknownName:
+def unknown_metric(name: str) -> UnknownName:
     """The error of a name that no metric has, with the nearest symbols or the command that lists them."""
-    symbols = {text.casefold(): text for text in (*METRICS, *others)}
-    called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in names_of(each)}
-    wanted = name.strip().casefold()
-    near = [symbols[text] for text in get_close_matches(wanted, symbols)]
-    near = near or list(dict.fromkeys(called[text] for text in get_close_matches(wanted, called)))
-    return UnknownName("metric", name, [], meant=" or ".join(near), hint="davylamp metrics lists them")
+    return UnknownName("metric", name, [], meant=" or ".join(near_symbols(name)), hint="davylamp metrics lists them")
 
 
 def unknown_measure(kind: str, name: str) -> UnknownName:

@@ -5,6 +5,8 @@ its record, in the order of the imports below. `reduction="none"` gives one valu
 not count; `summarise` turns those into a mean and the number of images that it rests on.
 """
 
+from typing import TYPE_CHECKING
+
 # isort: off
 # The order of these imports is the order of METRICS.
 from .accuracy import clean_accuracy, macro_f1, robust_accuracy, true_class_confidence
@@ -46,7 +48,6 @@ from .defence import (
     classification_output_stability,
     confidence_variance,
     f1_variance,
-    misclassification_variance,
     rectify_ratio,
     sacrifice_ratio,
 )
@@ -55,6 +56,7 @@ from .defence_attacked import (
     dists_variance,
     euclidean_distortion_variance,
     maximum_distortion_variance,
+    misclassification_variance,
     multi_scale_gmsd_variance,
     pixel_change_variance,
     true_confidence_gain,
@@ -96,7 +98,21 @@ from .curves import (
     quantised_success,
     success_curve,
 )
-from .registry import METRICS, NOTATION, Metric, Reduction, Summary, metric, names_of, summarise, symbols_named
+from .recorded import recorded_mean
+from .registry import (
+    METRICS,
+    NOTATION,
+    Metric,
+    Reduction,
+    Summary,
+    default_symbols,
+    metric,
+    names_of,
+    near_symbols,
+    record_of,
+    summarise,
+    symbols_named,
+)
 
 # isort: on
 
@@ -122,6 +138,7 @@ __all__ = [
     "clean_accuracy",
     "confidence_variance",
     "corruption_error",
+    "default_symbols",
     "dists",
     "dists_variance",
     "empirical_boundary_distance",
@@ -152,6 +169,7 @@ __all__ = [
     "multi_scale_gmsd_variance",
     "multisection_coverage",
     "names_of",
+    "near_symbols",
     "neuron_sensitivity",
     "neuron_uncertainty",
     "noise_insensitivity",
@@ -166,6 +184,8 @@ __all__ = [
     "pixel_rms_distance",
     "predicted_attention_similarity",
     "quantised_success",
+    "record_of",
+    "recorded_mean",
     "rectify_ratio",
     "relative_corruption_error",
     "relative_distortion",
@@ -197,3 +217,7 @@ __all__ = [
     "weight_similarity",
     "wup_from_paths",
 ]
+if not TYPE_CHECKING:  # a metric that no list above names is here all the same
+    _others = {record.function.__name__: record.function for record in METRICS.values()}
+    globals().update(_others)
+    __all__.extend(sorted(_others.keys() - {*__all__}))

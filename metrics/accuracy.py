@@ -17,6 +17,10 @@ from .registry import Reduction, metric, reduce
     source="CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7",
     formula="mean [F(x) = y]",
     aliases=("ACC", "accuracy"),
+    kind="share",
+    stored="clean",
+    tables=("models",),
+    brief=True,
 )
 def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images that the model classifies correctly.
@@ -44,6 +48,9 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     source="CANARY (Sun et al. 2023), 3.1.1",
     formula="mean over classes of 2 P R / (P + R), P = TP / (TP + FP), R = TP / (TP + FN), 0/0 = 0",
     aliases=("F1",),
+    kind="set",
+    stored="clean",
+    tables=("models",),
 )
 def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] = "met") -> Tensor:
     """Unweighted mean over the classes of the F1 score.
@@ -83,6 +90,9 @@ def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] =
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.1",
     formula="mean P(x)[y]",
+    stored="clean",
+    needs=("confidences",),
+    tables=("models",),
 )
 def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Probability that the model gives to the true class, whether it predicts it or not.
@@ -110,6 +120,12 @@ def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reductio
     source="RobustBench (Croce et al. 2021)",
     formula="mean [F(x) = y, and F(xa) = y for the xa of every attack]",
     aliases=("worst-case robust accuracy", "RA_worst"),
+    kind="share",
+    stored="always",
+    across="worst",
+    invalid="not robust",
+    tables={"attacks": "TAS", "models": "CA", "pairs": "TAS"},
+    brief=True,
 )
 def robust_accuracy(
     logits: Tensor,

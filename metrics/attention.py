@@ -91,6 +91,7 @@ def grad_cam(
     source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
     formula="mean over valid of cos(L(x, F(x)), L(xa, F(xa))), L the Grad-CAM map of an image and a class",
     aliases=("ACAMC",),
+    tables=("attacks", "models"),
 )
 def predicted_attention_similarity(
     predicted_cams: Tensor,
@@ -131,6 +132,7 @@ def predicted_attention_similarity(
     source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
     formula="mean over valid of cos(L(x, y), L(xa, y)), L the Grad-CAM map of an image and a class",
     aliases=("ACAMC",),
+    tables=("attacks", "models"),
 )
 def true_attention_similarity(
     true_cams: Tensor, true_adv_cams: Tensor, logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"

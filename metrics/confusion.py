@@ -20,6 +20,10 @@ PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
     source="Mopuri et al. 2020",
     formula="mean [1 + #{classes scored above F(x) after the attack} > K]",
     aliases=("FR",),
+    kind="share",
+    needs=("confidences",),
+    parameter="k",
+    usual=5,
 )
 def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images whose clean prediction is no longer among the K most probable classes.
@@ -54,6 +58,7 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
     source="Mopuri et al. 2020",
     formula="area under FR@K by the trapezoid rule over K = 1, 2, 5, 10, 20, 50, 100, divided by K_max - K_min",
     aliases=("AuC",),
+    needs=("confidences",),
 )
 def fooling_rate_auc(
     logits: Tensor, adv_logits: Tensor, ks: Sequence[int] = PAPER_KS, *, reduction: Reduction = "mean"
@@ -93,6 +98,7 @@ def fooling_rate_auc(
     source="Mopuri et al. 2020",
     formula="mean [Wup(F(x), F(xa)) < 0.7], Wup(a, b) = 2 depth(common) / (depth(a) + depth(b))",
     aliases=("QI-Wup",),
+    parameter="threshold",
 )
 def semantic_confusion(
     logits: Tensor,
@@ -130,6 +136,7 @@ def semantic_confusion(
     source="Mopuri et al. 2020",
     formula="mean [cos(W_F(x), W_F(xa)) < 0.1], W the rows of the last layer's weight",
     aliases=("QI-Vis",),
+    parameter="threshold",
 )
 def visual_confusion(
     logits: Tensor,
@@ -166,6 +173,7 @@ def visual_confusion(
     source="Mopuri et al. 2020",
     formula="mean [Wup(t, F(xa)) < 0.7]; 1 is far from the target",
     aliases=("QI-Wup-Targeted",),
+    parameter="threshold",
 )
 def targeted_semantic_confusion(
     targets: Tensor,
@@ -204,6 +212,7 @@ def targeted_semantic_confusion(
     source="Mopuri et al. 2020",
     formula="mean [cos(W_t, W_F(xa)) < 0.1]; 1 is far from the target",
     aliases=("QI-Vis-Targeted",),
+    parameter="threshold",
 )
 def targeted_visual_confusion(
     targets: Tensor,

@@ -19,6 +19,7 @@ INFINITE = float("inf")
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 12; after Hendrycks and Dietterich 2019",
     formula="sum over severities s of the error E[c, s]",
+    kind="set",
 )
 def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -> Tensor:
     """Error rate under each corruption, summed over its severities.
@@ -49,6 +50,7 @@ def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 12; after Hendrycks and Dietterich 2019",
     formula="mean over corruptions c of CE_c",
+    kind="set",
 )
 def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -> Tensor:
     """Corruption error averaged over the corruptions.
@@ -76,6 +78,7 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
     source="AISafety (Liu et al. 2021), eq 13; after Hendrycks and Dietterich 2019",
     formula="mean over corruptions c of the sum over severities s of (E[c, s] - E_clean)",
     aliases=("relative mCE",),
+    kind="set",
 )
 def relative_corruption_error(
     errors: Tensor, clean_error: float, *, subtract: Literal["each", "once"] = "each"
@@ -109,6 +112,7 @@ def relative_corruption_error(
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 14; after Hendrycks and Dietterich 2019",
     formula="share of pairs of adjacent frames whose predictions differ",
+    needs=("sequences",),
 )
 def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = "previous") -> Tensor:
     """Share of the frames of noise sequences whose prediction differs from the frame before.
@@ -139,6 +143,8 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
     unit="ratio to the reference model",
     source="AISafety (Liu et al. 2021), after eq 14; after Hendrycks and Dietterich 2019",
     formula="mean over corruptions c of FP_c / FP_c of the reference model",
+    kind="set",
+    needs=("sequences", "baseline"),
 )
 def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> Tensor:
     """Flip probability over that of a reference model, averaged over the corruptions.

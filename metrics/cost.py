@@ -18,6 +18,10 @@ AT_LEAST_ZERO = (0.0, float("inf"))
     unit="level",
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="rank of the mean seconds among the attacks, in five equal groups: 0 is fastest",
+    kind="set",
+    stored="always",
+    tables=("attacks",),
+    only=("attacks", "pairs"),
 )
 def time_cost_levels(seconds: Tensor) -> Tensor:
     """Rank of the running time of each attack among all, in five levels: 0 very fast to 4 very slow.
@@ -48,6 +52,8 @@ def time_cost_levels(seconds: Tensor) -> Tensor:
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of the forward passes for the image",
     aliases=("QNC",),
+    tables=("attacks", "pairs"),
+    brief=True,
 )
 def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Forward passes of the model that an adversarial example takes, over successful attacks.
@@ -76,6 +82,8 @@ def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction =
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of the backward passes for the image",
     aliases=("QNC",),
+    tables=("attacks", "pairs"),
+    brief=True,
 )
 def backward_queries(backwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Backward passes of the model that an adversarial example takes, over successful attacks; 0 without gradients.

@@ -24,6 +24,9 @@ VALUES = 2**24  # activations that are sorted into sections at once
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 1; DeepGauge (Ma et al. 2018)",
     formula="sum over neurons of #{sections of [low, high] that are met} / (k |N|)",
+    kind="set",
+    needs=("coverage",),
+    parameter="layer",
 )
 def multisection_coverage(
     activations: Tensor, low: Tensor, high: Tensor, sections: int, *, neurons: Neurons = "unit"
@@ -57,6 +60,9 @@ def multisection_coverage(
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 2; DeepGauge (Ma et al. 2018)",
     formula="(#{neurons above high} + #{neurons below low}) / (2 |N|)",
+    kind="set",
+    needs=("coverage",),
+    parameter="layer",
 )
 def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
     """Share of the two ends of the neurons' known ranges that the test set goes beyond.
@@ -85,6 +91,9 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 3; DeepGauge (Ma et al. 2018)",
     formula="#{neurons above high} / |N|",
+    kind="set",
+    needs=("coverage",),
+    parameter="layer",
 )
 def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
     """Share of the neurons that the test set drives above their known range.
@@ -112,6 +121,9 @@ def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *
     between=(0, 1),
     source="AISafety (Liu et al. 2021), Table I; DeepGauge (Ma et al. 2018)",
     formula="#{neurons among the k most active of their layer for some image} / |N|",
+    kind="set",
+    needs=("coverage",),
+    parameter="layer",
 )
 def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit") -> Tensor:
     """Share of the neurons that are among the k most active of their layer for some image.

@@ -71,6 +71,9 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     source="RoBIC (Maho et al. 2021), eq 4",
     formula="ln 2 / lambda, by least squares on the accuracy eta(D) = eta(0) exp(-lambda D) at distance D",
     aliases=("D_1/2", "half distortion"),
+    kind="set",
+    stored="always",
+    needs=("smallest change",),
 )
 def half_distortion(distances: Tensor) -> HalfDistortion:
     """Distortion at which an exponential through the clean accuracy falls to half of it.
@@ -147,6 +150,8 @@ def best_distances(distances: Sequence[Tensor]) -> Tensor:
     between=(-inf, 1),
     source="AttackBench (Cinà et al. 2025)",
     formula="1 - (A - A*) / (CA e - A*), A, A*: areas under the accuracy of this and of the best attacks up to e",
+    kind="set",
+    stored="always",
 )
 def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     """How near an attack comes to the best of all attacks, by the area under the accuracy.
@@ -183,6 +188,8 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     between=(0, 1),
     source="RoBIC (Maho et al. 2021), section 2",
     formula="mean over successes of [F(r(xa)) != y], r the image rounded to 8 bits",
+    kind="share",
+    brief=True,
 )
 def quantised_success(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, success: Tensor, *, reduction: Reduction = "mean"

@@ -1,110 +1,52 @@
-"""What a defence changes: the defended model against the original one.
+"""What a defence changes without an attack in between: the defended model against the original one.
 
 The examples are those the caller gives: clean images measure what the defence costs, adversarial images what it gains.
 """
 
 from math import e, log
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.special import xlogy
 
-from .accuracy import macro_f1
+from .accuracy import clean_accuracy, macro_f1, true_class_confidence
 from .common import ROWS, check_classes, check_logits, claims, confidence, defined, precise
-from .effect import misclassification_ratio
+from .differences import difference
 from .registry import Reduction, metric, reduce
 
-
-@metric(
+accuracy_variance = difference(
+    clean_accuracy,
+    "accuracy_variance",
+    of_images=True,
     symbol="CAV",
     title="Accuracy variance",
-    robust_when="higher",
-    between=(-1, 1),
+    meaning="Accuracy of the defended model minus that of the original.",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 15; HikDeep-Sec (Zhang et al. 2023), AV",
     formula="CA(defended) - CA(original) = CRR - CSR",
     aliases=("AV", "MCV"),
 )
-def accuracy_variance(
-    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
-) -> Tensor:
-    """Accuracy of the defended model minus that of the original.
-
-    Args:
-        logits: of the original model, shape (N, K).
-        defended_logits: of the defended model, shape (N, K).
-        labels: true classes, shape (N,), int64.
-        reduction: "mean" or "sum" over the images that count, or "none".
-
-    Returns:
-        A scalar, or shape (N,) of -1, 0 and 1 for "none"; a difference of fractions, CRR - CSR; 0 for equal models.
-
-    Raises:
-        ValueError: if shapes, types or values are not as described.
-    """
-    right, defended_right = _right(logits, defended_logits, labels)
-    return reduce(defended_right - right, reduction)
 
 
-@metric(
+f1_variance = difference(
+    macro_f1,
+    "f1_variance",
     symbol="FV",
     title="F1 variance",
-    robust_when="higher",
-    between=(-1, 1),
-    source="CANARY (Sun et al. 2023), 3.1.4",
-    formula="CF(defended) - CF(original)",
+    meaning="Macro F1 of the defended model minus that of the original.",
     aliases=("MCV",),
 )
-def f1_variance(
-    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] = "met"
-) -> Tensor:
-    """Macro F1 of the defended model minus that of the original.
-
-    Args:
-        logits: of the original model, shape (N, K).
-        defended_logits: of the defended model, shape (N, K).
-        labels: true classes, shape (N,), int64.
-        classes: "met" or "all", as in `macro_f1`.
-
-    Returns:
-        A scalar; a difference of fractions; 0 for equal models.
-
-    Raises:
-        ValueError: if shapes, types or values are not as described.
-    """
-    check_logits(logits=logits, defended_logits=defended_logits)
-    return macro_f1(defended_logits, labels, classes=classes) - macro_f1(logits, labels, classes=classes)
 
 
-@metric(
+confidence_variance = difference(
+    true_class_confidence,
+    "confidence_variance",
+    of_images=True,
     symbol="CV",
     title="Confidence variance",
-    robust_when="higher",
-    between=(-1, 1),
     unit="probability",
-    source="CANARY (Sun et al. 2023), 3.1.4",
-    formula="CC(defended) - CC(original)",
+    meaning="Probability of the true class on the defended model minus that on the original.",
     aliases=("MCV",),
 )
-def confidence_variance(
-    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
-) -> Tensor:
-    """Probability of the true class on the defended model minus that on the original.
-
-    Args:
-        logits: of the original model, shape (N, K).
-        defended_logits: of the defended model, shape (N, K).
-        labels: true classes, shape (N,), int64.
-        reduction: "mean" or "sum" over the images that count, or "none".
-
-    Returns:
-        A scalar, or shape (N,) for "none"; a difference of probabilities; 0 for equal models.
-
-    Raises:
-        ValueError: if shapes, types or values are not as described.
-    """
-    check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
-    return reduce(confidence(defended_logits, labels) - confidence(logits, labels), reduction)
 
 
 @metric(
@@ -115,6 +57,7 @@ def confidence_variance(
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 16; HikDeep-Sec (Zhang et al. 2023), RR",
     formula="mean [F_O != y and F_D = y]",
     aliases=("RR",),
+    kind="share",
 )
 def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all images that the original model gets wrong and the defended one right.
@@ -143,6 +86,7 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 17; HikDeep-Sec (Zhang et al. 2023), SR",
     formula="mean [F_O = y and F_D != y]",
     aliases=("SR",),
+    kind="share",
 )
 def sacrifice_ratio(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -173,6 +117,7 @@ def sacrifice_ratio(
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 18; HikDeep-Sec (Zhang et al. 2023)",
     formula="mean over images that both get right of |P_O[y] - P_D[y]|",
+    needs=("confidences",),
 )
 def classification_confidence_variance(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -205,6 +150,7 @@ def classification_confidence_variance(
     unit="nats",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 19; HikDeep-Sec (Zhang et al. 2023)",
     formula="mean over images that both get right of KL(P_O || M) / 2 + KL(P_D || M) / 2, M = (P_O + P_D) / 2",
+    needs=("confidences",),
 )
 def classification_output_stability(
     logits: Tensor,
@@ -237,41 +183,6 @@ def classification_output_stability(
     groups = zip(logits.split(ROWS), defended_logits.split(ROWS), strict=True)
     divergence = torch.cat([_jensen_shannon(*pair) for pair in groups]) / log(base)
     return reduce(defined(divergence, _both_right(logits, defended_logits, labels)), reduction)
-
-
-@metric(
-    symbol="MRV",
-    title="Misclassification ratio variance",
-    robust_when="lower",
-    between=(-1, 1),
-    source="CANARY (Sun et al. 2023), 3.1.4",
-    formula="MR(defended) - MR(original), each over its model's valid images",
-    aliases=("ACV",),
-)
-def misclassification_variance(
-    logits: Tensor, adv_logits: Tensor, defended_logits: Tensor, defended_adv_logits: Tensor, labels: Tensor
-) -> Tensor:
-    """Misclassification ratio of the attack on the defended model minus that on the original.
-
-    Args:
-        logits: of the original model on clean images, shape (N, K).
-        adv_logits: of the original model on its adversarial images, shape (N, K).
-        defended_logits: of the defended model on clean images, shape (N, K).
-        defended_adv_logits: of the defended model on its adversarial images, shape (N, K).
-        labels: true classes, shape (N,), int64.
-
-    Returns:
-        A scalar; a difference of fractions, each over the clean images that its model gets right (how many:
-        `summarise` of `misclassification_ratio` with `reduction="none"`), NaN if there are none; 0 for equal models.
-
-    Raises:
-        ValueError: if shapes, types or values are not as described.
-    """
-    check_logits(
-        logits=logits, adv_logits=adv_logits, defended_logits=defended_logits, defended_adv_logits=defended_adv_logits
-    )
-    defended_ratio = misclassification_ratio(defended_logits, defended_adv_logits, labels)
-    return defended_ratio - misclassification_ratio(logits, adv_logits, labels)
 
 
 def _right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,8 @@ INFINITE = float("inf")
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of max |xa - x|",
     aliases=("AND",),
+    tables=("attacks", "models", "pairs"),
+    brief=True,
 )
 def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Largest change of any colour value (L-infinity norm), over successful attacks.
@@ -52,6 +54,8 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of ||xa - x||_2 / sqrt(N)",
     aliases=("AND",),
+    tables=("attacks", "models", "pairs"),
+    brief=True,
 )
 def euclidean_distortion(
     inputs: Tensor,
@@ -92,6 +96,7 @@ def euclidean_distortion(
     source="CANARY (Sun et al. 2023), 3.1.3",
     formula="mean over successes of #{values whose 8-bit level changed} / N",
     aliases=("AND",),
+    tables=("attacks", "models"),
 )
 def pixel_change_ratio(
     inputs: Tensor,
@@ -141,6 +146,8 @@ def pixel_change_ratio(
     source="AISafety (Liu et al. 2021), eq 4; DEEPSEC (Ling et al. 2019)",
     formula="mean over successes of ||xa - x||_p / ||x||_p, p = 2 unless said (ALD@inf)",
     aliases=("ALD_p",),
+    parameter="p",
+    usual=2,
 )
 def relative_distortion(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, p: float, *, reduction: Reduction = "mean"

@@ -19,6 +19,10 @@ Counted = Literal["successes", "all"]
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid of [F(xa) != y]",
     aliases=("ASR", "attack success rate"),
+    kind="share",
+    invalid="not fooled",
+    tables=("attacks", "models", "pairs"),
+    brief=True,
 )
 def misclassification_ratio(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -49,6 +53,9 @@ def misclassification_ratio(
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid with t != y of [F(xa) = t]",
+    kind="share",
+    invalid="not fooled",
+    tables=("attacks", "models", "pairs"),
 )
 def targeted_attack_success(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, targets: Tensor, *, reduction: Reduction = "mean"
@@ -82,6 +89,8 @@ def targeted_attack_success(
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid of P(xa)[F(xa)] - P(x)[F(xa)]",
+    needs=("confidences",),
+    tables=("attacks", "models"),
 )
 def adversarial_confidence_increase(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -118,6 +127,8 @@ def adversarial_confidence_increase(
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over valid of P(x)[y] - P(xa)[y]",
+    needs=("confidences",),
+    tables=("attacks", "models"),
 )
 def true_confidence_reduction(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -149,6 +160,9 @@ def true_confidence_reduction(
     between=(0, 1),
     source="AISafety (Liu et al. 2021), after eq 8",
     formula="mean [F(xa) = y] under black-box attacks",
+    kind="share",
+    invalid="not robust",
+    knowledge="black-box",
 )
 @metric(
     symbol="AAW",
@@ -157,6 +171,9 @@ def true_confidence_reduction(
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 8",
     formula="mean [F(xa) = y] under white-box attacks",
+    kind="share",
+    invalid="not robust",
+    knowledge="white-box",
 )
 def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all adversarial images that the model classifies correctly.
@@ -186,6 +203,8 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 9; DEEPSEC (Ling et al. 2019)",
     formula="mean over images with F(xa) != y of P(xa)[F(xa)]",
+    needs=("confidences",),
+    brief=True,
 )
 def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Probability that the model gives to its wrong prediction, over misclassified adversarial images.
@@ -216,6 +235,7 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 10; DEEPSEC (Ling et al. 2019)",
     formula="mean over images with F(xa) != y of P(xa)[y]",
+    needs=("confidences",),
 )
 def true_class_confidence_when_fooled(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
@@ -246,6 +266,7 @@ def true_class_confidence_when_fooled(
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 11; DEEPSEC (Ling et al. 2019)",
     formula="mean over images with F(xa) != y of the largest minus the second largest P(xa)",
+    needs=("confidences",),
 )
 def noise_tolerance(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"

@@ -35,6 +35,7 @@ LUMA = (0.299, 0.587, 0.114)
     source="CANARY (Sun et al. 2023), 3.1.3, AED-FD_L; wavelet as in Luo et al. 2022",
     formula="mean over successes of ||low(xa - x)||_2 / sqrt(N), low: the low band of a Haar transform",
     aliases=("AED-FD", "AED-FD_L"),
+    tables=("attacks", "models"),
 )
 def low_frequency_distortion(
     inputs: Tensor,
@@ -82,6 +83,7 @@ def low_frequency_distortion(
     source="CANARY (Sun et al. 2023), 3.1.3, AED-FD_H; wavelet as in Luo et al. 2022",
     formula="mean over successes of ||d - low(d)||_2 / sqrt(N), d = xa - x, low: the low band of a Haar transform",
     aliases=("AED-FD", "AED-FD_H"),
+    tables=("attacks", "models"),
 )
 def high_frequency_distortion(
     inputs: Tensor,

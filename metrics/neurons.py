@@ -18,6 +18,8 @@ INFINITE = float("inf")
     unit="activation",
     source="AISafety (Liu et al. 2021), eq 22",
     formula="mean over images and neurons of ||f(x) - f(xa)||_1 / dim(f)",
+    needs=("neurons",),
+    parameter="layer",
 )
 def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Mean absolute change of the activations of a layer under attack.
@@ -49,6 +51,8 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
     unit="activation squared",
     source="AISafety (Liu et al. 2021), eq 23",
     formula="mean over images and neurons of the variance of f(x) over its positions",
+    needs=("neurons",),
+    parameter="layer",
 )
 def neuron_uncertainty(
     activations: Tensor, *, over: Literal["positions", "images"] = "positions", reduction: Reduction = "mean"

@@ -27,6 +27,7 @@ FEATURES_OF = 2**20  # colour values of the images whose features are held at on
     source="CANARY (Sun et al. 2023), 3.1.3; Zhang et al. 2017",
     formula="mean over successes of sqrt(sum_j w_j s_j^2), s_j: deviation of gradient similarity, scale j",
     aliases=("AMS", "MS-GMSD"),
+    tables={"attacks": "ADMS", "models": "ADMS"},
 )
 def multi_scale_gmsd(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, chromatic: bool = False, reduction: Reduction = "mean"
@@ -72,6 +73,7 @@ def multi_scale_gmsd(
     source="CANARY (Sun et al. 2023), 3.1.3; Ding et al. 2020",
     formula="mean over successes of 1 - sum_ij (alpha_ij l_ij + beta_ij s_ij) over VGG16's features",
     aliases=("AMS", "DISTS"),
+    tables=("attacks", "models"),
 )
 def dists(
     inputs: Tensor,

@@ -1,7 +1,10 @@
 """The table of all metrics, the decorator that fills it, and the one way from values per image to a number."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
 from math import inf, log
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -10,24 +13,45 @@ from torch import Tensor
 
 Reduction = Literal["mean", "sum", "none"]
 Direction = Literal["higher", "lower"]
+Need = Literal["confidences", "target", "transfer", "smallest change", "sequences", "baseline", "coverage", "boundary",
+               "neurons", "consistency"]  # fmt: skip
+Table = Literal["attacks", "models", "pairs"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Record of a metric function.
+    """Record of a metric: everything that any program needs to know about it; most metrics state few of these facts.
 
     Attributes:
         symbol: key in `METRICS`, as the papers abbreviate it.
         function: computes it.
         title: display name.
-        meaning: one line, the first of the function's docstring.
+        meaning: one line; by default the first of the function's docstring.
         robust_when: which values speak for the model or defence; None: neither does.
         between: least and largest possible value.
         unit: of the value.
         source: paper and equation.
         formula: as it is computed by default, in the words of `NOTATION`.
         aliases: other names in the papers and in the field; of a family, as AND of AMD, AED and APCR, shared.
+        kind: what a value is, which decides its interval: a mean of values per image, a share of the images, a
+            difference of two shares, or a value of a set of images together.
+        stored: where results folders have it: in a column where its group was measured, with the predictions on clean
+            images, or in every result.
+        over: which images count, of a metric whose column has values of others, too; "": all that have a value.
+        across: how a model's row sums up several attacks: by the mean, or image by image by the worst case.
+        invalid: what an image with an invalid result counts as; "": it is left out.
+        knowledge: what the attacks that it is about know of the model; "": it is about all attacks.
+        needs: what it cannot do without: the model's confidences, a target (which an argument `targets` implies), other
+            models to transfer to, an attack for the smallest change, image sequences, a baseline model, or a group of
+            measurements that an evaluation makes only if asked to ("coverage", "boundary", "neurons", "consistency").
+        parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "": none.
+        usual: value of the parameter where the symbol has none.
+        tables: the tables of attacks, models and pairs that show it if no metric is chosen, in the order of `METRICS`;
+            in a mapping with the metric that it follows instead.
+        only: the only tables that can have it; empty: all.
+        brief: whether it is one of the few columns that a page shows at first.
+        base: symbol of the metric of which it is the difference between two models.
     """
 
     symbol: str
@@ -36,10 +60,39 @@ class Metric:
     meaning: str
     robust_when: Direction | None
     between: tuple[float, float]
-    unit: str
     source: str
+    unit: str = "fraction"
     formula: str = ""
     aliases: tuple[str, ...] = ()
+    kind: Literal["mean", "share", "difference", "set"] = "mean"
+    stored: Literal["measured", "clean", "always"] = "measured"
+    over: Literal["", "attacked", "success"] = ""
+    across: Literal["mean", "worst"] = "mean"
+    invalid: Literal["", "not fooled", "not robust"] = ""
+    knowledge: Literal["", "white-box", "black-box"] = ""
+    needs: tuple[Need, ...] = ()
+    parameter: str = ""
+    usual: float | None = None
+    tables: tuple[Table, ...] | Mapping[Table, str] = ()
+    only: tuple[Table, ...] = ()
+    brief: bool = False
+    base: str = ""
+
+    @cached_property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments that the function cannot do without, the parameter aside."""
+        parameters = inspect.signature(self.function).parameters.items()
+        return tuple(name for name, each in parameters if each.default is each.empty and name != self.parameter)
+
+    @cached_property
+    def of_images(self) -> bool:
+        """Whether the function gives a value for each image, with `reduction="none"`."""
+        return "reduction" in inspect.signature(self.function).parameters
+
+    @cached_property
+    def of_prediction(self) -> bool:
+        """Whether it is about the class that is predicted of the example, and no rate of right or wrong ones."""
+        return not self.invalid and bool({"adv_logits", "predicted_adv_cams"} & {*self.arguments})
 
     @property
     def group(self) -> str:
@@ -54,7 +107,18 @@ class Metric:
         return f"{low} to {high}"
 
 
-METRICS: dict[str, Metric] = {}
+class _Metrics(dict[str, Metric]):
+    """Records by symbol. A record is also found by any name of its metric alone: `METRICS["ASR"]` is MR's."""
+
+    def __missing__(self, name: str) -> Metric:
+        symbols = symbols_named(name)
+        if len(symbols) == 1:
+            return self[symbols[0]]
+        near = ", ".join(symbols or near_symbols(name))
+        raise KeyError(f"unknown metric {name!r}" + (f"; did you mean {near}?" if near else ""))
+
+
+METRICS: dict[str, Metric] = _Metrics()
 NOTATION = """\
 x, xa: clean and adversarial image, N colour values in [0, 1]; y: true class; t: target class; P: probabilities of the
 model; F: its prediction; [...]: 1 if true, else 0; mean: over all images where nothing else is said; valid: images with
@@ -77,6 +141,39 @@ def symbols_named(name: str) -> tuple[str, ...]:
     return symbols or tuple(record.symbol for record in METRICS.values() if wanted in map(_plain, names_of(record)))
 
 
+def near_symbols(name: str) -> list[str]:
+    """The symbols of metrics whose symbol, or else another name, is spelt almost as `name`."""
+    symbols = {symbol.casefold(): symbol for symbol in METRICS}
+    called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in names_of(each)}
+    wanted = name.strip().casefold()
+    near = [symbols[text] for text in get_close_matches(wanted, symbols)]
+    return near or list(dict.fromkeys(called[text] for text in get_close_matches(wanted, called)))
+
+
+def record_of(symbol: str) -> Metric | None:
+    """The record of a symbol, with or without a parameter ("FR@10", "ALD@inf", "NS@fc"); None if it has none."""
+    if symbol in METRICS:
+        return METRICS[symbol]
+    base, at, value = symbol.partition("@")
+    for record in METRICS.values():
+        if at and record.parameter and record.symbol.partition("@")[0] == base:
+            counts = value.isascii() and value.isdecimal() and int(value) > 0
+            return record if counts or record.parameter != "k" else None
+    return None
+
+
+def default_symbols(table: Table) -> tuple[str, ...]:
+    """The metrics that a table shows if none is chosen, in order."""
+    symbols = [symbol for symbol, record in METRICS.items() if table in record.tables]
+    for symbol in list(symbols):
+        tables = METRICS[symbol].tables
+        before = tables[table] if isinstance(tables, Mapping) else ""
+        if before:
+            symbols.remove(symbol)
+            symbols.insert(symbols.index(before) + 1, symbol)
+    return tuple(symbols)
+
+
 def names_of(record: Metric) -> tuple[str, ...]:
     """Everything but its symbol that a metric is called by."""
     return (*record.aliases, record.title, record.function.__name__)
@@ -86,44 +183,31 @@ def _plain(name: str) -> str:
     return name.strip().casefold().replace("-", "").replace("_", "").replace(" ", "")
 
 
-def metric(  # noqa: PLR0913 - the fields of a record, by name
-    *,
-    symbol: str,
-    robust_when: Direction | None,
-    between: tuple[float, float],
-    source: str,
-    title: str = "",
-    unit: str = "fraction",
-    formula: str = "",
-    aliases: tuple[str, ...] = (),
-) -> Callable[[Function], Function]:
+def metric(*, symbol: str, title: str = "", meaning: str = "", **facts: Any) -> Callable[[Function], Function]:
     """Record the decorated function in `METRICS` and return it unchanged.
 
     Args:
         symbol: key in `METRICS`.
-        robust_when: which values speak for the model or defence; None: neither does.
-        between: least and largest possible value.
-        source: paper and equation.
         title: display name; empty: the symbol.
-        unit: of the value.
-        formula: as it is computed by default, in the words of `NOTATION`.
-        aliases: other names in the papers and in the field.
+        meaning: one line; empty: the first of the function's docstring.
+        **facts: the other fields of `Metric`; `robust_when`, `between` and `source` are required.
 
     Returns:
         The decorator.
 
     Raises:
+        TypeError: if a required fact is missing, or there is no such field.
         ValueError: if the symbol is taken or the function has no docstring.
     """
 
     def record(function: Function) -> Function:
-        meaning = (function.__doc__ or "").strip().partition("\n")[0]
-        if not meaning:
+        line = meaning or (function.__doc__ or "").strip().partition("\n")[0]
+        if not line:
             raise ValueError(f"expected a docstring on the function of {symbol!r}, got none")
         if symbol in METRICS:
             raise ValueError(f"expected a new symbol, got {symbol!r} twice")
-        fields = (title or symbol, meaning, robust_when, between, unit, source, formula, aliases)
-        METRICS[symbol] = Metric(symbol, function, *fields)
+        known = Metric(symbol, function, title or symbol, line, **facts)
+        METRICS[symbol] = replace(known, needs=("target", *known.needs)) if "targets" in known.arguments else known
         return function
 
     return record

@@ -22,6 +22,7 @@ IMAGES = 256  # that the model is given at once
     unit="grey levels",
     source="AISafety (Liu et al. 2021), eq 20",
     formula="mean of the least a of a grid with F(clip(x + a v / 255)) != y for a random orthogonal v, or the last",
+    needs=("boundary",),
 )
 def empirical_boundary_distance(
     model: Model,
@@ -74,6 +75,7 @@ def empirical_boundary_distance(
     source="AISafety (Liu et al. 2021), EBD-2",
     formula="mean number of steps of BIM (0.0005 each) until F != y; none within 1000 steps: left out",
     aliases=("EBD-2",),
+    needs=("boundary",),
 )
 def boundary_steps(
     model: Model,
@@ -125,6 +127,7 @@ def boundary_steps(
     unit="nats per pixel range",
     source="AISafety (Liu et al. 2021), eq 21",
     formula="mean over x and noisy m of |loss(x, y) - loss(m, y)| / ||x - m||_inf, 0 < ||x - m||_inf <= epsilon",
+    needs=("consistency", "confidences"),
 )
 def noise_insensitivity(
     logits: Tensor, noisy_logits: Tensor, inputs: Tensor, noisy_inputs: Tensor, labels: Tensor, epsilon: float

@@ -21,6 +21,10 @@ from .registry import Reduction, metric, reduce
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
     formula="mean over successes on the source and over the other models t of [F_t(xa) != y]",
+    kind="share",
+    needs=("transfer",),
+    tables=("attacks",),
+    brief=True,
 )
 def observable_transfer_rate(
     predictions: Tensor,

@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -217,25 +218,58 @@ def test_the_metrics_of_the_page_are_computed(tmp_path, monkeypatch, digits):
     assert table["my_metrics.py:brightness"].item() == pytest.approx(float(change), abs=1e-6)
 
 
-def test_the_metric_of_the_page_is_one_of_davylamps(monkeypatch, digits):
-    """The block as it stands, in the module of a group, is recorded, measured and stored by an evaluation."""
+NETS = """
+import torch
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 4))
+
+def data():
+    torch.manual_seed(1)
+    images = torch.rand(8, 3, 4, 4)
+    return images, model()(images).argmax(1)
+"""
+
+
+def test_the_metric_of_the_page_is_one_function_in_one_file(tmp_path):
+    """In a copy of the package with the block at the end of the file that the page names, every command has it."""
     text = (DOCS / "add-a-metric.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(@metric.*?)```", text, re.DOTALL)
-    from davylamp.engine.run.measure import measured_symbols
-    from davylamp.metrics import METRICS, registry
+    root, package = DOCS.parent, tmp_path / "davylamp"
+    left = shutil.ignore_patterns(".*", "__pycache__", "tests", "docs", "benchmarks", "shared", "build", "node_modules")
+    shutil.copytree(root, package, ignore=left)
+    with (package / "metrics" / "effect.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n\n{code}")
+    (tmp_path / "nets.py").write_text(NETS, encoding="utf-8")
 
-    monkeypatch.setattr(registry, "METRICS", METRICS)
-    kept = dict(METRICS)
-    try:
-        names = {"metric": registry.metric, "reduce": registry.reduce, "Reduction": registry.Reduction}
-        scope = {**names, "Tensor": torch.Tensor, "math": __import__("math"), "__name__": "davylamp.metrics.effect"}
-        exec(code, scope)
-        assert "MLC" in measured_symbols(["effect"])
-        logits, adv_logits = torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 5.0]])
-        assert METRICS["MLC"].function(logits, adv_logits) == 2
-    finally:
-        METRICS.clear()
-        METRICS.update(kept)
+    def run(*words):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    command = ("-m", "davylamp")
+    assert json.loads(run(*command, "metrics", "mean logit change", "--json"))[0]["symbol"] == "MLC"
+    case = ("--models", "nets.py:model", "--data", "nets.py:data", "--epsilon", "0.1", "-o", "results")
+    run(*command, "evaluate", "--attacks", "torchattacks:fgsm", *case, "--isolate", "no")
+    for chosen in ((), ("--metric", "mlc")):
+        (row,) = json.loads(run(*command, "table", "results", *chosen, "--json"))["rows"]
+        assert row["metrics"]["MLC"]["n"] == 8
+    run(*command, "report", "results", "-o", "page.html")
+    assert "Mean logit change" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    value = row["metrics"]["MLC"]["value"]
+    script = (
+        "import davylamp, davylamp.metrics as metrics\n"
+        "frame = davylamp.load('results')\n"
+        f"assert abs(frame['MLC'].mean() - {value}) < 1e-6, frame['MLC']\n"
+        "assert metrics.METRICS['mean logit change'].function is metrics.mean_logit_change\n"
+        "assert 'mean_logit_change' in metrics.__all__\n"
+        f"assert davylamp.__file__.startswith({str(package)!r}), davylamp.__file__\n"
+    )
+    run("-c", script)
 
 
 def _accuracy_under_pgd(digits, norm, epsilon):

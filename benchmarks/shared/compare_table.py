@@ -10,13 +10,13 @@ from ...adapters.user_file import is_file_name
 from ...engine.cell import MEASURES
 from ...engine.plan.config import config_from
 from ...engine.plan.schema import check_record
-from ...engine.store.outcomes import is_rate, read_outcomes
+from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.groups import group_cells
-from ...engine.tables.symbols import MEASUREMENTS, By, choose_symbols
+from ...engine.tables.symbols import By, choose_symbols
 from ...engine.tables.table import Table, TableRow
 from ...engine.user_metrics import find_metric
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
-from ...metrics import METRICS
+from ...metrics import METRICS, record_of
 from .paper_numbers import load_rows
 from .paper_table import Options
 from .reproduction import Setting, SettingRun, Size, build_rows, lines_beside, run_setting
@@ -159,7 +159,7 @@ def _symbols(
     symbols, left_out = {}, {}
     for column in columns:
         symbol = names.get(column, column)
-        known = symbol in METRICS or symbol in MEASUREMENTS or is_rate(symbol) or is_file_name(symbol)
+        known = record_of(symbol) is not None or is_file_name(symbol)
         if column not in names and not known:
             left_out[column] = "no metric is named for this column"
             continue

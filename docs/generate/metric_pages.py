@@ -11,13 +11,15 @@ def render_all() -> dict[str, str]:
     lines = []
     for symbol, metric in METRICS.items():
         better = metric.robust_when or "neither"
-        lines.append([f"[{symbol}]({symbol}.md)", ", ".join(metric.aliases), metric.meaning, better])
+        known = describe_metric(symbol)
+        names = [f"[{symbol}]({symbol}.md)", ", ".join(metric.aliases), metric.meaning, better]
+        lines.append([*names, known["needs"], f"`{known['shown_by']}`"])
     head = (
         "# Metrics\n\n`davylamp metrics` prints the same. In the formulas: "
         + NOTATION.partition(":")[2].strip()
         + "\n\n"
     )
-    index = head + table(["symbol", "also", "meaning", "robust when"], lines)
+    index = head + table(["symbol", "also", "meaning", "robust when", "needs", "shown by"], lines)
     return {"metrics/index.md": index, **{f"metrics/{symbol}.md": render(symbol) for symbol in METRICS}}
 
 

@@ -24,8 +24,7 @@ from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE
 from ..measure_groups import is_group, read_group
-from ..metric_names import unknown_measure
-from ..parametrised import is_parametrised, options_of
+from ..metric_names import is_parametrised, options_of, unknown_measure
 from ..search import AUTO, read_search, search_of
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value

@@ -1,6 +1,5 @@
 """What is kept of each image: outcome, distances, queries and the value of every metric that one image can have."""
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,10 +21,9 @@ from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
 from ..attack.best_of import PortfolioResult
 from ..attack.in_turn import InTurnResult
-from ..confidences import NO_CONFIDENCES, needs_confidences
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group, group_names, is_group
-from ..parametrised import base_of, is_parametrised, options_of
+from ..metric_names import NO_CONFIDENCES, base_of, is_parametrised, needs_confidences, options_of
 from ..store.columns import (
     EXAMPLES,
     column_of_logits,
@@ -35,13 +33,11 @@ from ..store.columns import (
     columns_of_curves,
 )
 from ..store.detected import DETECTED, LEFT_OUT, NOT_MISCLASSIFIED, is_left_out
-from ..store.outcomes import STORED_K
 from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]
 
 _LACKING = "it needs what this model, its data or the attack lacks"
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": STORED_K}}
 
 
 def measured_symbols(measures: Sequence[str]) -> list[str]:
@@ -51,7 +47,7 @@ def measured_symbols(measures: Sequence[str]) -> list[str]:
     return [
         symbol
         for symbol, metric in METRICS.items()
-        if metric.group in measures and "reduction" in _arguments(metric) and _needs(metric) <= known
+        if metric.group in measures and metric.of_images and known.issuperset(metric.arguments)
     ]
 
 
@@ -240,7 +236,7 @@ def _measure(
     for symbol in measured_symbols(group_names(tuple(measures))):
         metric = METRICS[symbol]
         values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
-        if any(given.get(name) is None for name in _needs(metric)):
+        if any(given.get(name) is None for name in metric.arguments):
             continue
         try:
             _check_confidences(classifier, symbol)
@@ -279,7 +275,7 @@ def _parametrised(given: Mapping[str, Any], usable: Tensor, measures: Sequence[s
     columns = {}
     for symbol in filter(is_parametrised, measures):
         metric = METRICS[base_of(symbol)]
-        if all(given.get(name) is not None for name in _needs(metric)):
+        if all(given.get(name) is not None for name in metric.arguments):
             values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
             columns[symbol] = _values(metric, given, usable, values, options_of(symbol))
     return columns
@@ -326,14 +322,15 @@ def _values(
     options: Mapping[str, Any] | None = None,
 ) -> Tensor:
     """The `values` with a metric's filled in where it is defined and the image proves something."""
-    needs = _needs(metric)
     # Metrics of the change are computed where there is one: a pass over robust images would be thrown away.
-    rows = (given["success"] if "success" in needs else usable).nonzero()[:, 0]
+    rows = (given["success"] if "success" in metric.arguments else usable).nonzero()[:, 0]
     if not len(rows):
         return values
-    arguments = {name: given[name] if name in ("similarity", "weight") else given[name][rows] for name in needs}
-    chosen = {**_OPTIONS.get(metric.symbol, {}), **(options or {})}
-    values[rows] = metric.function(**arguments, **chosen, reduction="none").to(values)
+    arguments = {
+        name: given[name] if name in ("similarity", "weight") else given[name][rows] for name in metric.arguments
+    }
+    options = {metric.parameter: metric.usual} if metric.usual is not None and options is None else options or {}
+    values[rows] = metric.function(**arguments, **options, reduction="none").to(values)
     return values
 
 
@@ -344,14 +341,15 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
     """
     if result.draws_fooled is not None:
         _take_shares(columns, result)
-    for symbol in ("MR", "TAS"):
-        if symbol in columns:
-            columns[symbol] = columns[symbol].where(usable | ~result.attacked, 0.0)
-    white_box = result.knowledge == "white-box"
-    for symbol in ("AAW", "AAB"):
-        if symbol in columns:
-            kept = columns[symbol].where(usable, result.robust_share.to(columns[symbol]))
-            columns[symbol] = kept if (symbol == "AAW") == white_box else torch.full_like(kept, math.nan)
+    knowledge = "white-box" if result.knowledge == "white-box" else "black-box"
+    for symbol, values in columns.items():
+        metric = METRICS.get(symbol)
+        if metric is not None and metric.invalid == "not fooled":
+            columns[symbol] = values.where(usable | ~result.attacked, 0.0)
+        elif metric is not None and metric.invalid == "not robust":
+            columns[symbol] = values.where(usable, result.robust_share.to(values))
+        if metric is not None and metric.knowledge not in ("", knowledge):
+            columns[symbol] = torch.full_like(values, math.nan)
 
 
 def _detected(result: AttackResult) -> Tensor:
@@ -376,21 +374,12 @@ def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
 
     An untargeted rate of a targeted attack stays that of the median draw.
     """
-    share = result.fooled_share
-    counted = {"MR": share, "AAW": 1 - share, "AAB": 1 - share} if result.targets is None else {"TAS": share}
-    for symbol, values in counted.items():
-        if symbol in columns:
-            columns[symbol] = values.to(columns[symbol]).where(result.attacked, columns[symbol])
-
-
-def _arguments(metric: Metric) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(metric.function).parameters
-
-
-def _needs(metric: Metric) -> set[str]:
-    """The arguments of the closed vocabulary that a metric cannot do without."""
-    options = _OPTIONS.get(metric.symbol, {})
-    return {name for name, p in _arguments(metric).items() if p.default is p.empty and name not in options}
+    for symbol, values in columns.items():
+        metric = METRICS.get(symbol)
+        of_target = metric is not None and "target" in metric.needs
+        if metric is not None and metric.invalid and of_target == (result.targets is not None):
+            share = result.fooled_share if metric.invalid == "not fooled" else 1 - result.fooled_share
+            columns[symbol] = share.to(values).where(result.attacked, values)
 
 
 def last_weight(classifier: Classifier, classes: int) -> Tensor | None:

@@ -15,8 +15,8 @@ from ...errors import DavylampError, InvalidInput, Unsupported
 from ...metrics import boundary_steps, empirical_boundary_distance, noise_ratios, orthogonal_directions
 from ...metrics.coverage import beyond_ranges, most_active, neuron_values, sections_reached
 from ...metrics.neurons import neuron_sensitivity, neuron_uncertainty
-from ..confidences import NO_CONFIDENCES, NO_GRADIENTS
-from ..measure_groups import MeasureGroup, is_group, read_group
+from ..measure_groups import GROUP_OF, MeasureGroup, is_group, read_group
+from ..metric_names import NO_CONFIDENCES, NO_GRADIENTS
 from ..store.columns import column_of_values
 from ..store.coverage_bits import Coverage, Reached, pack
 from .activations import GROUP, Ranges, visit_layers
@@ -58,7 +58,7 @@ def optional_columns(
     unmeasured: dict[str, str] = {}
     for measure in measures:
         group = read_group(measure) if is_group(measure) else None
-        if group is None or group.name not in _GROUPS:
+        if group is None or group.name not in GROUP_OF.values():
             continue
         unmeasured |= _missing(classifier, inputs, group)
         try:
@@ -73,10 +73,10 @@ def optional_columns(
                 made = memory[place, measure]
         except (ValueError, DavylampError) as error:
             reason = " ".join(str(error).split())
-            unmeasured |= dict.fromkeys(_GROUPS[group.name], reason)
+            symbols = [symbol for symbol, name in GROUP_OF.items() if name == group.name]
+            unmeasured |= dict.fromkeys(symbols, reason)
             empty = torch.full((len(inputs),), torch.nan, dtype=torch.double)
-            symbols = () if group.name == "coverage" else _GROUPS[group.name]
-            made = {symbol: column_of_values(empty) for symbol in symbols}
+            made = {symbol: column_of_values(empty) for symbol in symbols if group.name != "coverage"}
         columns |= made
     return columns, unmeasured
 
@@ -193,10 +193,4 @@ def noisy_versions(image: Tensor, versions: int, epsilon: float) -> Tensor:
     return (image + noise.to(image)).clamp(0, 1)
 
 
-_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "coverage": ("KMNCov", "NBCov", "SNACov", "TKNCov"),
-    "boundary": ("EBD", "EBD2"),
-    "neurons": ("NS", "NU"),
-    "consistency": ("ENI",),
-}
 _OF_CLEAN: Mapping[str, Callable[..., Columns]] = {"boundary": _boundary_columns, "consistency": _consistency_columns}

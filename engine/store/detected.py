@@ -4,21 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...metrics import METRICS
-from ..parametrised import base_of
+from ...metrics import METRICS, record_of
 
 DETECTED = "detected"  # column of the records of such a model, (n,) bool
 LEFT_OUT = "detected examples are left out: to be detected is no class of the data"
-NOT_MISCLASSIFIED: Mapping[str, float] = {"MR": 0.0, "AAW": 1.0, "AAB": 1.0}
-_OF_THE_CLASS = ("AIAC", "ARTC", "ACAC", "ACTC", "NTE", "ACAMC_A", "FR@K")
-_RATE, _CONFUSION = "FR@", "confusion"
+NOT_MISCLASSIFIED: Mapping[str, float] = {  # what a detected example counts as in the rates that are measured
+    symbol: float(record.invalid == "not robust")
+    for symbol, record in METRICS.items()
+    if record.invalid and record.stored == "measured" and "target" not in record.needs
+}
 
 
 def is_left_out(symbol: str) -> bool:
     """Whether a metric is about the predicted class or the confidences in place of the true class: of no detection."""
-    base = base_of(symbol)
-    group = METRICS[base].group if base in METRICS else ""
-    return base in _OF_THE_CLASS or base.startswith(_RATE) or group == _CONFUSION
+    record = record_of(symbol)
+    return record is not None and record.of_prediction
 
 
 def leave_detected(values: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -16,12 +16,11 @@ from ...adapters.result import measured_norm, usable_images
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
-from ...metrics import fooling_rate_at_k
+from ...metrics import METRICS, fooling_rate_at_k
 from ..at_once import map_at_once
 from ..cell import Cell, ModelOnData, tell_apart
-from ..confidences import NO_CONFIDENCES, needs_confidences
 from ..measure_groups import is_group
-from ..parametrised import base_of
+from ..metric_names import NO_CONFIDENCES, base_of, needs_confidences
 from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .choose_record import WRONG_ONE
@@ -46,7 +45,7 @@ from .worst_cases import worst_case_line
 Records = Iterator[tuple[str, Record]]
 _RATE = "FR@"
 _STORED_RATE = "FR@K"  # as records have it, for one K
-STORED_K = 5
+STORED_K = METRICS[_STORED_RATE].usual
 
 
 @dataclass(frozen=True, eq=False)

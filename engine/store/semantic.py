@@ -10,7 +10,7 @@ from ...metrics import imagenet_wup, semantic_confusion, targeted_semantic_confu
 from ..cell import Cell
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group
-from ..parametrised import base_of, is_parametrised, options_of
+from ..metric_names import base_of, is_parametrised, options_of
 from .detected import leave_detected
 
 SEMANTIC = ("QI_Wup", "QI_Wup_T")

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
-from ..confidences import needs_confidences
-from ..metric_names import resolve_symbols, unknown_metric
+from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
@@ -24,15 +23,9 @@ from ..store.transfers import Transferred, read_shown
 from .groups import Group, group_cells, model_names, plain_setting_of
 from .table import Table, TableRow, aggregate
 
-_OUTPUTS = ("CAV", "CV", "CRR", "CSR", "CCV", "COS")  # of two models' logits, per image
-_ATTACKED = ("ARAC", "AITC")
-_DIFFERENCES = {"MRV": "MR", "AMDV": "AMD", "AEDV": "AED", "APCRV": "APCR", "ADMSV": "ADMS", "ALMSV": "ALMS"}
-SYMBOLS = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS", "MRV", "ARAC", "AITC", *list(_DIFFERENCES)[1:])
 _MOST = "MR, violations as fooled"  # what MRV may be made of at most, beside "MR", where they count as 0
 _TARGETED = "under targeted attacks"  # an untargeted rate of a random model there is that of its median draw
 _UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
-_SHARES = ("CRR", "CSR")
-_OF_SHARES = ("CAV", "MRV")  # differences of two shares
 _LABELS = ("defended", "examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
 
 
@@ -76,7 +69,7 @@ def build_defence(
         folder: a results folder, or what was read of it.
         original: name of the model without the defence.
         defended: name of the model with it; with a `*`, every other model that it matches.
-        metrics: symbols of `SYMBOLS`; None: all that the folder has.
+        metrics: symbols of metrics of a defence; None: all that the folder has.
         bootstrap: replicates, over images; 0: no intervals.
         seed: of the resampling.
 
@@ -200,11 +193,12 @@ def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
 
 
 def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
-    chosen = SYMBOLS if symbols is None else resolve_symbols(symbols)
+    every = tuple(symbol for symbol, record in METRICS.items() if record.group.startswith("defence"))
+    chosen = every if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:
         if symbol not in METRICS:
             raise unknown_metric(symbol)
-        if symbol not in SYMBOLS:
+        if symbol not in every:
             raise Unsupported(f"{symbol} is about one model: ask for it without --defence")
     return chosen
 
@@ -335,10 +329,11 @@ def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Seque
     original, defended = sides
     both, draws = original.counts & defended.counts, {}
     for symbol in symbols:
-        if symbol in _OUTPUTS:
-            values = METRICS[symbol].function(original.logits, defended.logits, labels, reduction="none")
+        record = METRICS[symbol]
+        if record.of_images and record.group == "defence":
+            values = record.function(original.logits, defended.logits, labels, reduction="none")
             draws[symbol] = draw_means(counts, np.where(both, values.double().numpy(), np.nan)[:, None])[0]
-        elif symbol == "FV":
+        elif record.base == "CF":
             truth = labels.numpy()[both]
             scores = [draw_macro_f1(counts[:, both], truth, side.logits.argmax(1).numpy()[both]) for side in sides]
             draws[symbol] = draws_of(scores[1] - scores[0], int(both.sum()))
@@ -365,14 +360,15 @@ def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]
     """The estimate with the interval of a share, or of a difference of shares, where it is one."""
     estimate = interval(draws.ratio, draws.n, draws.different)
     known = [each[symbol] for each in shares if symbol in each]
-    if symbol not in (*_SHARES, *_OF_SHARES) or not known:
+    kind = METRICS[symbol].kind
+    if kind not in ("share", "difference") or not known:
         return estimate
     plus, minus = _ends(known)
     if symbol == "MRV":  # what proves nothing may be fooled (the bounds of Manski 2003 for what is missing)
         most = _ends([each[_MOST] for each in shares if symbol in each])
         plus, minus = ((*each[:2], highest[2]) for each, highest in zip((plus, minus), most, strict=True))
     alike = discordant_correlation(plus[0], minus[0]) if symbol == "CAV" else 0.0
-    low, high = plus[1:] if symbol in _SHARES else difference_ends(plus, minus, alike)
+    low, high = plus[1:] if kind == "share" else difference_ends(plus, minus, alike)
     return estimate._replace(low=low, high=high)
 
 
@@ -387,12 +383,16 @@ def _draw_pair(repeat: _Repeat, labels: Tensor, counts: np.ndarray, symbols: Seq
     sides, known = repeat.sides, repeat.values
     draws, both = _draw_outputs(sides, labels, counts, symbols), sides[0].counts & sides[1].counts
     for symbol in symbols:
-        if symbol in _ATTACKED:
-            given = [sides[0].logits, sides[1].logits, *([labels] if symbol == "AITC" else [])]
-            values = METRICS[symbol].function(*given, reduction="none").double().numpy()
+        record = METRICS[symbol]
+        if record.group == "defence":
+            continue
+        if record.of_images:
+            known_arguments = {"adv_logits": sides[0].logits, "defended_adv_logits": sides[1].logits, "labels": labels}
+            given = {name: known_arguments[name] for name in record.arguments}
+            values = record.function(**given, reduction="none").double().numpy()
             draws[symbol] = draw_means(counts, np.where(both, values, np.nan)[:, None])[0]
-        elif symbol in _DIFFERENCES and all(_DIFFERENCES[symbol] in columns for columns in known):
-            columns = np.stack([columns[_DIFFERENCES[symbol]].astype(float) for columns in known], axis=1)
+        elif all(record.base in columns for columns in known):
+            columns = np.stack([columns[record.base].astype(float) for columns in known], axis=1)
             before, after = draw_means(counts, columns)
             draws[symbol] = draws_of(after.ratio - before.ratio, min(before.n, after.n))
     return draws

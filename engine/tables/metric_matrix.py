@@ -24,8 +24,7 @@ Per = Literal["attack", "implementation"]
 Subjects = Literal["models", "attacks", "implementations", "defences"]
 LAYERS: tuple[Knowledge, ...] = ("white-box", "black-box")
 _QUERIES = ("QNC_F", "QNC_B")
-_RATES = ("MR", "TAS")  # a violation is no success there; here it is missing
-_OF_CLEAN_PAIR = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS")  # of a defence: what it costs without an attack
+_RATES = tuple(symbol for symbol, record in METRICS.items() if record.invalid == "not fooled")  # here it is missing
 _NAMED = 4  # that a note names
 _WAYS = {"own": "each defended model itself (own)", "original": "the original alone (original)"}
 
@@ -202,7 +201,7 @@ def build_defence_matrix(
             records += [
                 {**about, "symbol": symbol, "value": estimate.value}
                 for symbol, estimate in row.metrics.items()
-                if symbol in symbols and (symbol in _OF_CLEAN_PAIR) == clean
+                if symbol in symbols and (METRICS[symbol].group == "defence") == clean
             ]
     records, note = _made_one_way(records, examples)
     notes += note

@@ -6,14 +6,20 @@ from typing import Literal
 
 import numpy as np
 
-from ...adapters.result import SURROGATE_PASSES
 from ...adapters.user_file import is_file_name
 from ...errors import Unsupported
-from ...metrics import METRICS
+from ...metrics import METRICS, default_symbols, record_of
 from ..cell import MEASURES
-from ..measure_groups import COVERAGES, GROUP_OF, group_names
-from ..metric_names import TARGETED, resolve_symbols, unknown_metric
-from ..parametrised import CLEAN, base_of, is_parametrised, options_of
+from ..measure_groups import GROUP_OF, group_names
+from ..metric_names import (
+    CLEAN,
+    base_of,
+    is_parametrised,
+    needs_of,
+    options_of,
+    resolve_symbols,
+    unknown_metric,
+)
 from ..statistics.bootstrap import (
     Draws,
     draw_half_distortion,
@@ -29,43 +35,27 @@ from ..store.stored_columns import hold_columns
 from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]
-# Beside the metrics, by symbol; what they are the mean of, per image.
-MEASUREMENTS: Mapping[str, str] = {
-    "RA_mean": "mean robust accuracy: RA under each attack alone, averaged over the attacks",
-    "seconds": "seconds per attacked image",
-    "forwards": "forward passes per attacked image",
-    "backwards": "backward passes per attacked image",
-    "surrogate_forwards": "forward passes of the surrogate per attacked image",
-    "surrogate_backwards": "backward passes of the surrogate per attacked image",
-    "fit_forwards": "forward passes of what an attack learned once before, all images together",
-    "fit_backwards": "backward passes of that",
-    "fit_seconds": "seconds of that",
-    "l0": "number of changed components, over successes",
-    "l1": "l1 norm of the change, over successes",
-    "l2": "l2 norm of the change, over successes",
-    "linf": "linf norm of the change, over successes",
+_LACKING = {  # of what a metric needs, where no cell has it
+    "transfer": "no example was tested on another model (evaluate with --transfer full)",
+    "smallest change": "no attack here looks for the smallest change (evaluate a minimum-norm one, or best(ATTACK))",
 }
-DEFAULTS: Mapping[By, tuple[str, ...]] = {
-    "attacks": (
-        "MR", "TAS", "RA", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "OTR", "CTC", "QNC_F", "QNC_B",
-        "AMD", "AED", "APCR", "FDL", "FDH", "ADMS", "ALMS",
-    ),
-    "models": (
-        "CA", "RA", "RA_mean", "CF", "CC", "MR", "TAS", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T",
-        "AMD", "AED", "APCR", "FDL", "FDH", "ADMS", "ALMS",
-    ),
-    "pairs": ("MR", "TAS", "RA", "seconds", "QNC_F", "QNC_B", "AMD", "AED"),
-}  # fmt: skip
-OF_CLEAN = ("CA", "CC", "CF")
 EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"
-OF_DISTANCES = ("D_half", "OPT")  # of all distances of a cell together: what broke a rule is left out of them
-_SHARES = ("MR", "TAS", "RA", "RA_mean", "CA", "AAB", "AAW", "R8", "OTR")
-_SPECIAL = ("CTC", "D_half", "OPT", "RA")
 
 
 def is_share(symbol: str) -> bool:
     """Whether an image is 0 or 1 in it, or a share of such: its interval is that of a share."""
-    return symbol in _SHARES or is_rate(symbol)
+    record = record_of(symbol)
+    return record is not None and record.kind == "share"
+
+
+def is_of_clean(symbol: str) -> bool:
+    """Whether a metric is of the predictions on clean images: the same for every attack on a model."""
+    return symbol in METRICS and METRICS[symbol].stored == "clean"
+
+
+def is_coverage(symbol: str) -> bool:
+    """Whether a metric is of the set of images, from bits that are stored of all of them together."""
+    return "coverage" in needs_of(symbol)
 
 
 def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
@@ -75,26 +65,30 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         UnknownName: if there is no such metric.
         Unsupported: if it exists, but not in this table.
     """
-    chosen = DEFAULTS[by] if symbols is None else resolve_symbols(symbols, MEASUREMENTS)
+    chosen = default_symbols(by) if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:
         if is_file_name(symbol):
             find_metric(symbol)
             continue
-        base = base_of(symbol)
-        if base not in METRICS and symbol not in MEASUREMENTS and not is_rate(symbol):
-            raise unknown_metric(symbol, MEASUREMENTS)
+        record = record_of(symbol)
+        if record is None:
+            raise unknown_metric(symbol)
         if is_parametrised(symbol):
             options_of(symbol)
-        group = METRICS[base].group if base in METRICS else ""
-        if group == "corruption":
+        if record.group == "corruption":
             raise Unsupported(f"{symbol} is about corrupted images: davylamp corrupt-table MODELS")
-        if group.startswith("defence"):
+        if record.group.startswith("defence"):
             raise Unsupported(f"{symbol} compares a defended model with the original: add --defence ORIGINAL DEFENDED")
-        if symbol == "RA_mean" and by != "models":
-            raise Unsupported("RA_mean is over all attacks on a model: ask for it with --by models")
-        if symbol == "CTC" and by == "models":
-            raise Unsupported("CTC ranks attacks by their time: ask for it with --by attacks or --by pairs")
-    return tuple("FR@5" if symbol == "FR@K" else symbol for symbol in chosen)
+        if record.only and by not in record.only:
+            tables = " or ".join(f"--by {each}" for each in record.only)
+            raise Unsupported(f"{symbol} is no metric of a table by {by}: ask for it with {tables}")
+    return tuple(map(shown_symbol, chosen))
+
+
+def shown_symbol(symbol: str) -> str:
+    """A symbol as tables have it: "FR@5" for FR@K."""
+    record = METRICS.get(symbol)
+    return symbol.replace("@K", f"@{record.usual}") if record is not None else symbol
 
 
 def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -> tuple[str, ...]:
@@ -106,9 +100,11 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
     kept = []
     for symbol in symbols:
         having = [outcome for outcome in outcomes.done if symbol in outcome.columns]
-        here = symbol in MEASUREMENTS or symbol in _SPECIAL or (symbol in OF_CLEAN and bool(outcomes.clean))
-        here = any(outcome.is_minimum for outcome in outcomes.done) if symbol == "D_half" else here
-        if base_of(symbol) in COVERAGES:
+        here = symbol in METRICS and METRICS[symbol].stored == "always"
+        here |= is_of_clean(symbol) and bool(outcomes.clean)
+        if "smallest change" in needs_of(symbol):
+            here = any(outcome.is_minimum for outcome in outcomes.done)
+        if is_coverage(symbol):
             here = any("coverage" in outcome.columns for outcome in outcomes.done)
         if here or any(_has_values(outcome.columns[symbol]) for outcome in having):
             kept.append(symbol)
@@ -213,15 +209,13 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     columns, images = outcome.columns, len(outcome.columns["label"])
     if symbol in ("RA", "RA_mean"):
         return outcome.results.robust
-    if symbol in ("seconds", "forwards", "backwards", *SURROGATE_PASSES) and symbol in columns:
-        return np.where(columns["attacked"], columns[symbol], np.nan)
-    if symbol in ("l0", "l1", "l2", "linf"):
-        return np.where(columns["success"], columns[symbol], np.nan)
     clean = outcomes.clean.get(outcome.cell.subject.key)
-    if symbol in ("CA", "CC") and clean is not None:
+    if is_of_clean(symbol) and clean is not None and symbol in clean.columns:
         return clean.columns[symbol]
-    column = columns.get(symbol)
-    return np.full(images, np.nan) if column is None or column.dtype == object else column.astype(float)
+    column, over = columns.get(symbol), METRICS[symbol].over if symbol in METRICS else ""
+    if column is None or column.dtype == object:
+        return np.full(images, np.nan)
+    return np.where(columns[over], column, np.nan) if over else column.astype(float)
 
 
 def _draw_clean(
@@ -244,7 +238,7 @@ def _draw_special(
     best: Mapping[tuple[object, ...], np.ndarray],
 ) -> Draws | None:
     """The metrics that are no mean over images."""
-    if base_of(symbol) in COVERAGES:
+    if is_coverage(symbol):
         return draws_of(
             np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan)), int(outcome.usable.sum())
         )
@@ -285,32 +279,29 @@ def _needs_images(symbol: str) -> str:
 def _how_to_measure(symbol: str) -> str:
     """How to get a metric that is measured only if it is asked for."""
     name = GROUP_OF.get(base_of(symbol), symbol)
-    return f"evaluate with --metric {name}{' --profile DATA' if name == 'coverage' else ''}"
+    return f"evaluate with --metric {name}{' --profile DATA' if is_coverage(symbol) else ''}"
 
 
 def optional_symbols(outcomes: Outcomes) -> tuple[str, ...]:
     """Metrics of the groups that are measured only if they are asked for, as far as records have them."""
     columns = {name for outcome in outcomes.done for name in outcome.columns}
-    return tuple(symbol for symbol in GROUP_OF if symbol in columns or (symbol in COVERAGES and "coverage" in columns))
+    return tuple(symbol for symbol in GROUP_OF if symbol in columns or (is_coverage(symbol) and "coverage" in columns))
 
 
 def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     reasons = {outcome.unmeasured[symbol] for outcome in outcomes.done if symbol in outcome.unmeasured}
     if reasons or base_of(symbol) in GROUP_OF or is_parametrised(symbol):
         return "; ".join(sorted(reasons)) or _how_to_measure(symbol)
-    if symbol not in METRICS or METRICS[symbol].group == "accuracy":
-        return "it has no predictions on clean images"
-    group = METRICS[symbol].group
-    if symbol in TARGETED and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
+    group, needs = METRICS[base_of(symbol)].group, needs_of(symbol)
+    if "target" in needs and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
         return "no attack here has a target" if not failed else "every attack with a target failed"
-    reasons_of = {
-        "OTR": "no example was tested on another model (evaluate with --transfer full)",
-        "D_half": "no attack here looks for the smallest change (evaluate a minimum-norm one, or best(ATTACK))",
-    }
-    if symbol not in reasons_of and group not in MEASURES:
+    if reasons := {_LACKING[need] for need in needs if need in _LACKING}:
+        return "; ".join(reasons)
+    if is_of_clean(symbol) or is_rate(symbol):
+        return "it has no predictions on clean images"
+    if group not in MEASURES:
         return "its records have no such column: evaluate it again"
-    if symbol not in reasons_of and all(group not in group_names(outcome.cell.measures) for outcome in outcomes.done):
-        return f"it was evaluated without the measures {group!r}"
+    measured = any(group in group_names(outcome.cell.measures) for outcome in outcomes.done)
     lacking = "it needs what these models or data lack (ImageNet's classes, a last linear layer, a layer with maps)"
-    return reasons_of.get(symbol, lacking)
+    return lacking if measured else f"it was evaluated without the measures {group!r}"

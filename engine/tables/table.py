@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InvalidInput
+from ...metrics import METRICS, Metric
 from ..at_once import map_at_once
-from ..measure_groups import COVERAGES
-from ..parametrised import base_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
@@ -21,30 +20,17 @@ from ..store.stored_columns import hold_columns
 from .groups import Group, Knowledge, group_cells, least_of_draws, model_names, of_kind, uneven_rows
 from .symbols import (
     EXTRAPOLATED,
-    OF_CLEAN,
-    OF_DISTANCES,
     By,
     CellDraws,
     choose_symbols,
     column_of,
     drop_absent,
+    is_coverage,
     is_extrapolated,
+    is_of_clean,
     is_share,
     optional_symbols,
 )
-
-_COUNT_VIOLATIONS = (
-    "MR",
-    "TAS",
-    "RA",
-    "RA_mean",
-    "AAW",
-    "AAB",
-)  # as 0: neither attack nor model is given credit for one
-_OF_ATTACKS = (
-    "MR",
-    "TAS",
-)  # an image that the library failed on is not fooled; in the others one of the model's is not robust
 
 
 @dataclass(frozen=True)
@@ -126,8 +112,8 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     Args:
         folder: a results folder, or what was read of it.
         by: what a row is about.
-        metrics: symbols: those of `METRICS`, "FR@10" for any K, `MEASUREMENTS` ("RA_mean", "seconds", ...), and
-            user metrics, "my.py:function"; None: those of the table and the user's, as far as the folder has them.
+        metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None: those
+            of the table and the user's, as far as the folder has them.
         pooled: see above.
         knowledge: only attacks that know this much of the model: "white-box", "black-box" (all others), "score",
             "decision", "transfer"; None: all.
@@ -158,13 +144,14 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     drawn.prepare(outcomes, inner)
     groups = group_cells(outcomes, by, mixed=mixed)
     shares = [symbol for symbol in symbols if is_share(symbol)] if drawn.bootstrap else []
+    worst = [symbol for symbol in symbols if is_worst(symbol)]
 
     def estimate(group: Group) -> tuple[dict[str, Estimate], Draws, dict[str, tuple[float, float]]]:
         """A row's estimates, the draws of its seconds, and the ends of its shares."""
         group = _holding(group, shares)
         draws = _draw_group(group, outcomes, inner, drawn, pooled=pooled)
-        if "RA" in symbols and _has_worst(group):
-            draws["RA"] = _draw_worst(group.parts, drawn.counts)
+        if worst and _has_worst(group):
+            draws |= dict.fromkeys(worst, _draw_worst(group.parts, drawn.counts))
         estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()}
         return estimates, draws["seconds"], {name: _ends_of(group, outcomes, name, pooled=pooled) for name in shares}
 
@@ -177,7 +164,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
     uneven = uneven_rows(groups, mixed=mixed) if by == "models" else []
-    uneven += least_of_draws(groups) if by == "models" and "RA" in symbols else []
+    uneven += least_of_draws(groups) if by == "models" and worst else []
     notes = (
         outcomes.notes
         + uneven
@@ -198,7 +185,7 @@ def _draw_group(
         symbol: aggregate([[each[symbol] for each in part] for part in of_cells], pooled=pooled) for symbol in symbols
     }
     seen = {each.cell.subject.key: each.cell.subject.images for part in group.parts for each in part}
-    for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
+    for symbol in filter(is_of_clean, symbols):  # an image counts once, however many attacks it met
         draws[symbol] = draws[symbol]._replace(n=sum(seen.values()))
     return draws
 
@@ -249,7 +236,7 @@ def _ends_of(group: Group, outcomes: Outcomes, symbol: str, *, pooled: bool) -> 
     Manski 2003 for what is missing).
     """
     low, high = share_ends(_shares_of(group, outcomes, symbol), pooled=pooled)
-    if symbol in _COUNT_VIOLATIONS and group.labels["violations"]:
+    if _invalid(symbol) and group.labels["violations"]:
         high = share_ends(_shares_of(group, outcomes, symbol, counted=1), pooled=pooled)[1]
     return low, high
 
@@ -262,15 +249,30 @@ def _shares_of(group: Group, outcomes: Outcomes, symbol: str, counted: float = 0
         if not counted:
             return column
         results = outcome.results
-        undecided = results.undecided_fooled if symbol in _OF_ATTACKS else results.undecided_robust
+        undecided = results.undecided_fooled if _invalid(symbol) == "not fooled" else results.undecided_robust
         return np.where(undecided & ~np.isnan(column), counted, column)
 
-    if symbol == "RA" and _has_worst(group):
+    if is_worst(symbol) and _has_worst(group):
         return [[_worst(group.parts, counted)]]
-    if symbol in OF_CLEAN:  # an image counts once, however many attacks it met
+    if is_of_clean(symbol):  # an image counts once, however many attacks it met
         models = {each.cell.subject.key: each for part in group.parts for each in part}
         return [[of_cell(each)] for each in models.values()]
     return [[of_cell(each) for each in part] for part in group.parts]
+
+
+def is_worst(symbol: str) -> bool:
+    """Whether a metric sums up the attacks on a model by the worst case on each image."""
+    return symbol in METRICS and METRICS[symbol].across == "worst"
+
+
+def _invalid(symbol: str) -> str:
+    """What an invalid result counts as in a metric, see `Metric.invalid`."""
+    return METRICS[symbol].invalid if symbol in METRICS else ""
+
+
+def _is_of_distances(record: Metric) -> bool:
+    """Whether a metric is of all distances of a cell together: an invalid result is left out of them."""
+    return record.group == "curves" and record.kind == "set"
 
 
 def _has_worst(group: Group) -> bool:
@@ -288,7 +290,8 @@ def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, i
     """A line on what violations count as, where there are any, for the metrics that are about them."""
     if not any(group.labels["violations"] for group in groups):
         return []
-    counting, leaving = ([symbol for symbol in symbols if symbol in each] for each in (_COUNT_VIOLATIONS, OF_DISTANCES))
+    counting = [symbol for symbol in symbols if _invalid(symbol)]
+    leaving = [symbol for symbol in symbols if symbol in METRICS and _is_of_distances(METRICS[symbol])]
     results = [each.results for group in groups for part in group.parts for each in part]
     of_model, of_library = (
         int(sum(by.sum() for by in of))
@@ -318,7 +321,7 @@ def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
         for symbol, estimate in row.metrics.items()
         if math.isnan(estimate.low) and math.isfinite(estimate.value)
     }
-    of_sets = sorted(symbol for symbol in bare if base_of(symbol) in COVERAGES)
+    of_sets = sorted(symbol for symbol in bare if is_coverage(symbol))
     lines = [f"no interval of {', '.join(of_sets)}: coverage is of the set of images"] if of_sets else []
     return [f"no interval: fewer than {FEWEST} images, or all of them with the same value", *lines][
         len(bare) == len(of_sets) :

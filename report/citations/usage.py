@@ -12,7 +12,7 @@ from ...adapters.models.defences.rows import ROWS as DEFENCES
 from ...adapters.models.detectors.detector_rows import ROWS as DETECTORS
 from ...adapters.models.zoo.load import PROVIDERS
 from ...engine.challenge.document import FILE as CHALLENGES
-from ...engine.parametrised import base_of
+from ...engine.metric_names import base_of
 from ...engine.portfolio import rows_in
 from ...engine.store.contents import read_records
 from ...engine.store.frames import CellState, list_cells

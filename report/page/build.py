@@ -15,10 +15,11 @@ from ...engine.store.verdicts import verdicts_of
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.implementation_notes import about_cells
-from ...engine.tables.symbols import DEFAULTS, CellDraws
+from ...engine.tables.symbols import CellDraws
 from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
+from ...metrics import default_symbols
 from ..parts.blocks import Section
 from ..parts.headline import order_models
 from ..parts.reading import read_folder
@@ -76,7 +77,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     symbols = present_symbols(folder)
     drawn = CellDraws(
-        bootstrap, seed, kept={*DEFAULTS["attacks"], *DEFAULTS["models"]}
+        bootstrap, seed, kept={*default_symbols("attacks"), *default_symbols("models")}
     )  # what tables share is drawn once
     pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)  # first: it reads what the others need
     attacks, models = (build_table(outcomes, by=by, drawn=drawn) for by in ("attacks", "models"))

@@ -9,8 +9,7 @@ from ...engine.store.contents import order_of
 from ...engine.store.frames import CellState
 from ...engine.store.outcomes import Outcome, Outcomes, details, read_outcomes
 from ...engine.tables.groups import differing, model_names
-
-RATE = "FR@5"  # the fooling rate at K that a page shows
+from ...engine.tables.symbols import shown_symbol
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def read_folder(path: str | Path) -> Folder:
         Unavailable: if there is no such folder, or no cell in it.
         StoreMismatch: if it was written in another format.
     """
-    outcomes = read_outcomes(path, ["OTR", RATE], examples=True)
+    outcomes = read_outcomes(path, ["OTR", shown_symbol("FR@K")], examples=True)
     running = {cell.key: CellState(cell.key, cell, "running", "", {}) for cell in outcomes.running}
     ordered = sorted({**running, **outcomes.states}.values(), key=lambda state: order_of(state.cell))
     states = {state.key: state for state in ordered}

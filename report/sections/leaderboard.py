@@ -6,30 +6,29 @@ from dataclasses import replace
 from typing import Any
 
 from ...adapters.words import labels_text
-from ...engine.tables.symbols import MEASUREMENTS, drop_absent
+from ...engine.metric_names import access_of, base_of
+from ...engine.tables.symbols import drop_absent, is_of_clean, shown_symbol
 from ...engine.tables.table import Table, TableRow
-from ...metrics import METRICS
+from ...metrics import METRICS, record_of
 from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, make_table, plain
-from ..parts.reading import RATE, Folder
+from ..parts.reading import Folder
 
 FIRST = "RA"
 _CELLS = 5000  # of the table of every pair
 _ACROSS = 6  # models that stand beside each other
-_USUAL = {"CA", "MR", "RA", "RA_mean", "ACAC", "AMD", "AED", "QNC_F", "QNC_B", "seconds", "R8", "OTR"}
-_OF_CURVES = ("D_half", "OPT")
 _LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting"}
 _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
 def present_symbols(folder: Folder) -> list[str]:
-    """Symbols that some cell has a value for, in the order of `METRICS`; then the plain measurements.
-
-    Those that sum up a curve are beside the curves.
-    """
-    symbols = [RATE if symbol == "FR@K" else symbol for symbol in METRICS]
-    symbols += [name for name in MEASUREMENTS if name != "RA_mean"]
+    """Symbols that some cell has a value for, in the order of `METRICS`; those of a curve are beside the curves."""
+    symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
-    return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if name not in _OF_CURVES]
+    return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not _is_of_curve(name)]
+
+
+def _is_of_curve(symbol: str) -> bool:
+    return symbol in METRICS and METRICS[symbol].group == "curves" and METRICS[symbol].kind == "set"
 
 
 def write_leaderboard(pairs: Table) -> Section:
@@ -44,7 +43,7 @@ def write_leaderboard(pairs: Table) -> Section:
     by_attack: dict[str, dict[str, TableRow]] = {}
     for row in pairs.rows:
         by_attack.setdefault(_attack_name(row), {})[row.labels["model"]] = row
-    shown = [symbol for symbol in pairs.symbols if symbol not in ("CA", "CC", "CF")]
+    shown = [symbol for symbol in pairs.symbols if not is_of_clean(symbol)]
     first = FIRST if FIRST in shown else shown[0]
     down = len(models) > max(_ACROSS, len(by_attack))  # many models stand below each other: they are what is compared
     grid = [[(attack, model) for attack in by_attack] for model in models]
@@ -87,19 +86,15 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -
 
 def describe(symbol: str) -> tuple[str, str]:
     """Title and one-line meaning of a symbol."""
-    known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
-    if known is not None:
-        return known.title, known.meaning
-    if symbol not in MEASUREMENTS:
-        return symbol, "the user's own"
-    return MEASUREMENTS[symbol], MEASUREMENTS[symbol]
+    known = record_of(symbol)
+    return (symbol, "the user's own") if known is None else (known.title, known.meaning)
 
 
 def _direction(symbol: str) -> dict[str, Any]:
     """What the page's script needs to colour a metric: does more mean robust, and between what."""
-    known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
-    low, high = known.between if known else ((0.0, 1.0) if symbol.startswith("RA") else (0.0, math.inf))
-    robust = known.robust_when if known else ("higher" if symbol not in ("seconds",) else None)
+    known = record_of(symbol)
+    low, high = known.between if known else (0.0, math.inf)
+    robust = known.robust_when if known else "higher"
     direction = {"higher": "higher is better for the model", "lower": "lower is better for the model"}.get(
         robust or "", ""
     )
@@ -128,19 +123,23 @@ def _narrow(pairs: Table) -> Table:
     """The table with the usual metrics alone where all of them would make the page heavy."""
     if len(pairs.rows) * len(pairs.symbols) <= _CELLS:
         return pairs
-    return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if symbol in _USUAL))
+    return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if _is_brief(symbol)))
 
 
 def _symbol_column(symbol: str, table: Table) -> Column:
     """Few of many metrics are shown until the reader asks for the others."""
-    spare = symbol not in _USUAL and len(table.symbols) > len(_USUAL) and symbol in {*METRICS, *MEASUREMENTS}
-    return Column(symbol, _tooltip(symbol), spare)
+    many = len(table.symbols) > sum(record.brief for record in METRICS.values())
+    return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not _is_brief(symbol))
+
+
+def _is_brief(symbol: str) -> bool:
+    return symbol in METRICS and METRICS[symbol].brief
 
 
 def _definitions(pairs: Table, folder: Folder) -> PageTable:
-    shown = {"FR@K" if symbol.startswith("FR@") else symbol for symbol in pairs.symbols}
     why = {symbol: reason for outcome in folder.outcomes.done for symbol, reason in outcome.unmeasured.items()}
-    here = dict.fromkeys(shown, "yes") | dict.fromkeys(_OF_CURVES, "in Curves")
+    here = dict.fromkeys(map(base_of, pairs.symbols), "yes")
+    here |= dict.fromkeys(filter(_is_of_curve, METRICS), "in Curves")
     rows = [
         (
             Entry(symbol, symbol, kind="code"),
@@ -150,29 +149,26 @@ def _definitions(pairs: Table, folder: Folder) -> PageTable:
             f"{metric.between[0]:g} to {metric.between[1]:g}",
             metric.unit,
             metric.source,
-            here.get(symbol) or why.get(symbol) or _why_absent(metric.function.__module__),
+            here.get(symbol) or why.get(symbol) or _why_absent(symbol),
         )
         for symbol, metric in METRICS.items()
+        if metric.group != "recorded"  # what they are called says it
     ]
     columns = ("symbol", "name", "meaning", "direction", "range", "unit", "source", "on this page")
     return make_table("metrics-definitions", "Every symbol", columns, rows)
 
 
-def _why_absent(module: str) -> str:
-    group = module.rpartition(".")[2]
-    if group in ("coverage", "stability", "corruption", "neurons"):
-        return "needs the model itself: call it from davylamp.metrics"
-    if group.startswith("defence"):
-        return "compares a defended model: davylamp table --defence"
-    if group == "transfer":
-        return "needs --transfer"
-    return "no cell has a value"
+def _why_absent(symbol: str) -> str:
+    access = access_of(symbol)
+    if "table FOLDER --metric" not in access.shown_by:
+        return f"shown by {access.shown_by.removesuffix(' --metric')}"
+    return f"needs {access.needs}" if access.needs else "no cell has a value"
 
 
 def _tooltip(symbol: str) -> str:
     title, meaning = describe(symbol)
-    known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
-    if known is None:
+    known = record_of(symbol)
+    if known is None or not known.source:
         return meaning
     direction = _direction(symbol)["direction"] or "Neither direction is better for the model"
     return f"{title}. {meaning} {direction}. {known.source}"

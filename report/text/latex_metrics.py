@@ -5,17 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...engine.parametrised import base_of
-from ...engine.tables.symbols import MEASUREMENTS
 from ...engine.tables.table import Table, TableRow
-from ...metrics import METRICS
+from ...metrics import record_of
 from ..citations.usage import Used, split_model, used_metric
 from .console import format_cell
 from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, decimals_of, escape, highest, radius_tex, write_latex
 from .latex_sources import cited_name, cited_text, made_with
 from .shown import is_given, shown_labels, unit_of
 
-_HIGHER = ("RA_mean", "seconds", "forwards", "backwards", "l0", "l1", "l2", "linf")  # speaks for the model
 _THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
 _OF_ATTACK = ("attacks", "pairs")
 _MODELS = ("model", "made on", "tested on", "original", "defended")
@@ -80,11 +77,9 @@ def usual_part(table: Table) -> Table:
 def _titles(table: Table, style: LatexStyle) -> str:
     texts = []
     for symbol in table.symbols:
-        if base_of(symbol) in METRICS:
-            title = f"{escape(symbol)}: {escape(METRICS[base_of(symbol)].title)}"
-            texts.append(cited_text(title, [used_metric(symbol)], style))
-        elif symbol in MEASUREMENTS:
-            texts.append(f"{Tex(NORMS[symbol]) if symbol in NORMS else escape(symbol)}: {escape(MEASUREMENTS[symbol])}")
+        if record := record_of(symbol):
+            title = f"{NORMS.get(symbol) or escape(symbol)}: {escape(record.title)}"
+            texts.append(cited_text(title, [used_metric(symbol)] if record.source else [], style))
     return f"{'; '.join(texts)}." if texts else ""
 
 
@@ -142,8 +137,8 @@ def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:
 
 def _best(table: Table, symbol: str) -> set[int]:
     """The rows whose value is best among those of their threat model, as printed; none where all are equal."""
-    record = METRICS.get(base_of(symbol))
-    robust = "higher" if symbol in _HIGHER else record.robust_when if record else None
+    record = record_of(symbol)
+    robust = record.robust_when if record else None
     if robust is None:
         return set()
     sign = (1 if robust == "higher" else -1) * (-1 if table.by in _OF_ATTACK else 1)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...engine.metric_names import access_of
-from ...engine.tables.symbols import MEASUREMENTS
 from ...metrics import METRICS, NOTATION, Metric
 from .console import printable
 
@@ -25,10 +24,7 @@ def metrics_json(symbols: Sequence[str]) -> str:
 
 
 def describe_metric(symbol: str) -> dict[str, Any]:
-    """What `davylamp metrics` says of a metric, or of a measurement beside them: RA_mean, seconds, l2."""
-    if symbol in MEASUREMENTS:
-        shown_by = f"davylamp table FOLDER{' --by models' * (symbol == 'RA_mean')} --metric {symbol}"
-        return {"symbol": symbol, "title": "", "meaning": MEASUREMENTS[symbol], "shown_by": shown_by}
+    """What `davylamp metrics` says of a metric."""
     record, access = METRICS[symbol], access_of(symbol)
     ends = [bound if abs(bound) != float("inf") else None for bound in record.between]
     return {
@@ -58,8 +54,6 @@ def print_metrics(symbols: Sequence[str], *, whole: bool) -> None:
     for symbol in symbols:
         lines += _all_of(symbol, width) if whole else _short(METRICS[symbol], width)
     end = NOTATION if whole else "`davylamp metrics NAME` says formula, source and the command that gives it."
-    if not whole:
-        lines += _wrapped(f"Tables also have {', '.join(MEASUREMENTS)}.", width, "")
     lines += _wrapped(end, width, "")
     print("\n".join(map(printable, lines)))  # noqa: T201 - the product
 
@@ -74,9 +68,9 @@ def _short(record: Metric, width: int) -> list[str]:
 
 def _all_of(symbol: str, width: int) -> list[str]:
     known = describe_metric(symbol)
-    known["also"] = ", ".join(known.get("also", ()))
+    known["also"] = ", ".join(known["also"])
     words = [word for word in known if word not in _NOT_SHOWN]
-    lines = [f"{symbol}: {known['title']}".removesuffix(": ")]
+    lines = [f"{symbol}: {known['title']}"]
     for word in words:
         if known[word]:
             lines += _wrapped(f"{word.replace('_', ' '):<9} {known[word]}", width, " " * 10)

@@ -8,13 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from ...adapters.words import labels_text, radius_text
-from ...engine.parametrised import base_of
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
-from ...engine.tables.table import Table, TableRow
+from ...engine.tables.table import Table, TableRow, is_worst
 from ...engine.tables.transfer_table import Transfer, TransferTable
-from ...metrics import METRICS
+from ...metrics import record_of
 from .console import format_cell, interval_text, make_console, print_table, printable, to_csv
 from .latex_metrics import table_latex
 from .shown import is_given, shown_labels, unit_of
@@ -26,6 +25,7 @@ _BLOCKS = {
     "transfer": "Effect",
     "confusion": "Effect",
     "cost": "Cost",
+    "recorded": "Cost",
     "distance": "Distortion",
     "frequency": "Distortion",
     "perceptual": "Distortion",
@@ -33,9 +33,6 @@ _BLOCKS = {
     "neurons": "Neurons and boundary",
     "stability": "Neurons and boundary",
 }
-_MEASURED = {"seconds": "Cost", "forwards": "Cost", "backwards": "Cost"} | dict.fromkeys(
-    ("l0", "l1", "l2", "linf"), "Distortion"
-)
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
 _NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
 _MEANS = {
@@ -89,7 +86,8 @@ def print_results(table: Table, console: Console | None = None) -> None:
         broken = any(is_given(row.labels.get(name)) for row in table.rows for name in ("failed", "violations"))
         order = [name for name in labels if name not in _COUNTED]
         order += [*(["failed", "violations"] if broken else []), *symbols]
-        worst = ", RA the worst case over them" if table.by == "models" and "RA" in symbols else ""
+        worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by == "models" else []
+        worst = f", {', '.join(worst)} the worst case over them" if worst else ""
         title = f"{block}: {_MEANS[table.by]}{worst}; {heading}"
         printed += print_table(title, [*labels, *symbols], rows, console, keys=keys, order=order, common=labels)
         first = False
@@ -257,21 +255,21 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
 
 def _legend(symbols: Sequence[str]) -> list[str]:
     """What each symbol of a table is called, in a line."""
-    titles = {symbol: METRICS[base_of(symbol)].title for symbol in symbols if base_of(symbol) in METRICS}
-    titles |= {symbol: "Mean robust accuracy" for symbol in symbols if symbol == "RA_mean"}
+    titles = {symbol: record.title for symbol in symbols if (record := record_of(symbol))}
     if not titles:
         return []
     return [f"{'; '.join(f'{symbol}: {title}' for symbol, title in titles.items())} (details: `davylamp metrics NAME`)"]
 
 
 def _block(symbol: str, by: str) -> str:
-    base = base_of(symbol)
-    if symbol in ("RA", "RA_mean"):  # beside the clean accuracy of a model; what an attack leaves is its effect
+    record = record_of(symbol)
+    if record is None:
+        return "Effect"
+    if record.stored == "always" and record.invalid:  # RA: what an attack leaves is its effect
         return "Capability" if by == "models" else "Effect"
-    if base in METRICS:
-        group = METRICS[base].group
-        return _BLOCKS.get(group, "Defence" if group.startswith("defence") else "Curves")
-    return _MEASURED.get(symbol, "Effect")
+    if record.over == "success":  # the norms that are recorded
+        return "Distortion"
+    return _BLOCKS.get(record.group, "Defence" if record.group.startswith("defence") else "Curves")
 
 
 def _has_intervals(table: Table) -> bool:

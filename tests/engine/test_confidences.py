@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 
-from davylamp.engine.confidences import OF_CONFIDENCES, needs_confidences
+from davylamp.engine.metric_names import needs_confidences
 from davylamp.metrics import METRICS
 
 N, K = 64, 6
@@ -50,7 +50,7 @@ def log_probabilities(logits):
 @pytest.mark.parametrize("symbol", OF_LOGITS)
 def test_exactly_the_metrics_of_confidences_change_where_the_largest_logit_alone_is_known(symbol):
     same = torch.allclose(value(symbol, torch.clone), value(symbol, only_the_largest), equal_nan=True)
-    assert same == (symbol not in OF_CONFIDENCES)
+    assert same == (not needs_confidences(symbol))
 
 
 @pytest.mark.parametrize("symbol", OF_LOGITS)
@@ -64,4 +64,3 @@ def test_symbols_with_a_number():
     assert needs_confidences("FR@5")
     assert not needs_confidences("FR@1")
     assert not needs_confidences("QI_Vis@0.3")
-    assert {*OF_CONFIDENCES} <= {*METRICS}

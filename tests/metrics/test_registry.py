@@ -2,12 +2,23 @@
 
 import inspect
 import math
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
 
-from davylamp.metrics import METRICS, Summary, metric, names_of, summarise, symbols_named
-from davylamp.metrics.registry import reduce
+from davylamp.metrics import (
+    METRICS,
+    Metric,
+    Summary,
+    default_symbols,
+    metric,
+    names_of,
+    record_of,
+    summarise,
+    symbols_named,
+)
+from davylamp.metrics.registry import Need, Table, reduce
 
 
 def test_the_decorator_records_and_returns_the_function_unchanged(monkeypatch):
@@ -78,7 +89,8 @@ def test_a_formula_counts_the_images_that_the_function_counts():
     assert {symbol for symbol, record in METRICS.items() if "over successes" in record.formula} == {
         symbol
         for symbol, names in arguments.items()
-        if ("success" in names or symbol == "OTR") and "(defended)" not in METRICS[symbol].formula
+        if ("success" in names or symbol == "OTR" or METRICS[symbol].over == "success")
+        and "(defended)" not in METRICS[symbol].formula
     }
     valid = {symbol for symbol, record in METRICS.items() if "over valid" in record.formula}
     generator = torch.Generator().manual_seed(0)
@@ -90,3 +102,43 @@ def test_a_formula_counts_the_images_that_the_function_counts():
         )
         assert (symbol in valid) == bool(torch.equal(~values.isnan(), logits.argmax(1) == labels)), symbol
     assert all(record.formula for record in METRICS.values())
+
+
+def test_a_record_is_found_by_any_name_of_its_metric_alone():
+    assert METRICS["ASR"] is METRICS["attack success rate"] is METRICS["MR"]
+    assert METRICS["RA_worst"] is METRICS["robust accuracy"] is METRICS["RA"]
+    assert METRICS["mean robust accuracy"] is METRICS["RA_mean"]
+    with pytest.raises(KeyError, match=r"unknown metric 'QNC'; did you mean QNC_F, QNC_B\?"):
+        METRICS["QNC"]
+    with pytest.raises(KeyError, match=r"unknown metric 'ssmi'; did you mean ASS\?"):
+        METRICS["ssmi"]
+    with pytest.raises(KeyError, match="unknown metric 'nothing'"):
+        METRICS["nothing"]
+
+
+def test_a_symbol_may_carry_a_parameter_of_its_metric():
+    carried = {
+        "FR@10": "FR@K",
+        "ALD@inf": "ALD",
+        "QI_Wup@0.5": "QI_Wup",
+        "KMNCov@clean": "KMNCov",
+        "NS@fc": "NS",
+        "l2": "l2",
+    }
+    assert {symbol: record.symbol for symbol in carried if (record := record_of(symbol))} == carried
+    assert [record_of(symbol) for symbol in ("FR@0", "FR@x", "MR@3", "asr", "my.py:f")] == [None] * 5
+
+
+def test_tables_show_metrics_in_their_order_but_for_those_that_name_the_one_before():
+    assert default_symbols("models")[:5] == ("CA", "RA", "RA_mean", "CF", "CC")
+    assert default_symbols("pairs") == ("MR", "TAS", "RA", "seconds", "QNC_F", "QNC_B", "AMD", "AED")
+
+
+def test_facts_name_metrics_and_values_that_there_are():
+    kinds = get_type_hints(Metric)
+    for symbol, record in METRICS.items():
+        assert not record.base or record.base in METRICS
+        for name in ("kind", "stored", "over", "across", "invalid", "knowledge"):
+            assert getattr(record, name) in get_args(kinds[name]), (symbol, name)
+        assert {*record.needs} <= {*get_args(Need)}
+        assert {*record.tables, *record.only} <= {*get_args(Table)}

@@ -92,7 +92,7 @@ def test_what_every_row_has_is_in_the_caption(attacks, parse_latex):
 def test_a_measurement_is_explained_as_metrics_are(parse_latex):
     rows = [({"model": name}, (Estimate(0.5, 0.2, 0.8, 9),)) for name in "ab"]
     caption, _, _ = parse_latex(table_latex(table_of("models", *rows, symbols=("RA_mean",))))
-    assert r"RA\_mean: mean robust accuracy" in caption
+    assert r"RA\_mean: Mean robust accuracy" in caption
 
 
 def test_zero_has_no_sign(parse_latex):

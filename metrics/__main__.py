@@ -1,0 +1,30 @@
+"""Print a table of all metrics in Markdown: `python -m davylamp.metrics`, alone `python -m metrics`."""
+
+from . import METRICS, NOTATION, Metric
+
+
+def render() -> str:
+    """The notation of the formulas, and a line for each metric."""
+    heads = ("symbol", "function", "also", "meaning", "formula", "robust when", "range", "unit", "source")
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    return f"{NOTATION}\n\n" + "\n".join(rows + [_row(record) for record in METRICS.values()]) + "\n"
+
+
+def _row(record: Metric) -> str:
+    """Line of the table."""
+    cells = (
+        record.symbol,
+        f"`{record.function.__name__}`",
+        ", ".join(record.aliases) or "-",
+        record.meaning,
+        f"`{record.formula}`".replace("|", "\\|"),
+        record.robust_when or "-",
+        record.range,
+        record.unit,
+        record.source,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    print(render(), end="")  # noqa: T201 - the product

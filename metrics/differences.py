@@ -1,0 +1,106 @@
+"""Metrics of a defence that are a metric of one model on the defended model minus the same on the original."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from .common import check_classes, check_images, check_logits, check_success
+from .registry import METRICS, metric, reduce
+
+_SHARED = ("inputs", "labels")  # by both models
+_TEXTS = {
+    "inputs": "clean images in [0, 1], shape (N, C, H, W).",
+    "labels": "true classes, shape (N,), int64.",
+    "adv_inputs": "made on the {} model, in [0, 1], shape (N, C, H, W).",
+    "success": "which images count for the {} model, shape (N,), bool.",
+    "logits": "of the {} model, shape (N, K).",
+    "adv_logits": "of the {} model on its adversarial images, shape (N, K).",
+    "reduction": '"mean" or "sum" over the images that count, or "none".',
+}
+_ONE = """A scalar, in the unit of `{}`; NaN if no image counts for one of the models (how many do: `summarise` of its
+        values with `reduction="none"`); 0 for equal models."""
+_EACH = 'A scalar, or shape (N,) for "none", in the unit of `{}`; 0 for equal models.'
+
+
+def difference(
+    base: Callable[..., Tensor], name: str, *, of_images: bool = False, adversarial: bool = False, **facts: Any
+) -> Callable[..., Tensor]:
+    """Make and record the metric that is a metric of the defended model minus that of the original.
+
+    Its arguments are those of the metric, for each model; range, unit, direction, needs and formula follow from it.
+
+    Args:
+        base: function of the metric of one model.
+        name: of the new function.
+        of_images: whether the difference is taken on each image; else of the two means, each over its images.
+        adversarial: whether the metric's logits are those on adversarial images.
+        **facts: of the record (`Metric`), `symbol`, `title` and `meaning` at least.
+
+    Returns:
+        The function.
+    """
+    known = next(record for record in METRICS.values() if record.function is base)
+    every = inspect.signature(base).parameters
+    options = {key: each for key, each in every.items() if each.default is not each.empty}
+    options = {key: each for key, each in options.items() if of_images or key != "reduction"}
+    shown = {key: "adv_logits" if adversarial and key == "logits" else key for key in known.arguments}
+    separate = [shown[key] for key in known.arguments if key not in _SHARED]
+    names = [*separate, *(f"defended_{key}" for key in separate)]
+    names = ["inputs"] * ("inputs" in shown) + names + ["labels"] * ("labels" in shown)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(key, kind, annotation=Tensor) for key in names])
+    signature = signature.replace(parameters=[*signature.parameters.values(), *options.values()])
+
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        given = signature.bind(*args, **kwargs).arguments
+        _check({key: given[key] for key in names})
+        chosen = {key: given[key] for key in options if key in given}
+        reduction = chosen.pop("reduction", "mean")
+        if of_images:
+            chosen["reduction"] = "none"
+        before, after = (
+            base(**{key: given[text if key in _SHARED else prefix + text] for key, text in shown.items()}, **chosen)
+            for prefix in ("", "defended_")
+        )
+        return reduce(after - before, reduction) if of_images else after - before
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = inspect.stack()[1].frame.f_globals["__name__"]
+    function.__signature__ = signature.replace(return_annotation=Tensor)  # pyright: ignore[reportFunctionMemberAccess]
+    function.__doc__ = f"{facts['meaning']}\n\n    Args:\n" + "".join(
+        f"        {key}: {_text(key, base)}\n" for key in signature.parameters
+    )
+    function.__doc__ += f"\n    Returns:\n        {(_EACH if of_images else _ONE).format(base.__name__)}\n\n    Raises:"
+    function.__doc__ += (base.__doc__ or "").partition("Raises:")[2]
+    low, high = known.between
+    derived = {
+        "robust_when": known.robust_when,
+        "between": (low - high, high - low),
+        "unit": known.unit,
+        "source": "CANARY (Sun et al. 2023), 3.1.4",
+        "formula": f"{known.symbol}(defended) - {known.symbol}(original)",
+        "kind": "difference" if known.kind == "share" else known.kind,
+        "needs": known.needs,
+        "base": known.symbol,
+    }
+    return metric(**{**derived, **facts})(function)
+
+
+def _text(name: str, base: Callable[..., Tensor]) -> str:
+    """Description of an argument."""
+    text = _TEXTS.get(name.removeprefix("defended_"), f"as in `{base.__name__}`.")
+    return text.format("defended" if name.startswith("defended_") else "original")
+
+
+def _check(given: dict[str, Tensor]) -> None:
+    """Check the arguments of both models under the names that the caller knows."""
+    logits, images, success = (
+        {key: each for key, each in given.items() if key.endswith(end)} for end in ("logits", "inputs", "success")
+    )
+    sizes = check_logits(**logits) if logits else check_images(**images)
+    if success:
+        check_success(sizes, **success)
+    if "labels" in given:
+        check_classes(sizes, labels=given["labels"])
