@@ -65,7 +65,7 @@ def defences() -> list[str]:
 def metrics() -> list[str]:
     """Symbols of metrics, read from the source: their functions need torch."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "metrics").glob("*.py"))]
-    return list(dict.fromkeys(symbol for text in texts for symbol in re.findall(r'^    symbol="(.+?)",$', text, re.M)))
+    return list(dict.fromkeys(symbol for text in texts for symbol in re.findall(r'\bsymbol="(.+?)"', text)))
 
 
 def presets() -> list[str]:

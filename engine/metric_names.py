@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..adapters.parameters import parse_number
 from ..errors import InvalidInput, UnknownName
-from ..metrics import METRICS, near_symbols, record_of, symbols_named
+from ..metrics import METRICS, PLAIN, near_symbols, record_of, symbols_named
 from .measure_groups import GROUP_OF, OPTIONAL, known_groups
 
 CLEAN = "clean"
@@ -46,14 +46,12 @@ def access_of(symbol: str) -> Access:
 
 def base_of(symbol: str) -> str:
     """The metric of a symbol: "QI_Wup" of "QI_Wup@0.5"; the symbol itself without a record."""
-    record = record_of(symbol)
-    return symbol if record is None else record.symbol
+    return (record_of(symbol) or PLAIN).symbol or symbol
 
 
 def needs_of(symbol: str) -> tuple[str, ...]:
     """What a metric needs, see `Metric.needs`; nothing of what has no record."""
-    record = record_of(symbol)
-    return () if record is None else record.needs
+    return (record_of(symbol) or PLAIN).needs
 
 
 def needs_confidences(symbol: str) -> bool:
@@ -63,8 +61,8 @@ def needs_confidences(symbol: str) -> bool:
 
 def is_parametrised(symbol: str) -> bool:
     """Whether a symbol carries a number that its metric is measured at."""
-    record = record_of(symbol)
-    return record is not None and symbol != record.symbol and record.parameter in _NUMBERS
+    record = record_of(symbol) or PLAIN
+    return symbol != record.symbol and record.parameter in _NUMBERS
 
 
 def options_of(symbol: str) -> dict[str, Any]:

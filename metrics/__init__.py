@@ -102,6 +102,7 @@ from .recorded import recorded_mean
 from .registry import (
     METRICS,
     NOTATION,
+    PLAIN,
     Metric,
     Reduction,
     Summary,
@@ -119,6 +120,7 @@ from .registry import (
 __all__ = [
     "METRICS",
     "NOTATION",
+    "PLAIN",
     "HalfDistortion",
     "Metric",
     "Reduction",

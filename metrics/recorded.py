@@ -36,6 +36,29 @@ def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
     )
 
 
+def _per_image(*, what: str, **facts: Any) -> None:
+    """What the attack of each image costs."""
+    formula, unit = f"mean over attacked images of the {what}", "seconds" if what == "seconds" else "passes"
+    _record(title=f"{_capital(what)} per attacked image", formula=formula, unit=unit, over="attacked", **facts)
+
+
+def _of_fit(*, what: str, **facts: Any) -> None:
+    """What learning costs once, before any image is attacked."""
+    meaning = f"{_capital(what)} of what an attack learned once before, all images together."
+    unit = "seconds" if what == "seconds" else "passes"
+    _record(title=f"{_capital(what)} of fitting", meaning=meaning, formula=f"{what} of the fit", unit=unit, **facts)
+
+
+def _of_change(*, what: str, formula: str, **facts: Any) -> None:
+    """A size of the change that fools the model."""
+    title, formula = f"{_capital(what)}, over successes", f"mean over successes of {formula}"
+    _record(title=title, formula=formula, over="success", **{"unit": "pixel range", **facts})
+
+
+def _capital(text: str) -> str:
+    return text if text[0] == "l" else text[0].upper() + text[1:]
+
+
 _record(
     symbol="RA_mean",
     title="Mean robust accuracy",
@@ -49,89 +72,16 @@ _record(
     only=("models",),
     brief=True,
 )
-_record(
-    symbol="seconds",
-    title="Seconds per attacked image",
-    formula="mean over attacked images of the seconds of the attack",
-    unit="seconds",
-    over="attacked",
-    tables={"pairs": "RA"},
-    brief=True,
-)
-_record(
-    symbol="forwards",
-    title="Forward passes per attacked image",
-    formula="mean over attacked images of the forward passes",
-    unit="passes",
-    over="attacked",
-)
-_record(
-    symbol="backwards",
-    title="Backward passes per attacked image",
-    formula="mean over attacked images of the backward passes",
-    unit="passes",
-    over="attacked",
-)
-_record(
-    symbol="surrogate_forwards",
-    title="Forward passes of the surrogate per attacked image",
-    formula="mean over attacked images of the forward passes of the surrogate",
-    unit="passes",
-    over="attacked",
-)
-_record(
-    symbol="surrogate_backwards",
-    title="Backward passes of the surrogate per attacked image",
-    formula="mean over attacked images of the backward passes of the surrogate",
-    unit="passes",
-    over="attacked",
-)
-_record(
-    symbol="fit_forwards",
-    title="Forward passes of fitting",
-    meaning="Forward passes of what an attack learned once before, all images together.",
-    formula="forward passes of the fit, once for all images",
-    unit="passes",
-)
-_record(
-    symbol="fit_backwards",
-    title="Backward passes of fitting",
-    meaning="Backward passes of what an attack learned once before, all images together.",
-    formula="backward passes of the fit, once for all images",
-    unit="passes",
-)
-_record(
-    symbol="fit_seconds",
-    title="Seconds of fitting",
-    meaning="Seconds of what an attack learned once before, all images together.",
-    formula="seconds of the fit, once for all images",
-    unit="seconds",
-)
-_record(
-    symbol="l0",
-    title="Number of changed components, over successes",
-    formula="mean over successes of number of xa != x",
-    unit="components",
-    over="success",
-)
-_record(
-    symbol="l1",
-    title="l1 norm of the change, over successes",
-    formula="mean over successes of sum |xa - x|",
-    unit="pixel range",
-    over="success",
-)
-_record(
-    symbol="l2",
-    title="l2 norm of the change, over successes",
-    formula="mean over successes of sqrt(sum (xa - x)^2)",
-    unit="pixel range",
-    over="success",
-)
-_record(
-    symbol="linf",
-    title="linf norm of the change, over successes",
-    formula="mean over successes of max |xa - x|",
-    unit="pixel range",
-    over="success",
-)
+_SECONDS, _FORWARDS, _BACKWARDS = "seconds", "forward passes", "backward passes"
+_per_image(symbol="seconds", what=_SECONDS, tables={"pairs": "RA"}, brief=True)
+_per_image(symbol="forwards", what=_FORWARDS)
+_per_image(symbol="backwards", what=_BACKWARDS)
+_per_image(symbol="surrogate_forwards", what=f"{_FORWARDS} of the surrogate")
+_per_image(symbol="surrogate_backwards", what=f"{_BACKWARDS} of the surrogate")
+_of_fit(symbol="fit_forwards", what=_FORWARDS)
+_of_fit(symbol="fit_backwards", what=_BACKWARDS)
+_of_fit(symbol="fit_seconds", what=_SECONDS)
+_of_change(symbol="l0", what="number of changed components", formula="number of xa != x", unit="components")
+_of_change(symbol="l1", what="l1 norm of the change", formula="sum |xa - x|")
+_of_change(symbol="l2", what="l2 norm of the change", formula="sqrt(sum (xa - x)^2)")
+_of_change(symbol="linf", what="linf norm of the change", formula="max |xa - x|")

@@ -119,6 +119,7 @@ class _Metrics(dict[str, Metric]):
 
 
 METRICS: dict[str, Metric] = _Metrics()
+PLAIN = Metric("", lambda: None, "", "", None, (-inf, inf), "")  # what holds of a metric without a record, as a user's
 NOTATION = """\
 x, xa: clean and adversarial image, N colour values in [0, 1]; y: true class; t: target class; P: probabilities of the
 model; F: its prediction; [...]: 1 if true, else 0; mean: over all images where nothing else is said; valid: images with

@@ -16,7 +16,7 @@ from ...adapters.running.judge import distances_of, projection_of, quantise
 from ...adapters.switches import full_float32
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, ModelFailed, Unsupported
-from ...metrics import METRICS, grad_cam, imagenet_wup
+from ...metrics import METRICS, PLAIN, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
 from ..attack.best_of import PortfolioResult
@@ -343,12 +343,12 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
         _take_shares(columns, result)
     knowledge = "white-box" if result.knowledge == "white-box" else "black-box"
     for symbol, values in columns.items():
-        metric = METRICS.get(symbol)
-        if metric is not None and metric.invalid == "not fooled":
+        metric = METRICS.get(symbol, PLAIN)
+        if metric.invalid == "not fooled":
             columns[symbol] = values.where(usable | ~result.attacked, 0.0)
-        elif metric is not None and metric.invalid == "not robust":
+        elif metric.invalid == "not robust":
             columns[symbol] = values.where(usable, result.robust_share.to(values))
-        if metric is not None and metric.knowledge not in ("", knowledge):
+        if metric.knowledge not in ("", knowledge):
             columns[symbol] = torch.full_like(values, math.nan)
 
 
@@ -375,9 +375,9 @@ def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
     An untargeted rate of a targeted attack stays that of the median draw.
     """
     for symbol, values in columns.items():
-        metric = METRICS.get(symbol)
-        of_target = metric is not None and "target" in metric.needs
-        if metric is not None and metric.invalid and of_target == (result.targets is not None):
+        metric = METRICS.get(symbol, PLAIN)
+        of_target = "target" in metric.needs
+        if metric.invalid and of_target == (result.targets is not None):
             share = result.fooled_share if metric.invalid == "not fooled" else 1 - result.fooled_share
             columns[symbol] = share.to(values).where(result.attacked, values)
 

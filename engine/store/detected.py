@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...metrics import METRICS, record_of
+from ...metrics import METRICS, PLAIN, record_of
 
 DETECTED = "detected"  # column of the records of such a model, (n,) bool
 LEFT_OUT = "detected examples are left out: to be detected is no class of the data"
@@ -17,8 +17,7 @@ NOT_MISCLASSIFIED: Mapping[str, float] = {  # what a detected example counts as 
 
 def is_left_out(symbol: str) -> bool:
     """Whether a metric is about the predicted class or the confidences in place of the true class: of no detection."""
-    record = record_of(symbol)
-    return record is not None and record.of_prediction
+    return (record_of(symbol) or PLAIN).of_prediction
 
 
 def leave_detected(values: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...adapters.user_file import is_file_name
 from ...errors import Unsupported
-from ...metrics import METRICS, default_symbols, record_of
+from ...metrics import METRICS, PLAIN, default_symbols, record_of
 from ..cell import MEASURES
 from ..measure_groups import GROUP_OF, group_names
 from ..metric_names import (
@@ -44,13 +44,18 @@ EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images wa
 
 def is_share(symbol: str) -> bool:
     """Whether an image is 0 or 1 in it, or a share of such: its interval is that of a share."""
-    record = record_of(symbol)
-    return record is not None and record.kind == "share"
+    return (record_of(symbol) or PLAIN).kind == "share"
 
 
 def is_of_clean(symbol: str) -> bool:
     """Whether a metric is of the predictions on clean images: the same for every attack on a model."""
-    return symbol in METRICS and METRICS[symbol].stored == "clean"
+    return METRICS.get(symbol, PLAIN).stored == "clean"
+
+
+def is_of_distances(symbol: str) -> bool:
+    """Whether a metric is of all distances of a cell together: an invalid result is left out of them."""
+    record = METRICS.get(symbol, PLAIN)
+    return record.kind == "set" and record.group == "curves"
 
 
 def is_coverage(symbol: str) -> bool:
@@ -87,8 +92,8 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
 
 def shown_symbol(symbol: str) -> str:
     """A symbol as tables have it: "FR@5" for FR@K."""
-    record = METRICS.get(symbol)
-    return symbol.replace("@K", f"@{record.usual}") if record is not None else symbol
+    usual = METRICS.get(symbol, PLAIN).usual
+    return symbol if usual is None else symbol.replace("@K", f"@{usual}")
 
 
 def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -> tuple[str, ...]:
@@ -100,7 +105,7 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
     kept = []
     for symbol in symbols:
         having = [outcome for outcome in outcomes.done if symbol in outcome.columns]
-        here = symbol in METRICS and METRICS[symbol].stored == "always"
+        here = METRICS.get(symbol, PLAIN).stored == "always"
         here |= is_of_clean(symbol) and bool(outcomes.clean)
         if "smallest change" in needs_of(symbol):
             here = any(outcome.is_minimum for outcome in outcomes.done)
@@ -212,7 +217,7 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     clean = outcomes.clean.get(outcome.cell.subject.key)
     if is_of_clean(symbol) and clean is not None and symbol in clean.columns:
         return clean.columns[symbol]
-    column, over = columns.get(symbol), METRICS[symbol].over if symbol in METRICS else ""
+    column, over = columns.get(symbol), METRICS.get(symbol, PLAIN).over
     if column is None or column.dtype == object:
         return np.full(images, np.nan)
     return np.where(columns[over], column, np.nan) if over else column.astype(float)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InvalidInput
-from ...metrics import METRICS, Metric
+from ...metrics import METRICS, PLAIN
 from ..at_once import map_at_once
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
 from ..statistics.shares import clustered_interval
@@ -28,6 +28,7 @@ from .symbols import (
     is_coverage,
     is_extrapolated,
     is_of_clean,
+    is_of_distances,
     is_share,
     optional_symbols,
 )
@@ -262,17 +263,12 @@ def _shares_of(group: Group, outcomes: Outcomes, symbol: str, counted: float = 0
 
 def is_worst(symbol: str) -> bool:
     """Whether a metric sums up the attacks on a model by the worst case on each image."""
-    return symbol in METRICS and METRICS[symbol].across == "worst"
+    return METRICS.get(symbol, PLAIN).across == "worst"
 
 
 def _invalid(symbol: str) -> str:
     """What an invalid result counts as in a metric, see `Metric.invalid`."""
-    return METRICS[symbol].invalid if symbol in METRICS else ""
-
-
-def _is_of_distances(record: Metric) -> bool:
-    """Whether a metric is of all distances of a cell together: an invalid result is left out of them."""
-    return record.group == "curves" and record.kind == "set"
+    return METRICS.get(symbol, PLAIN).invalid
 
 
 def _has_worst(group: Group) -> bool:
@@ -291,7 +287,7 @@ def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, i
     if not any(group.labels["violations"] for group in groups):
         return []
     counting = [symbol for symbol in symbols if _invalid(symbol)]
-    leaving = [symbol for symbol in symbols if symbol in METRICS and _is_of_distances(METRICS[symbol])]
+    leaving = [symbol for symbol in symbols if is_of_distances(symbol)]
     results = [each.results for group in groups for part in group.parts for each in part]
     of_model, of_library = (
         int(sum(by.sum() for by in of))

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...adapters.words import labels_text
 from ...engine.metric_names import access_of, base_of
-from ...engine.tables.symbols import drop_absent, is_of_clean, shown_symbol
+from ...engine.tables.symbols import drop_absent, is_of_clean, is_of_distances, shown_symbol
 from ...engine.tables.table import Table, TableRow
-from ...metrics import METRICS, record_of
+from ...metrics import METRICS, PLAIN, record_of
 from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, make_table, plain
 from ..parts.reading import Folder
 
@@ -24,11 +24,7 @@ def present_symbols(folder: Folder) -> list[str]:
     """Symbols that some cell has a value for, in the order of `METRICS`; those of a curve are beside the curves."""
     symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
-    return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not _is_of_curve(name)]
-
-
-def _is_of_curve(symbol: str) -> bool:
-    return symbol in METRICS and METRICS[symbol].group == "curves" and METRICS[symbol].kind == "set"
+    return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if not is_of_distances(name)]
 
 
 def write_leaderboard(pairs: Table) -> Section:
@@ -123,23 +119,19 @@ def _narrow(pairs: Table) -> Table:
     """The table with the usual metrics alone where all of them would make the page heavy."""
     if len(pairs.rows) * len(pairs.symbols) <= _CELLS:
         return pairs
-    return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if _is_brief(symbol)))
+    return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if METRICS.get(symbol, PLAIN).brief))
 
 
 def _symbol_column(symbol: str, table: Table) -> Column:
     """Few of many metrics are shown until the reader asks for the others."""
     many = len(table.symbols) > sum(record.brief for record in METRICS.values())
-    return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not _is_brief(symbol))
-
-
-def _is_brief(symbol: str) -> bool:
-    return symbol in METRICS and METRICS[symbol].brief
+    return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not METRICS[symbol].brief)
 
 
 def _definitions(pairs: Table, folder: Folder) -> PageTable:
     why = {symbol: reason for outcome in folder.outcomes.done for symbol, reason in outcome.unmeasured.items()}
     here = dict.fromkeys(map(base_of, pairs.symbols), "yes")
-    here |= dict.fromkeys(filter(_is_of_curve, METRICS), "in Curves")
+    here |= dict.fromkeys(filter(is_of_distances, METRICS), "in Curves")
     rows = [
         (
             Entry(symbol, symbol, kind="code"),
