@@ -18,7 +18,7 @@ NO_GRADIENTS = "the model has no gradients"
 _CONDITIONS = {
     "target": "a targeted attack: --target",
     "transfer": "--transfer full",
-    "smallest change": "an attack for the smallest change: best(...)",
+    "minimum norm": "an attack for the smallest change: best(...)",
     **{group: f"--metric {group}" for group in OPTIONAL},
     "coverage": "--metric coverage --profile DATA",
 }

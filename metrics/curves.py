@@ -73,7 +73,7 @@ def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     aliases=("D_1/2", "half distortion"),
     kind="set",
     stored="always",
-    needs=("smallest change",),
+    needs=("minimum norm",),
 )
 def half_distortion(distances: Tensor) -> HalfDistortion:
     """Distortion at which an exponential through the clean accuracy falls to half of it.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 Reduction = Literal["mean", "sum", "none"]
 Direction = Literal["higher", "lower"]
-Need = Literal["confidences", "target", "transfer", "smallest change", "sequences", "baseline", "coverage", "boundary",
+Need = Literal["confidences", "target", "transfer", "minimum norm", "sequences", "baseline", "coverage", "boundary",
                "neurons", "consistency"]  # fmt: skip
 Table = Literal["attacks", "models", "pairs"]
 Function = TypeVar("Function", bound=Callable[..., Any])

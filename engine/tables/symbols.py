@@ -37,7 +37,7 @@ from ..user_metrics import find_metric
 By = Literal["attacks", "models", "pairs"]
 _LACKING = {  # of what a metric needs, where no cell has it
     "transfer": "no example was tested on another model (evaluate with --transfer full)",
-    "smallest change": "no attack here looks for the smallest change (evaluate a minimum-norm one, or best(ATTACK))",
+    "minimum norm": "no attack here looks for the smallest change (evaluate a minimum-norm one, or best(ATTACK))",
 }
 EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"
 
@@ -107,7 +107,7 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
         having = [outcome for outcome in outcomes.done if symbol in outcome.columns]
         here = METRICS.get(symbol, PLAIN).stored == "always"
         here |= is_of_clean(symbol) and bool(outcomes.clean)
-        if "smallest change" in needs_of(symbol):
+        if "minimum norm" in needs_of(symbol):
             here = any(outcome.is_minimum for outcome in outcomes.done)
         if is_coverage(symbol):
             here = any("coverage" in outcome.columns for outcome in outcomes.done)
