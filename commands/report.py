@@ -1,4 +1,4 @@
-"""The commands that show results: one HTML file, two folders side by side, a page that follows a run."""
+"""The commands that show results: one HTML file, two folders side by side, a page that is served."""
 
 from pathlib import Path
 from typing import Annotated
@@ -61,7 +61,7 @@ def serve_results(  # noqa: PLR0913, PLR0917 - one argument per option
         typer.Option("--proxy", help="--tasks: a reverse proxy on this machine says in X-Forwarded-For who asks"),
     ] = False,
 ) -> None:
-    """Serve the report on this machine, read-only, live while an evaluation runs; or, with --tasks, a lab's server."""
+    """Serve the report on this machine, read-only, up to date at each reload; or, with --tasks, a lab's server."""
     if tasks:
         from .server import start_server
 
@@ -69,7 +69,7 @@ def serve_results(  # noqa: PLR0913, PLR0917 - one argument per option
         return
     if workers != 1 or database or trust or proxy:
         raise InvalidInput("expected --tasks beside --workers, --database, --trust or --proxy, got none")
-    from ..report.page.live import serve
+    from ..report.page.served import serve
     from ..report.text.console import make_console
 
     console = make_console()

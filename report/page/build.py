@@ -1,7 +1,7 @@
 """From a results folder to one HTML file: every section in order, then the template."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -131,22 +131,16 @@ def build_differences(a: str | Path, b: str | Path) -> str:
     return render("What moved", list_differences(a, b), source=f"{a} and {b}")
 
 
-def render(title: str, sections: list[Section], *, source: str, live: Mapping[str, str] | None = None) -> str:
+def render(title: str, sections: list[Section], *, source: str) -> str:
     """The page of some sections; everything in them is escaped.
 
     Args:
         title: of the page.
         sections: in order.
         source: what the page is about.
-        live: the "path" where the page asks for progress, and the "version" that it shows; None: it asks for nothing.
     """
     page = _environment().get_template("template.html")
-    return page.render(title=title, sections=sections, source=source, live=live, version=__version__)
-
-
-def render_blocks(blocks: Sequence[Any]) -> str:
-    """Blocks alone, as HTML without a page around it."""
-    return str(_environment().get_template("blocks.html").module.show(blocks))
+    return page.render(title=title, sections=sections, source=source, version=__version__)
 
 
 @cache

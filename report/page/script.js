@@ -294,25 +294,4 @@
   }, { rootMargin: "-10% 0px -80% 0px" });
   all("main > section").forEach((section) => watch.observe(section));
   addEventListener("beforeprint", () => all("details:not(.menu)").forEach((fold) => { fold.open = true; }));
-
-  // A live page follows the progress, and loads itself again when there are more results than it shows.
-  const live = document.body.dataset.live;
-  if (live) {
-    const box = document.getElementById("progress");
-    const keep = box.querySelectorAll("h2, .section-lead");
-    const ask = async () => {
-      try {
-        const answer = await (await fetch(live, { cache: "no-store" })).text();
-        const version = answer.slice(4, answer.indexOf("-->"));
-        if (version !== document.body.dataset.version && !document.hidden) {
-          location.reload();
-          return;
-        }
-        const fresh = document.createRange().createContextualFragment(answer);
-        box.replaceChildren(...keep, fresh);
-        all(".table", box).forEach(equip);
-      } catch { /* the server has stopped; the page stays */ }
-    };
-    setInterval(ask, 5000);
-  }
 })();

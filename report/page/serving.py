@@ -1,4 +1,4 @@
-"""Where the live page listens, and to which requests it answers: a given address, and the names of this machine."""
+"""Where a server listens, and to which requests it answers: a given address, and the names of this machine."""
 
 import re
 import socket

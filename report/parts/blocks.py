@@ -126,16 +126,6 @@ class Questions:
     kind: str = "answers"
 
 
-@dataclass(frozen=True)
-class RunBar:
-    """How far a run is: a share, whether somebody is at work on it, and what is known of the rest."""
-
-    share: float
-    said: Said
-    text: str
-    kind: str = "meter"
-
-
 class Bar(NamedTuple):
     """A value with its interval: all as shares of the axis; `text` is written beside it, `mark` is a second value."""
 

@@ -14,7 +14,7 @@ import pytest
 from davylamp.engine.cell import Cell
 from davylamp.engine.store.plans import note_plan
 from davylamp.report.page.build import build_differences, build_report
-from davylamp.report.page.live import LiveReport
+from davylamp.report.page.served import ServedReport
 from davylamp.tools.speed.synthetic_results import write_results
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -407,8 +407,8 @@ def other_pages(tmp_path_factory, with_few_draws) -> dict[str, str]:
     note_plan(before, [Cell.from_spec({**record.meta["spec"], "seed": 5})])
     request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "127.0.0.1:1"}
     with with_few_draws():
-        body = LiveReport(before.folder)(request, _quiet)
-        return {"live": b"".join(body).decode(), "changes": build_differences(before.folder, after.folder)}
+        body = ServedReport(before.folder)(request, _quiet)
+        return {"served": b"".join(body).decode(), "changes": build_differences(before.folder, after.folder)}
 
 
 def _quiet(*_):
@@ -416,7 +416,7 @@ def _quiet(*_):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["live", "changes"])
+@pytest.mark.parametrize("page", ["served", "changes"])
 def test_axe_finds_nothing_on_the_other_pages(browser, other_pages, light, tmp_path, axe, page, theme):
     (tmp_path / "page.html").write_text(other_pages[page], encoding="utf-8")
     browser.get((tmp_path / "page.html").as_uri())

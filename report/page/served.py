@@ -1,0 +1,141 @@
+"""The report of a folder over HTTP, by Waitress: read-only, and made again on reload where the folder has changed."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...adapters.words import threat_text
+from ...engine.store.frames import CellState, survey_folder
+from ...engine.store.store import ResultsStore, expand_path
+from ...errors import Unavailable
+from ..parts.blocks import Section, Text, badge, make_table
+from .build import list_sections, render
+from .serving import Names, listen, require_server, run_server
+
+_SHARE = 5  # a page is made again at most every so many times what making it took
+_KINDS = {"running": "unknown", "failed": "fail", "waiting": "warn"}  # the styles of what is not finished
+_HEADERS = (
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+)
+Start = Callable[[str, list[tuple[str, str]]], Any]
+
+
+class ServedReport:
+    """A WSGI application whose only page, `/`, is the report; above it stands what is not finished.
+
+    Args:
+        folder: a results folder; it is only read.
+        host: the address that it is served at.
+        names: further names under which a request may ask for it.
+
+    Raises:
+        Unavailable: if there is no such folder.
+    """
+
+    def __init__(self, folder: str | Path, *, host: str = "127.0.0.1", names: Iterable[str] = ()):
+        self.folder, self._names = expand_path(folder), Names(host, names)
+        ResultsStore(folder, create=False)
+        self._lock = threading.Lock()
+        self._made: tuple[object, list[Section]] = (None, [])
+        self._next = 0.0
+
+    def __call__(self, environ: Mapping[str, Any], start_response: Start) -> list[bytes]:
+        """Answer a request."""
+        status, body = self._answer(environ)
+        start_response(status, [*_HEADERS, ("Content-Length", str(len(body)))])
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
+
+    def _answer(self, environ: Mapping[str, Any]) -> tuple[str, bytes]:
+        if refused := self._names.status(environ.get("HTTP_HOST")):
+            return refused, b"expected a request to this machine by its own name; others: serve --allow-host NAME"
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", b"this page is read-only"
+        if environ["PATH_INFO"] != "/":
+            return "404 Not Found", b"expected /"
+        with self._lock:
+            sections = [write_progress(survey_folder(self.folder).states), *self._sections()]
+            return "200 OK", render("Robustness report", sections, source=str(self.folder)).encode()
+
+    def _sections(self) -> list[Section]:
+        """The report's sections; of a large folder those of a moment ago, as often as it is reloaded."""
+        version = _version(self.folder)
+        if version != self._made[0] and time.monotonic() >= self._next:
+            start = time.monotonic()
+            try:
+                sections = list_sections(self.folder)
+            except Unavailable as error:
+                sections = [Section("verdict", "Verdict", "", (Text(f"Nothing to show yet: {error}.", "note"),))]
+            self._made = (version, sections)
+            self._next = time.monotonic() + _SHARE * (time.monotonic() - start)
+        return self._made[1]
+
+
+def write_progress(states: Sequence[CellState]) -> Section:
+    """How many runs are finished, and which are not."""
+    counts = Counter(state.status for state in states)
+    summary = ", ".join(f"{counts[name]} {name}" for name in ("done", "failed", "running", "waiting") if counts[name])
+    blocks: list[Any] = [Text(f"{summary or 'No run is finished'}.", "lead")]
+    if counts["waiting"] and not counts["running"]:
+        blocks.append(Text("No process of this machine is at work: the same `davylamp evaluate` resumes it.", "note"))
+    rows = [
+        (
+            badge(_KINDS[state.status], state.status),
+            state.cell.subject.name,
+            state.cell.title,
+            threat_text(state.cell.threat_model),
+            state.reason,
+        )
+        for status in _KINDS
+        for state in states
+        if state.status == status
+    ]
+    if rows:
+        columns = ("state", "model", "implementation", "threat model", "reason")
+        blocks.append(make_table("progress-cells", "Not finished", columns, rows))
+    return Section("progress", "Progress", "Reload this page for newer results.", tuple(blocks))
+
+
+def _version(folder: Path) -> object:
+    """What changes with every file of a folder."""
+    return sorted((str(path), path.stat().st_mtime_ns) for path in folder.glob("*/*.parquet") if path.exists())
+
+
+def serve(
+    folder: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    names: Iterable[str] = (),
+    started: Callable[[str], object],
+) -> None:
+    """Serve the report of a folder until it is interrupted.
+
+    Args:
+        folder: a results folder.
+        host: address to listen at; "0.0.0.0" is every address of this machine.
+        port: 0: any that is free.
+        names: further names under which it may be asked for.
+        started: called with the address once it answers.
+
+    Raises:
+        MissingLibrary: without Waitress.
+        InvalidInput: if the address is empty.
+        Unavailable: if there is no such folder, or the port is taken.
+    """
+    require_server()
+    host = host.strip().removeprefix("[").removesuffix("]")
+    application = ServedReport(folder, host=host, names=names)
+    with listen(host, port) as listener:
+        run_server(application, listener, host, started)
