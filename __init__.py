@@ -2,12 +2,13 @@
 
     import davylamp
 
+    davylamp.robust_accuracy(model, inputs, labels, epsilon=8 / 255)
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `challenge`, `place`, `best_effort`, `best_of`,
-`load`, `table`, `rank`, `report`, `cite`, `figure`) and nouns are loaded when used: importing loads nothing. The
-parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone),
-`davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
+The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `challenge`, `place`,
+`best_effort`, `best_of`, `load`, `table`, `rank`, `report`, `cite`, `figure`) and nouns are loaded when used:
+importing loads nothing. The parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures,
+importable alone), `davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
 """
 
 from importlib import import_module
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         load_model,
         place,
         rank,
+        robust_accuracy,
         run_attack,
         table,
     )
@@ -63,6 +65,7 @@ _HOMES = {
         "load_model",
         "place",
         "rank",
+        "robust_accuracy",
         "run_attack",
         "table",
     ),
@@ -96,6 +99,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "load_model",
     "place",
     "rank",
+    "robust_accuracy",
     "fit_attack",
     "run_attack",
     "table",

@@ -51,6 +51,7 @@ from .engine.attack.reach import list_unreachable, note_library_step, warn_unrea
 from .engine.attack.repeated_draws import list_repeated_draws, warn_repeated_draws
 from .engine.challenge.challenge import challenge as challenge_model
 from .engine.challenge.document import Challenge
+from .engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from .engine.comparison.compare import matched_parameters
 from .engine.comparison.searches import SearchRow, is_search, search_rows
 from .engine.plan.choices import check_one_norm
@@ -96,6 +97,7 @@ __all__ = [
     "load_model",
     "place",
     "rank",
+    "robust_accuracy",
     "run_attack",
     "table",
 ]
@@ -412,6 +414,63 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         summary = evaluate_plan(plan, store, executor=executor)
         notes += [*list_model_hints(store, plan.subjects), summary.traffic.line]
         return Evaluation(out, summary, tuple(filter(None, [*list_unsteady(store, plan.subjects, plan.cells), *notes])))
+
+
+def robust_accuracy(  # noqa: PLR0913 - as run_attack
+    model: nn.Module | str,
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    epsilon: float | str | None = None,
+    norm: str = "linf",
+    data: str = "demo:imagenet",
+    limit: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    out: str | Path | None = None,
+) -> RobustAccuracy:
+    """Accuracy that AutoAttack leaves a model, with everything that makes the number doubtful said first.
+
+    The attacks are those of AutoAttack's standard version, by the authors' code where `pyautoattack` is installed, each
+    on the images that none before it has fooled. With fewer than four classes, where it is not defined, the same
+    attacks on the plain margin of the logits take its place; for a model that draws random numbers
+    (`Classifier(random=True)`) the rand version does.
+
+    Args:
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
+        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        labels: ground truth, shape (N,).
+        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
+        norm: "linf" or "l2".
+        data: a name that `load_data` knows, without `inputs`.
+        limit: only this many images.
+        batch_size: images per call of a library.
+        seed: random seed.
+        device: where a model given by its name computes; a module stays where it is.
+        out: the results folder, in which a killed call goes on; None: nothing is kept.
+
+    Returns:
+        The clean and the robust accuracy with 95 % intervals, what each attack did, and the warnings.
+
+    Raises:
+        DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
+    """
+    keep_freed_memory()
+    images = take_data(inputs, labels, None)[0] or data
+    with ExitStack() as stack:
+        lent: Any = stack.enter_context(borrowed(model)) if isinstance(model, nn.Module) else model
+        return measure_robust_accuracy(
+            lent,
+            images,
+            norm=norm,
+            epsilon=read_radius(epsilon),
+            limit=limit,
+            batch_size=batch_size,
+            seed=read_seed(seed),
+            device=device,
+            out=out,
+        )
 
 
 def challenge(  # noqa: PLR0913 - as run_attack

@@ -9,6 +9,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "davylamp corrupt-table demo:efficientnet-lite0 --limit 10",
         "davylamp corrupt-table net.py:make --data imagenet-c:PATH -o corrupted",
     ),
+    "robust-accuracy": (
+        "davylamp robust-accuracy demo:efficientnet-lite0 --limit 10",
+        "davylamp robust-accuracy robustbench:Carmon2019Unlabeled --data torchvision:cifar10 --epsilon 8/255",
+    ),
     "compare": (
         "davylamp compare pgd --epsilon 4/255 --limit 5",
         "davylamp compare cw --model torchvision:resnet18 --data imagefolder:PATH",

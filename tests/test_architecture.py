@@ -61,7 +61,7 @@ ROOMS = {
         "comparison": {"", "statistics", "store", "attack", "plan", "run"},
         "training": {"", "store"},
         "detection": {"", "statistics", "store", "training"},
-        "challenge": {"", "statistics", "store", "plan", "run", "probes", "checks"},
+        "challenge": {"", "statistics", "store", "attack", "plan", "run", "probes", "checks", "tables"},
     },
     "report": {
         "": set(),

@@ -48,31 +48,31 @@ def gradient_attacks(
     On a random model PGD, too: it goes on where APGD keeps what a few draws were fooled by.
     """
     names = ("apgd-ce", "apgd-dlr" if classes >= ENOUGH else ON_MARGIN)
-    attacks = tuple(_choice(name, norm, epsilon, {"steps": effort.steps}) for name in names)
+    attacks = tuple(choose_row(name, norm, epsilon, {"steps": effort.steps}) for name in names)
     if not is_random:
         return attacks
     steps = {"steps": effort.steps, "step_size": "2.5 epsilon / steps", "random_start": False}
-    return (*attacks, _choice("pgd", norm, epsilon, steps))
+    return (*attacks, choose_row("pgd", norm, epsilon, steps))
 
 
 def targeted_attacks(norm: str, epsilon: float, effort: Effort, classes: int) -> tuple[AttackChoice, ...]:
     """APGD towards each of the likeliest other classes, on the targeted ratio; below four classes FAB, at all."""
     if classes < ENOUGH:
-        return (_choice("fab", norm, epsilon, {"steps": effort.steps}),)
+        return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)
     candidates = min(effort.candidates, classes - 1)
-    return (_choice("apgd-t", norm, epsilon, {"steps": effort.steps, "candidates": candidates}),)
+    return (choose_row("apgd-t", norm, epsilon, {"steps": effort.steps, "candidates": candidates}),)
 
 
 def single_step(norm: str, epsilon: float) -> tuple[AttackChoice, ...]:
     """One step: a defence that it breaks better than many steps has misleading gradients."""
-    return (_choice("fgsm" if norm == "linf" else "fgm", norm, epsilon, {}),)
+    return (choose_row("fgsm" if norm == "linf" else "fgm", norm, epsilon, {}),)
 
 
 def black_boxes(norm: str, epsilon: float, effort: Effort) -> tuple[AttackChoice, ...]:
     """By scores (Square) and by decisions alone (RayS)."""
     return (
-        _choice("square", norm, epsilon, {"steps": effort.queries}),
-        _choice("rays", norm, epsilon, {"max_queries": effort.queries * effort.eot}),
+        choose_row("square", norm, epsilon, {"steps": effort.queries}),
+        choose_row("rays", norm, epsilon, {"max_queries": effort.queries * effort.eot}),
     )
 
 
@@ -84,7 +84,12 @@ def check_norm(norm: str) -> Norm:
     raise InvalidInput(f"expected norm as {' or '.join(NORMS)}, got {norm}")
 
 
-def _choice(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
+def choose_row(attack: str, norm: str, epsilon: float, parameters: Mapping[str, Any]) -> AttackChoice:
+    """An attack by the authors' code where it is installed, else by another library, all else at its defaults.
+
+    Raises:
+        Unsupported: if no installed library has it in this norm.
+    """
     rows = [row for row in IMPLEMENTATIONS.values() if row.attack == attack and not row.variant and not row.broken]
     rows = [row for row in rows if norm in row.classes and LIBRARIES[row.library].is_installed]
     if not rows:

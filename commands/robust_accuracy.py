@@ -1,0 +1,58 @@
+"""The command for the one number that people come for: accuracy under AutoAttack."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .derived import Given
+from .input_options import InputOptions
+from .loading import LOADING, loading_from
+from .options import Data, Json
+from .progress import show_progress
+
+
+def measure_model(  # noqa: PLR0913, PLR0917 - one argument per option
+    model: Annotated[str, typer.Argument(help="name of the model, as for `davylamp evaluate`")],
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    data: Data = "demo:imagenet",
+    limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
+    norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
+    epsilon: Annotated[str | None, typer.Option(help="radius for pixels in [0, 1]: 8/255 (default: customary)")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="images per call of a library")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="keep the results in this folder; a killed run resumes there")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure robust accuracy with AutoAttack: one number with its interval, and what makes it doubtful."""
+    from ..adapters.parameters import parse_number
+    from ..adapters.paths import expand_path
+    from ..engine.challenge.robust_accuracy import measure_robust_accuracy
+    from ..engine.expected_passes import expected_work
+    from ..report.text.console import make_console
+
+    name = seen.of(model)
+    done = measure_robust_accuracy(
+        name,
+        data,
+        norm=norm,
+        epsilon=None if epsilon is None else parse_number(epsilon, "epsilon"),
+        limit=limit,
+        batch_size=batch_size,
+        seed=seed,
+        device=device,
+        out=out,
+        loading=loading_from(how, [name], folder=None if out is None else expand_path(out)),
+        progress=lambda plan: show_progress(plan.images, expected_work(plan)),
+    )
+    if as_json:
+        print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - standard output is the product
+        return
+    console = make_console()
+    for line in (*repr(done).splitlines(), *(f"- {step}" for step in done.steps)):
+        console.print(line, highlight=False, markup=False)

@@ -1,0 +1,262 @@
+"""Robust accuracy of one model: the standard ensemble, each attack on the images that none before it has fooled."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ...adapters import Classifier
+from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.models.classifier import DRAWS
+from ...adapters.words import radius_text
+from ...errors import AttackFailed, InvalidInput
+from ..attack.reach import list_unreachable
+from ..checks.check_folder import check_folder
+from ..plan.config import AttackChoice, Config
+from ..plan.make import Plan, make_plan
+from ..run.evaluate import evaluate
+from ..run.executor import Progress
+from ..sources import LOADED_HERE, Loading
+from ..statistics.bootstrap import Estimate
+from ..store.model_hints import list_model_hints, list_unsteady
+from ..store.outcomes import Outcome, read_outcomes
+from ..store.store import ResultsStore
+from ..tables.table import build_table
+from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row
+
+STEPS, QUERIES, CANDIDATES, EOT = 100, 5000, 10, 20  # of AutoAttack's standard and, for EOT, rand versions
+SHARD_SIZE = 256  # images at once: the later attacks have few left of each shard
+
+
+@contextmanager
+def no_progress(_plan: Plan) -> Iterator[None]:
+    """Nothing to call with the images that are done."""
+    yield None
+
+
+class Ensemble(NamedTuple):
+    """Attacks in order, the cheap ones first, and what they are called together."""
+
+    title: str
+    attacks: tuple[AttackChoice, ...]
+
+
+class EnsembleStep(NamedTuple):
+    """What an attack of the ensemble did: on so many images that were left to it, it fooled so many."""
+
+    attack: str
+    attacked: int
+    fooled: int
+
+    def __str__(self) -> str:
+        return f"{self.attack}: fooled {self.fooled} of {self.attacked}"
+
+
+@dataclass(frozen=True, repr=False)
+class RobustAccuracy:
+    """Accuracy of a model without an attack and under the worst attack of the ensemble on each image.
+
+    Args:
+        model: its name.
+        norm: of the threat model.
+        epsilon: radius, for pixels in [0, 1].
+        ensemble: name of the ensemble.
+        clean: accuracy on clean images, with a 95 % interval and the number of images.
+        robust: accuracy under attack, over the same images; an invalid result counts as not robust, and as robust in
+            the upper end of the interval unless it is the model's fault.
+        steps: what each attack did, in the order of the ensemble.
+        queries: forward plus backward passes, mean over the images that were attacked.
+        warnings: what must be known before the numbers, most important first.
+        folder: where the results are; None: they were not kept.
+    """
+
+    model: str
+    norm: str
+    epsilon: float
+    ensemble: str
+    clean: Estimate
+    robust: Estimate
+    steps: tuple[EnsembleStep, ...]
+    queries: float
+    warnings: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Both numbers with their intervals, in a line."""
+        return (
+            f"{self.model}, {self.norm} {radius_text(self.norm, self.epsilon)}: robust accuracy {_share(self.robust)}, "
+            f"clean accuracy {_share(self.clean)}, {self.robust.n} images, {self.ensemble}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON types."""
+        return {
+            "model": self.model,
+            "norm": self.norm,
+            "epsilon": self.epsilon,
+            "ensemble": self.ensemble,
+            "clean": self.clean._asdict(),
+            "robust": self.robust._asdict(),
+            "steps": [step._asdict() for step in self.steps],
+            "queries": self.queries,
+            "warnings": list(self.warnings),
+            "folder": None if self.folder is None else str(self.folder),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A line for each attack: the images left to it, those it fooled, and the accuracy that it leaves."""
+        left = self.robust.n * self.clean.value - pd.Series([step.fooled for step in self.steps]).cumsum()
+        return pd.DataFrame(self.steps).assign(accuracy=left / self.robust.n)
+
+    def __repr__(self) -> str:
+        return "\n".join([*(f"warning: {line}" for line in self.warnings), self.sentence])
+
+    def _repr_html_(self) -> str:
+        import html
+
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).splitlines())
+        return lines + self.to_frame().to_html(index=False)
+
+
+def standard_ensemble(norm: str, epsilon: float, classes: int, *, is_random: bool = False) -> Ensemble:
+    """AutoAttack where it is defined, else the same attacks on the plain margin of the logits.
+
+    Args:
+        norm: "linf" or "l2".
+        epsilon: radius.
+        classes: of the model. APGD on the logit-difference ratio and its targeted form need four.
+        is_random: the model draws random numbers; AutoAttack's rand version is the two forms of APGD alone.
+
+    Raises:
+        InvalidInput: for another norm.
+        Unsupported: if no installed library has one of the attacks.
+    """
+    few = classes < ENOUGH
+    aimed = {"steps": STEPS, "candidates": min(CANDIDATES, classes)}
+    second = (ON_MARGIN if few else "apgd-dlr", {"steps": STEPS})
+    if is_random:
+        rest = [second]
+    elif few:
+        rest = [second, ("fab", {"steps": STEPS}), ("square", {"steps": QUERIES})]
+    else:
+        rest = [("apgd-t", aimed), ("fab-t", aimed), ("square", {"steps": QUERIES})]
+    title = "margin ensemble" if few else f"AutoAttack {'rand' if is_random else 'standard'}"
+    names: list[tuple[str, Mapping[str, Any]]] = [("apgd-ce", {"steps": STEPS}), *rest]
+    return Ensemble(title, tuple(choose_row(name, check_norm(norm), epsilon, given) for name, given in names))
+
+
+def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
+    model: str | Classifier,
+    data: str | Data = "demo:imagenet",
+    *,
+    norm: str = "linf",
+    epsilon: float | None = None,
+    limit: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    out: str | Path | None = None,
+    loading: Loading = LOADED_HERE,
+    progress: Callable[[Plan], AbstractContextManager[Progress | None]] = no_progress,
+) -> RobustAccuracy:
+    """Accuracy that the standard ensemble leaves a model, image by image.
+
+    Args:
+        model: a name, or a classifier.
+        data: a name, or images and labels.
+        norm: "linf" or "l2".
+        epsilon: radius, for pixels in [0, 1]; None: the customary one.
+        limit: only this many images.
+        batch_size: images per call of a library.
+        seed: random seed.
+        device: where a model given by its name computes.
+        out: the results folder, in which a killed call goes on; None: nothing is kept.
+        loading: how models are loaded by name.
+        progress: gives, for a plan, what `evaluate` calls with the images that are done, in a `with`.
+
+    Raises:
+        AttackFailed: if the attacks could not be run.
+        DavylampError: if a name is unknown, or the model cannot be used on these images.
+    """
+    check_norm(norm)
+    classifier = loading.load(model, device=device) if isinstance(model, str) else model
+    name = model if isinstance(model, str) else model.name
+    if isinstance(data, str):
+        images, data_name = load_data_for(classifier, data, limit), data
+    else:
+        images, data_name = Data(data.inputs[:limit], data.labels[:limit], data.names[:limit]), "given"
+    radius = default_epsilon(check_norm(norm), images.inputs[0].numel()) if epsilon is None else epsilon
+    assert radius is not None
+    classes = classifier.check(images.inputs[:1].to(classifier.device), images.labels[:1]).shape[1]
+    ensemble = standard_ensemble(norm, radius, classes, is_random=classifier.random)
+    config = Config(
+        models=(name,),
+        attacks=ensemble.attacks,
+        data=data_name,
+        measures=(),
+        seeds=(seed,),
+        batch_size=batch_size,
+        shard_size=SHARD_SIZE,
+        stop_when_fooled=True,
+        draws=DRAWS,
+        eot=EOT if classifier.random else 1,
+    )
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out)
+        plan = make_plan(config, models={name: classifier}, data=images)
+        store = ResultsStore(folder)
+        with progress(plan) as advance:
+            summary = evaluate(plan, store, progress=advance)
+        if summary.failed or not plan.cells:
+            raise AttackFailed("; ".join([*summary.failed.values(), *plan.failed.values()]))
+        outcomes = read_outcomes(store.folder, ["CA", "RA"])
+        (cell,) = plan.cells
+        outcome = next((each for each in outcomes.done if each.cell.key == cell.key), None)
+        if outcome is None:
+            raise InvalidInput(f"expected a folder without results of {name} on more images, got {out}: name another")
+        outcomes = replace(outcomes, done=(outcome,), failed=())
+        (row,) = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1).rows
+        warnings = [
+            *list_unsteady(store, plan.subjects, plan.cells),
+            *list_model_hints(store, plan.subjects),
+            *list_unreachable(plan.cells),
+            *_invalid_line(outcome),
+            *(f"{each.title}: {each.detail}" for each in check_folder(outcomes) if each.state == "fail"),
+        ]
+        return RobustAccuracy(
+            name,
+            norm,
+            radius,
+            ensemble.title,
+            row.metrics["CA"],
+            row.metrics["RA"],
+            steps_of(outcome),
+            float((outcome.columns["forwards"] + outcome.columns["backwards"])[outcome.results.attacked].mean()),
+            tuple(dict.fromkeys(warnings)),
+            None if out is None else store.folder,
+        )
+
+
+def steps_of(outcome: Outcome) -> tuple[EnsembleStep, ...]:
+    """What each attack of a worst case did."""
+    tried, winner = outcome.columns["tried"], outcome.columns["winner"]
+    return tuple(
+        EnsembleStep(member.attack, int((tried > place).sum()), int((winner == place).sum()))
+        for place, member in enumerate(outcome.cell.members)
+    )
+
+
+def _invalid_line(outcome: Outcome) -> list[str]:
+    """How many results are invalid, and what they count as."""
+    invalid = int(outcome.results.violated.sum())
+    return [f"{invalid} results are invalid: they count as not robust"] if invalid else []
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.value:.1%} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
