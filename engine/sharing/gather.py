@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from ...errors import Unavailable
 from ..cell import Cell, ModelOnData
-from ..store.choose_record import Sealed, choose_among, read_files
 from ..store.contents import find_fault
 from ..store.sealed import Conflict, differing_columns
-from ..store.store import KINDS, Kind, ResultsStore
+from ..store.store import KINDS, Kind, ResultsStore, Sealed, choose_among, read_files
 from .image_files import list_images, same_images, why_unreadable
 
 OF_CELLS = ("transfer", "checks", "detections")  # about the examples of a cell: they belong to one result of it

@@ -19,18 +19,16 @@ import pytest
 
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
-from davylamp.engine.store import choose_record, sealed, stored_columns
-from davylamp.engine.store import outcomes as outcomes_module
+from davylamp.engine.store import derived_columns, sealed, stored_columns
+from davylamp.engine.store import store as store_module
 from davylamp.engine.store.columns import logits_of
 from davylamp.engine.store.contents import NEEDED, find_fault, read_records
-from davylamp.engine.store.frames import survey_folder
-from davylamp.engine.store.outcome_frame import OUTCOMES, load_outcomes
+from davylamp.engine.store.data_frames import OUTCOMES, load_outcomes
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.plans import note_plan
-from davylamp.engine.store.sealed import Damaged
+from davylamp.engine.store.plans import note_plan, survey_folder
+from davylamp.engine.store.sealed import Damaged, read_columns, shape_of_file, shape_of_table
 from davylamp.engine.store.store import ResultsStore
 from davylamp.engine.store.stored_columns import HEAVY, join_columns
-from davylamp.engine.store.table_shape import read_columns, shape_of_file, shape_of_table
 from davylamp.errors import Unavailable
 from davylamp.scoring import build_responses
 from davylamp.tools.speed.synthetic_results import TWENTY, write_results
@@ -283,8 +281,8 @@ def test_columns_are_read_once_while_there_is_room_and_say_the_same_without(fold
     known = {name: whole.columns[name].copy() for name in names if name in whole.columns}
     assert len(known) > 5
     opened = []
-    read_columns_of = choose_record._read_more
-    monkeypatch.setattr(choose_record, "_read_more", lambda *given: opened.append(given[-1]) or read_columns_of(*given))
+    read_columns_of = store_module._read_more
+    monkeypatch.setattr(store_module, "_read_more", lambda *given: opened.append(given[-1]) or read_columns_of(*given))
     monkeypatch.setattr(stored_columns, "_ROOM", room)
     columns = read_outcomes(folder).done[0].columns
     for _ in range(3):
@@ -306,8 +304,8 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
         return table.set_column(place, "adv_logits", pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), 4))
 
     rewrite(store, key, silence)
-    asked, real = [], choose_record.read_columns
-    for module in (choose_record, sealed):
+    asked, real = [], store_module.read_columns
+    for module in (store_module, sealed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     eager = {each.cell.key: each for each in read_outcomes(folder, ["FR@1"]).done}
     assert sum("adv_logits" in (names or ()) for names in asked) == 300
@@ -328,8 +326,8 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
 
 def test_the_rate_that_records_have_is_the_one_of_their_logits(small_folder, tmp_path, monkeypatch):
     """By k = 5 of today's records no logits are read, and by those of older rules the logits count."""
-    asked, real = [], choose_record.read_columns
-    for module in (choose_record, sealed):
+    asked, real = [], store_module.read_columns
+    for module in (store_module, sealed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     rates = {}
     for symbols in (["FR@5"], ["FR@5", "FR@4"]):
@@ -352,7 +350,7 @@ def test_the_rate_that_records_have_is_the_one_of_their_logits(small_folder, tmp
     rewrite(store, key, forge)
     (forged,) = (each for each in read_outcomes(copy, ["FR@5"]).done if each.cell.key == key)
     assert (forged.columns["FR@5"] == 0.25).all()  # it is what is read
-    monkeypatch.setattr(outcomes_module, "RULES", 99)
+    monkeypatch.setattr(derived_columns, "RULES", 99)
     (old,) = (each for each in read_outcomes(copy, ["FR@5"]).done if each.cell.key == key)
     np.testing.assert_array_equal(old.columns["FR@5"], rates[2][[each.cell.key for each in outcomes.done].index(key)])
 
