@@ -61,6 +61,7 @@ def read_records(
     columns: Collection[str] | None = None,
     *,
     headers: bool = False,
+    keys: Collection[str] | None = None,
     damaged: list[str] | None = None,
 ) -> Iterator[tuple[str, Record]]:
     """Every record of a kind that can be used, by key.
@@ -70,9 +71,10 @@ def read_records(
         kind: of the records.
         columns: see `ResultsStore.read_all`.
         headers: see there.
+        keys: see there.
         damaged: gets a line for each record that cannot be used; None: they are passed over.
     """
-    for key, record in store.read_all(kind, columns, headers=headers):
+    for key, record in store.read_all(kind, columns, headers=headers, keys=keys):
         if isinstance(record, Damaged):
             why = str(record)
         elif why := find_fault(kind, key, record):
@@ -84,15 +86,15 @@ def read_records(
             damaged.append(why)
 
 
-def usable_record(store: ResultsStore, kind: Kind, key: str, columns: Collection[str] | None = None) -> Record | None:
-    """A record by its key; None if there is none, or it is damaged.
+def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = False) -> Record | None:
+    """A record by its key; None if there is none, or it is damaged; `headers`: see `ResultsStore.read_all`.
 
     Raises:
         StoreMismatch: if it was written in another format.
         Unavailable: if it may not or cannot be read.
     """
     try:
-        record = store.read(kind, key, columns)
+        record = store.read(kind, key, headers=headers)
     except (FileNotFoundError, Damaged):
         return None
     return None if find_fault(kind, key, record) else record

@@ -17,7 +17,7 @@ from .columns import logits_of
 from .contents import read_records, usable_record
 from .image_results import DETECTED, NOT_MISCLASSIFIED, results_of
 from .imported import notes_of
-from .store import WRONG_ONE, Record, ResultsStore
+from .store import WRONG_ONE, Kind, Record, ResultsStore
 
 if TYPE_CHECKING:
     from .outcomes import Outcomes
@@ -68,7 +68,7 @@ def unsteady_models(outcomes: "Outcomes") -> list[str]:
 
 
 def list_unsteady(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]], cells: Iterable[Cell]) -> list[str]:
-    """`unsteady_models` of a plan.
+    """`unsteady_models` of a plan; the evaluation has read and checked the files, of which only this is read here.
 
     Args:
         store: results.
@@ -77,12 +77,12 @@ def list_unsteady(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any
     """
     models = []
     for subject, _ in subjects:
-        record = _read(store, "clean", subject.key, ())
+        record = _read_header(store, "clean", subject.key)
         models += [subject.model] if record and _answers_change(record.meta) else []
     for cell in cells:
-        record = _read(store, "cells", cell.key, ("violations",))
-        if record and not record.failed:
-            results = results_of({"violations": record.table["violations"].to_numpy()})
+        record = _read_header(store, "cells", cell.key)
+        if record and record.more and not record.failed:
+            results = results_of({"violations": record.more(["violations"])["violations"].to_numpy()})
             models += [cell.subject.model] if results.is_unsteady else []
     return _unsteady_lines(models)
 
@@ -233,8 +233,8 @@ def _count(images: float) -> str:
     return f"{images:.0f}" if abs(images - round(images)) < 1e-6 else f"{images:.1f}"
 
 
-def _read(store: ResultsStore, kind: Any, key: str, columns: Iterable[str]) -> Record | None:
-    """A record, or None where there is none that can be used: whoever counts the cells says so."""
+def _read_header(store: ResultsStore, kind: Kind, key: str) -> Record | None:
+    """A record's header, or None where there is none that can be used: whoever counts the cells says so."""
     with suppress(DavylampError):
-        return usable_record(store, kind, key, tuple(columns))
+        return usable_record(store, kind, key, headers=True)
     return None

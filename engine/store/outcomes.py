@@ -1,7 +1,7 @@
 """The read model of a results folder: every cell and clean prediction as arrays, and what is missing."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -174,6 +174,13 @@ class Outcomes:
         """Whether "detected" is a class of a model, beside those of the data."""
         return any(DETECTED in each.columns for each in self.done if each.cell.subject.key == subject.key)
 
+    def is_random(self, subject: ModelOnData) -> bool:
+        """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
+        if any(each.is_random for each in self.done if each.cell.subject.key == subject.key):
+            return True
+        right = self.clean[subject.key].columns["CA"]
+        return bool(((right > 0) & (right < 1)).any())
+
     @property
     def users_symbols(self) -> tuple[str, ...]:
         """Users' metrics that its records hold."""
@@ -204,6 +211,7 @@ def read_outcomes(
     *,
     examples: bool = False,
     keep_logits: Callable[[ModelOnData], bool] | None = None,
+    models: Collection[str] = (),
 ) -> Outcomes:
     """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
 
@@ -215,6 +223,8 @@ def read_outcomes(
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
         examples: the first images as pictures, too.
         keep_logits: the models whose logits on adversarial images are kept; None: of no model.
+        models: only the cells of models of these names, and those whose examples were tried on them, if "OTR" is among
+            the symbols; empty: all.
 
     Raises:
         Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
@@ -248,7 +258,8 @@ def read_outcomes(
     shown = ("adv_picture", "adv_cam") if examples else ()
     stored = (STORED_RATE,) if f"FR@{STORED_K}" in symbols else ()
     answers = ("adv_logits",) if keep_logits is not None or any(map(needs_logits, symbols)) else ()
-    records = read_records(store, "cells", (*NEEDED, *stored, *answers, *shown), damaged=damaged)
+    keys = _keys_about(store, models, clean, transfers or {}) if models else None
+    records = read_records(store, "cells", (*NEEDED, *stored, *answers, *shown), keys=keys, damaged=damaged)
     for state, outcome in (map if runs_users_code else map_at_once)(look_at, records):
         states.append(state)
         done += [] if outcome is None else [outcome]
@@ -284,6 +295,16 @@ def read_outcomes(
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")
     return _with_model_names(outcomes)
+
+
+def _keys_about(
+    store: ResultsStore, models: Collection[str], clean: Mapping[str, Clean], transfers: Transfers
+) -> set[str]:
+    """The cells of models of these names, and those whose examples were tried on them, by what each file says."""
+    tested = {key for key, each in clean.items() if each.subject.model in models}
+    keys = {cell for cell, predictions in transfers.items() if not tested.isdisjoint(predictions)}
+    headers = read_records(store, "cells", (), headers=True)
+    return keys | {key for key, record in headers if record.meta["spec"]["subject"]["model"] in models}
 
 
 def _read_clean(

@@ -50,13 +50,15 @@ class Record:
     """What a file holds: a table with a row for each image, and what it is about (`spec`, `status`, `versions`...).
 
     Where some columns were asked for, `table` has these, `of_file` is the shape of all that the file has, and `more`
-    reads further columns of it: by their names, and of the first rows only if a number is given.
+    reads further columns of it: by their names, and of the first rows only if a number is given. `replaces` are the
+    contents of the files that it was written in place of.
     """
 
     table: pa.Table
     meta: Mapping[str, Any]
     of_file: TableShape | None = None
     more: Callable[..., pa.Table] | None = None
+    replaces: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -83,10 +85,8 @@ def seal(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
 
-def unseal(
-    data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None
-) -> tuple[Record, list[str]]:
-    """The record in a file and the contents that it replaces.
+def unseal(data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None) -> Record:
+    """The record in a file.
 
     Args:
         data: the bytes of the file.
@@ -103,7 +103,7 @@ def unseal(
     return _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns, reopen)
 
 
-def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
+def read_header(opened: Source, name: str) -> Record:
     """What a file says of itself, without its columns and without a look at its bytes: a few kilobytes are read.
 
     Args:
@@ -117,9 +117,7 @@ def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
     return _record_of(opened, name, ())
 
 
-def _record_of(
-    opened: Source, name: str, columns: Collection[str] | None, reopen: Source | None = None
-) -> tuple[Record, list[str]]:
+def _record_of(opened: Source, name: str, columns: Collection[str] | None, reopen: Source | None = None) -> Record:
     try:
         with opened() as source:
             file = open_parquet(source)
@@ -129,7 +127,7 @@ def _record_of(
             shape = None if columns is None else shape_of_file(file, reopen or opened)
             meta = json.loads(words[_MARK])
             stated, held = meta["format"], meta.pop("file", None)
-            replaces = [str(each) for each in meta.pop("replaces", [])]
+            replaces = tuple(str(each) for each in meta.pop("replaces", []))
             table = read_columns(file, columns)
     except FileNotFoundError:
         raise
@@ -141,7 +139,7 @@ def _record_of(
         raise Damaged("it does not hold what its name says")
     if meta.get("status") not in ("done", "failed") or not isinstance(meta.get("reason"), str):
         raise Damaged("it does not say how it went")
-    return Record(table.replace_schema_metadata(None), meta, shape), replaces
+    return Record(table.replace_schema_metadata(None), meta, shape, replaces=replaces)
 
 
 def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:

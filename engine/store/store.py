@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -126,8 +126,14 @@ class ResultsStore:
             if path != target:
                 _remove(path)
 
-    def read(self, kind: Kind, key: str, columns: Collection[str] | None = None) -> Record:
-        """Read and check a record, with these columns of its table, as far as it has them; None: all.
+    def read(self, kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False) -> Record:
+        """Read and check a record.
+
+        Args:
+            kind: of the record.
+            key: of the record.
+            columns: of its table only these, as far as it has them; None: all.
+            headers: see `read_all`.
 
         Raises:
             Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `Conflict`
@@ -137,12 +143,17 @@ class ResultsStore:
             Unavailable: if it may not or cannot be read.
         """
         try:
-            return _choose(self.files(kind, key), kind, key, columns)
+            return _choose(self.files(kind, key), kind, key, columns, headers=headers)
         except FileNotFoundError:  # another process has just replaced it
-            return _choose(self.files(kind, key), kind, key, columns)
+            return _choose(self.files(kind, key), kind, key, columns, headers=headers)
 
     def read_all(
-        self, kind: Kind, columns: Collection[str] | None = None, *, headers: bool = False
+        self,
+        kind: Kind,
+        columns: Collection[str] | None = None,
+        *,
+        headers: bool = False,
+        keys: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Record | Damaged]]:
         """Every record of a kind by key; one that cannot be used is given as the error that says so.
 
@@ -151,6 +162,7 @@ class ResultsStore:
             columns: of their tables only these, as far as they have them (`Record.more` reads others); None: all.
             headers: without a column, and what a file says of itself is believed: bytes that were altered in its
                 columns go unnoticed. Two files of one key are read whole all the same.
+            keys: only the records of these; None: all.
         """
 
         def read(item: tuple[str, list[Path]]) -> tuple[str, Record | Damaged] | None:
@@ -164,7 +176,7 @@ class ResultsStore:
             except FileNotFoundError:  # another process has just put the parts together
                 return None
 
-        listed = sorted(self._by_key(kind).items())
+        listed = sorted(item for item in self._by_key(kind).items() if keys is None or item[0] in keys)
         yield from filter(None, map(read, listed) if headers else map_at_once(read, listed))
 
     def remove(self, kind: Kind, key: str) -> None:
@@ -261,16 +273,9 @@ class ResultsStore:
         return self._by_key(kind).get(key, [])
 
 
-class Sealed(NamedTuple):
-    """A record and the contents that it replaces."""
-
-    record: Record
-    replaces: list[str]
-
-
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
-) -> tuple[dict[Path, Sealed], dict[Path, Damaged]]:
+) -> tuple[dict[Path, Record], dict[Path, Damaged]]:
     """What the files of one key hold, and why some cannot be used; those that are gone by now are left out.
 
     Args:
@@ -285,12 +290,12 @@ def read_files(
         Unavailable: if one may not or cannot be read.
     """
     files = [*files]
-    read: Callable[[Path, str], Sealed] = partial(_read, columns=columns)
+    read: Callable[[Path, str], Record] = partial(_read, columns=columns)
     if len(files) > 1:
         read = _read
     elif headers:
         read = _read_header
-    records: dict[Path, Sealed] = {}
+    records: dict[Path, Record] = {}
     damaged: dict[Path, Damaged] = {}
     for path in files:
         try:
@@ -302,15 +307,14 @@ def read_files(
     return records, damaged
 
 
-def choose_among(records: Mapping[Path, Sealed]) -> Path:
+def choose_among(records: Mapping[Path, Record]) -> Path:
     """The file that counts: not one that another replaces, nor a failure beside a result; of equal ones the first.
 
     Raises:
         Conflict: if they say different things.
     """
-    replaced = {each for path, (_, before) in records.items() for each in set(before) - {content_in(path)}}
-    left = {path: each.record for path, each in records.items() if content_in(path) not in replaced}
-    left = left or {path: each.record for path, each in records.items()}
+    replaced = {each for path, record in records.items() for each in set(record.replaces) - {content_in(path)}}
+    left = {path: record for path, record in records.items() if content_in(path) not in replaced} or records
     left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
     (first, record), *others = left.items()
     for path, other in others:
@@ -326,16 +330,17 @@ def content_in(path: Path) -> str:
     return path.name.removesuffix(".parquet").partition(".")[2]
 
 
-def _read(path: Path, name: str, columns: Collection[str] | None = None) -> Sealed:
+def _read(path: Path, name: str, columns: Collection[str] | None = None) -> Record:
     if columns is None:
-        return Sealed(*unseal(read_whole(path), name))
+        return unseal(read_whole(path), name)
     stamp = _stamp(path.stat())
-    record, replaces = unseal(read_whole(path), name, columns, partial(_reopen, path, stamp))
-    return Sealed(replace(record, more=partial(_read_more, path, stamp)), replaces)
+    record = unseal(read_whole(path), name, columns, partial(_reopen, path, stamp))
+    return replace(record, more=partial(_read_more, path, stamp))
 
 
-def _read_header(path: Path, name: str) -> Sealed:
-    return Sealed(*read_header(partial(open_regular, path), name))
+def _read_header(path: Path, name: str) -> Record:
+    stamp = _stamp(path.stat())
+    return replace(read_header(partial(open_regular, path), name), more=partial(_read_more, path, stamp))
 
 
 def _read_more(path: Path, stamp: tuple[int, ...], names: Collection[str], rows: int | None = None) -> pa.Table:
@@ -375,7 +380,7 @@ def _stamp(about: os.stat_result) -> tuple[int, ...]:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
 
 
-def _naming(read: Callable[[Path, str], Sealed], path: Path, name: str) -> Sealed:
+def _naming(read: Callable[[Path, str], Record], path: Path, name: str) -> Record:
     """What is in a file; errors name it."""
     try:
         return read(path, name)
@@ -403,7 +408,7 @@ def _choose(
     records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)
     if not records:
         raise next(iter(damaged.values()), FileNotFoundError(f"{kind}/{key}"))
-    return records[choose_among(records)].record
+    return records[choose_among(records)]
 
 
 def _remove(path: Path) -> None:

@@ -155,6 +155,23 @@ def test_an_altered_byte_is_found_by_all_that_reads_numbers_and_by_verify(folder
     assert json.loads(run("status", folder, "--json", "--verify")[1])["damaged"] == [line]
 
 
+def test_cells_of_some_models_alone_are_read(folder):
+    """What `evaluate` ends with: an altered byte in a cell of another model goes unnoticed, its numbers stay out."""
+    whole = read_outcomes(folder)
+    path = next(
+        whole.store.path("cells", each.cell.key) for each in whole.done if each.cell.subject.model == "model-07"
+    )
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1
+    path.write_bytes(content)
+    some = read_outcomes(folder, ["OTR"], models=["model-03"])
+    assert [each.cell.key for each in some.done] == [
+        each.cell.key for each in whole.done if each.cell.subject.model == "model-03"
+    ]
+    assert some.damaged == ()
+    assert len(read_outcomes(folder).damaged) == 1
+
+
 def test_a_plain_parquet_file_is_no_record(folder):
     path = sorted((folder / "cells").iterdir())[0]
     pq.write_table(pq.read_table(path), path)
