@@ -34,7 +34,7 @@ def column_of_logits(logits: Tensor) -> pa.Array:
 
 
 def logits_of(table: pa.Table, name: str) -> Tensor:
-    """What `column_of_logits` was given: shape (N, K), float32."""
+    """Read the logits that `column_of_logits` stored: shape (N, K), float32."""
     column = table[name].combine_chunks()
     return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
 
@@ -56,7 +56,7 @@ def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
 
 
 def maps_of(table: pa.Table, name: str) -> Tensor | None:
-    """What `column_of_maps` was given, shape (N, h, w), float32; None where an image has no map."""
+    """Read the maps that `column_of_maps` stored, shape (N, h, w), float32; None where an image has no map."""
     column = table[name].combine_chunks()
     if column.null_count:
         return None
@@ -82,7 +82,7 @@ def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str
 
 
 def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    """Where each list begins, and the last one ends; an entry that is null makes its list null."""
+    """Offsets of the lists of an Arrow column, and the end of the last; an entry that is null makes its list null."""
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pa.array(ends, mask=None if null is None else np.append(null, False))
 
@@ -108,7 +108,7 @@ def compact_images(images: Tensor) -> np.ndarray:
 
 
 def restore_images(stored: np.ndarray) -> Tensor:
-    """What `compact_images` was given: float32, in [0, 1]."""
+    """Invert `compact_images`: float32, in [0, 1]."""
     images = torch.from_numpy(stored)
     return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
@@ -176,7 +176,7 @@ def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
 
 
 class Reached(NamedTuple):
-    """What a set of images reaches in a layer, bool: (units, sections), and (units,) each."""
+    """Neurons of a layer that a set of images covers, bool: sections (units, sections), the others (units,)."""
 
     sections: np.ndarray
     above: np.ndarray
@@ -184,7 +184,7 @@ class Reached(NamedTuple):
     most_active: np.ndarray
 
     def united(self, other: "Reached") -> "Reached":
-        """What both sets reach together."""
+        """Coverage by either set."""
         return Reached(*(mine | theirs for mine, theirs in zip(self, other, strict=True)))
 
 
@@ -198,7 +198,7 @@ def pack(coverage: Coverage) -> bytes:
 
 
 def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str, Reached]:
-    """What `pack` was given.
+    """Invert `pack`.
 
     Args:
         data: the bits.
@@ -223,7 +223,7 @@ def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str
 
 
 def coverage_of(columns: Mapping[str, np.ndarray], *, clean: bool) -> dict[str, Reached] | None:
-    """What the images of a cell reach together, before the attack or after it; None if it was not measured."""
+    """Coverage by all images of a cell, before the attack or after it; None if it was not measured."""
     if not set(COVERAGE_BITS) <= set(columns):
         return None
     united: dict[str, Reached] = {}

@@ -1,4 +1,4 @@
-"""What a record must hold before anything is made of it: a foreign file may be sealed and still say nothing."""
+"""Validation of records, of their columns and metadata: a sealed file may come from another program."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -121,7 +121,7 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
-    """What a record does not say of the evaluation, program or detector that it is of; "" if it says it."""
+    """The missing metadata about the evaluation, program or detector behind a record; "" if it is complete."""
     made = meta.get("identity", {})
     if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
         return "it does not say which evaluation made it"
@@ -141,7 +141,7 @@ def _has_texts(about: Any, names: Iterable[str]) -> bool:
 
 
 def unknown_attack(cell: Cell) -> str:
-    """Why nothing can be said of a cell's attack: this version of davylamp does not have it; "" if it does."""
+    """A line if this version of davylamp does not have a cell's attack; "" if it does."""
     try:
         attack_of(cell.row)
     except UnknownName as error:
@@ -175,7 +175,7 @@ def _code_of(cell: Cell) -> str:
 
 
 def order_of(cell: Cell) -> tuple[str, str, str]:
-    """What the cells of a folder are sorted by: model, attack, key."""
+    """Sort key of the cells of a folder: model, attack, key."""
     return cell.subject.model, cell.attack, cell.key
 
 
@@ -207,7 +207,7 @@ def _names_its_attacks(cell: Cell) -> bool:
 
 
 def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: int) -> str:
-    """What a finished record lacks."""
+    """The defect of a finished record: columns, types, gaps or number of rows; "" if it has none."""
     if not isinstance(meta.get("unmeasured", {}), dict):
         return "it does not say what was not measured"
     try:

@@ -13,7 +13,7 @@ from ..cell import Cell, ModelOnData, tell_apart
 from ..defended import named_originals
 from .columns import COVERAGE_BITS
 from .contents import read_records, unknown_attack
-from .image_results import DETECTED, FAULTS, SHARES, invalid_by, with_faults
+from .image_results import DETECTED, SHARES, results_of
 from .other_records import fit_costs
 from .outcomes import Outcomes, outcomes_of
 from .sealed import Record
@@ -109,7 +109,7 @@ def load_transfer(folder: str | Path) -> "pd.DataFrame":
 
 
 def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
-    """What a ranking by images asks for: some columns of `load`, in a tenth of the memory.
+    """The columns of `load` that rankings need, in a tenth of the memory.
 
     As in tables, a model is called by a name of its own, images that were run again count once, and results of code
     that was edited since are left out. Texts, and what is the same on all images of a cell, are categories of pandas;
@@ -137,14 +137,15 @@ def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
     parts = []
     for each in outcomes.done:
         about = about_cell(each.cell) | {"target": each.cell.target, "data": data[each.cell.subject.data_digest]}
-        parts.append((about, with_faults({name: each.columns[name] for name in OUTCOMES if name in each.columns})))
+        kept = {name: each.columns[name] for name in OUTCOMES if name in each.columns and name != "violations"}
+        parts.append((about, kept | {"violated": each.results.invalid} | each.results.faults))
     table = _compact(sorted(parts, key=lambda part: tuple(part[0][name] for name in _ORDER)))
     table.attrs.update(left_out)
     return table
 
 
 def about_cell(cell: Cell) -> dict[str, Any]:
-    """What stands beside the records of a cell in the table of `load`, by column."""
+    """The columns of `load` that are the same for all images of a cell."""
     row, epsilon = cell.row, cell.planned.threat_model.epsilon
     return {
         "cell": cell.key,
@@ -279,8 +280,7 @@ def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.Dat
     if cell.is_saturated:
         about["radius"] = cell.threat_model.epsilon
     if {"violated", "violations"} <= set(rows):
-        broken = {name: rows[name].to_numpy() for name in ("violated", "violations")}
-        rows = rows.assign(**{name: invalid_by(broken, who) for name, who in FAULTS.items()})
+        rows = rows.assign(**results_of({name: rows[name].to_numpy() for name in ("violated", "violations")}).faults)
     return pd.concat([pd.DataFrame(about, index=rows.index), rows], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""What an attack came to on each image: decided here, on reading, and asked for by every view of a folder.
+"""The result of an attack on each image: decided here, on reading, and used by every view of a folder.
 
 Whoever adds a reason why a result proves nothing, or a way in which an attack can succeed, changes `ImageResults` (and
 `transfers.Transferred` for examples on another model), and no view.
@@ -22,8 +22,6 @@ NOT_MISCLASSIFIED: Mapping[str, float] = {  # what a detected example counts as 
     for symbol, record in METRICS.items()
     if record.invalid and record.stored == "measured" and "target" not in record.needs
 }
-# Columns of what rankings are made of.
-FAULTS: Mapping[str, Fault] = {"invalid_by_model": "model", "invalid_by_library": "library"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +29,7 @@ class ImageResults:
     """How far the attack fooled each image, and how robust the model was: arrays of shape (n,), made when asked for.
 
     `fooled` and `robust` are 0 or 1, of a random model the share of its draws. An invalid result counts as 0 in both;
-    as 1 in `fooled_at_most` unless it is the library's fault, and in `robust_at_most` unless it is the model's: that
-    far nobody knows.
+    as 1 in `fooled_at_most` unless it is the library's fault, and in `robust_at_most` unless it is the model's.
 
     Args:
         columns: of the cell's record: "attacked", "success", "violated", and "violations", "draws_fooled", "detected"
@@ -68,23 +65,23 @@ class ImageResults:
     @cached_property
     def by_model(self) -> np.ndarray:
         """Results that are invalid through the model, bool; none where no kind is noted."""
-        return invalid_by(self.columns, "model")
+        return self._invalid_by("model")
 
     @cached_property
     def by_library(self) -> np.ndarray:
         """Results that are invalid through the library, bool; none where no kind is noted."""
-        return invalid_by(self.columns, "library")
+        return self._invalid_by("library")
 
     @cached_property
     def detected(self) -> np.ndarray:
-        """Examples that a detector calls adversarial, bool: no misclassification, and of no class of the data."""
+        """Examples that a detector calls adversarial, bool: not misclassified, and without a predicted class."""
         return np.asarray(self.columns[DETECTED], bool) if DETECTED in self.columns else np.zeros_like(self.attacked)
 
     @cached_property
     def usable(self) -> np.ndarray:
         """Images that prove something, bool: attacked, valid, and a success or within the radius."""
         if "usable" in self.columns:
-            return self.columns["usable"]
+            return self.columns["usable"] & ~self.invalid
         if self.threat_model is None:
             return self.attacked & ~self.invalid
         distance = self.columns[measured_norm(self.threat_model.norm)]
@@ -92,22 +89,22 @@ class ImageResults:
 
     @cached_property
     def fooled(self) -> np.ndarray:
-        """Share of the model's answers that are fooled, in [0, 1]; NaN where an image was not attacked."""
+        """Share of the model's predictions that are fooled, in [0, 1]; NaN where an image was not attacked."""
         return np.where(self.attacked, np.where(self.invalid, 0.0, self._share), np.nan)
 
     @cached_property
     def fooled_at_most(self) -> np.ndarray:
-        """The same if whatever is undecided were fooled."""
+        """The same if every undecided image were fooled."""
         return np.where(self.attacked & self.undecided_fooled, 1.0, self.fooled)
 
     @cached_property
     def robust(self) -> np.ndarray:
-        """Share of the model's answers that stay right, in [0, 1]; 0 where an image was not attacked."""
+        """Share of the model's predictions that stay right, in [0, 1]; 0 where an image was not attacked."""
         return np.where(self.attacked & ~self.invalid, 1 - self._share, 0.0)
 
     @cached_property
     def robust_at_most(self) -> np.ndarray:
-        """The same if whatever is undecided were robust."""
+        """The same if every undecided image were robust."""
         return np.where(self.attacked & self.undecided_robust, 1.0, self.robust)
 
     @property
@@ -117,16 +114,16 @@ class ImageResults:
 
     @property
     def undecided_fooled(self) -> np.ndarray:
-        """Images of which nobody knows whether the attack fools them, bool."""
+        """Images for which it is unknown whether the attack fools them, bool."""
         return self.invalid & ~self.by_library
 
     @property
     def undecided_robust(self) -> np.ndarray:
-        """Images of which nobody knows whether they are robust, bool."""
+        """Images for which it is unknown whether they are robust, bool."""
         return self.invalid & ~self.by_model
 
     def at_most(self, values: np.ndarray, invalid: str) -> np.ndarray:
-        """The values of a metric if every image of which nobody knows counted as 1, (n,); NaN stays NaN.
+        """The values of a metric if every undecided image counted as 1, (n,); NaN stays NaN.
 
         Args:
             values: of each image, (n,), where an invalid result counts as 0.
@@ -145,6 +142,11 @@ class ImageResults:
         """Whether the judge saw the model answer one image differently each time."""
         return any("unstable" in text.split() for text in set(self.kinds))
 
+    @property
+    def faults(self) -> dict[str, np.ndarray]:
+        """Whose fault invalid results are, as columns of tables."""
+        return {"invalid_by_model": self.by_model, "invalid_by_library": self.by_library}
+
     def invalid_reasons(self) -> tuple[tuple[str, ...], ...]:
         """The kinds of violation of each image; empty where its result keeps the rules."""
         split = {text: tuple(text.split()) for text in set(self.kinds)}
@@ -154,9 +156,14 @@ class ImageResults:
         """Values of images, (n,), NaN where the example is detected: for what is about the predicted class."""
         return np.where(self.detected, np.nan, values) if DETECTED in self.columns else values
 
+    def _invalid_by(self, who: Fault) -> np.ndarray:
+        if "violations" not in self.columns or not self.invalid.any():
+            return np.zeros_like(self.invalid)
+        return self.invalid & np.array([_fault_of(text) == who for text in self.kinds], bool)
+
     @cached_property
     def _share(self) -> np.ndarray:
-        """Share of the answers that are fooled, whether or not the result is valid; 0 or 1 of a model without draws."""
+        """Share of the predictions that are fooled, whether or not the result is valid."""
         success = np.asarray(self.columns["success"], float)
         if not self.is_random:
             return success
@@ -165,27 +172,8 @@ class ImageResults:
 
 
 def results_of(columns: Mapping[str, np.ndarray], threat_model: ThreatModel | None = None) -> ImageResults:
-    """What a cell came to; see `ImageResults`."""
+    """The results of a cell; see `ImageResults`."""
     return ImageResults(columns, threat_model)
-
-
-def invalid_by(columns: Mapping[str, np.ndarray], who: Fault) -> np.ndarray:
-    """Images whose result is invalid through the model or the library, (n,) bool; none where nobody said why.
-
-    Args:
-        columns: of a cell: "violated", and "violations" unless it is an old one.
-        who: see `fault_of`.
-    """
-    violated = np.asarray(columns["violated"], bool)
-    if "violations" not in columns or not violated.any():
-        return np.zeros(len(violated), bool)
-    return violated & np.array([_fault_of(text) == who for text in columns["violations"]], bool)
-
-
-def with_faults(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The columns of a cell with those of `FAULTS` in place of "violations"."""
-    kept = {name: array for name, array in columns.items() if name != "violations"}
-    return kept | {name: invalid_by(columns, who) for name, who in FAULTS.items()}
 
 
 def is_left_out(symbol: str) -> bool:

@@ -1,4 +1,4 @@
-"""What other programs and leaderboards report, as records: nothing here judged it.
+"""Results of other programs and leaderboards, as records: davylamp did not judge them.
 
 `Reference`: an attack that another program ran on the images of the folder. `PublishedRow`: a model on a leaderboard,
 by numbers over its makers' test set.
@@ -41,12 +41,12 @@ class Reference:
 
     @property
     def norm(self) -> str:
-        """That its distances are measured in."""
+        """Norm of its distances."""
         return str(self.about["norm"])
 
     @property
     def title(self) -> str:
-        """What tables call it: "AttackBench foolbox:fmn"."""
+        """Its name in tables: "AttackBench foolbox:fmn"."""
         return f"{self.about['source']} {self.about['attack']}"
 
     @property
@@ -67,7 +67,7 @@ class Reference:
 
 
 def references_of(records: Iterable[tuple[str, Record]]) -> tuple[Reference, ...]:
-    """What the records of the kind "references" say, ordered by model, norm and attack."""
+    """Read records of the kind "references", ordered by model, norm and attack."""
     references = [
         Reference(
             ModelOnData(**record.meta["subject"]),
@@ -103,7 +103,7 @@ def setting_of_reference(reference: Reference, references: Sequence[Reference]) 
 
 
 def notes_of(references: Sequence[Reference]) -> list[str]:
-    """What a reader of imported rows has to know, a line each."""
+    """Notes about imported rows, a line each."""
     if not references:
         return []
     sources = ", ".join(sorted({str(each.about["source"]) for each in references}))
@@ -160,7 +160,7 @@ class PublishedRow:
 
     @property
     def judge(self) -> str:
-        """Who says so."""
+        """The source of the numbers, for a column of tables."""
         return f"{self.source}, not davylamp"
 
 

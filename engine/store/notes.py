@@ -1,4 +1,4 @@
-"""Sentences about a results folder: what is not in its numbers, how they came about, and what to know of its models."""
+"""Notes on a results folder: missing results, how searches ended, and models whose outputs need an explanation."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -57,7 +57,7 @@ def list_notes(outcomes: "Outcomes") -> list[str]:
 
 
 def remedy(line: str) -> str:
-    """What to do about a file that was left out, unless the line says so itself."""
+    """Advice on a file that was left out, unless the line has it already."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
 
 
@@ -234,7 +234,7 @@ def _count(images: float) -> str:
 
 
 def _read_header(store: ResultsStore, kind: Kind, key: str) -> Record | None:
-    """A record's header, or None where there is none that can be used: whoever counts the cells says so."""
+    """A record's header; None if it cannot be used, which is reported elsewhere."""
     with suppress(DavylampError):
         return usable_record(store, kind, key, headers=True)
     return None

@@ -25,14 +25,14 @@ _DIGITS = 20  # of a detector file's digest, in the name of a record
 
 
 def fit_table(fitted: Fitted) -> pa.Table:
-    """The numbers that were learned, with the name of the array that each belongs to; shapes are in `describe_fit`."""
+    """The learned arrays as a table: a row for each number, with its array's name; shapes are in `describe_fit`."""
     names = np.repeat(np.array([*fitted.arrays], object), [array.size for array in fitted.arrays.values()])
     values = np.concatenate([array.astype(np.float32).ravel() for array in fitted.arrays.values()])
     return pa.table({"array": pa.array(names), "value": pa.array(values)})
 
 
 def describe_fit(fitted: Fitted) -> dict[str, Any]:
-    """All that is known of a fitting besides the numbers and its seconds, as JSON types."""
+    """Metadata of a fitting, without its numbers and seconds, as JSON types."""
     rules = fitted.threat_model
     return {
         "implementation": fitted.implementation,
@@ -50,7 +50,7 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
 
 
 def fitted_of(record: Record) -> Fitted:
-    """What a record of a fitting holds.
+    """Read the record of a fitting.
 
     Raises:
         Damaged: if it holds something else, or numbers that are not those that its digest is of.
@@ -72,7 +72,7 @@ def fitted_of(record: Record) -> Fitted:
 
 
 def load_fitted(folder: str | Path) -> dict[str, Fitted]:
-    """What the attacks of a results folder have learned, by key of the fitting (`Cell.fit_key`); failed ones not.
+    """Read what the attacks of a results folder learned, by key of the fitting (`Cell.fit_key`), without failed ones.
 
     Raises:
         Unavailable: if there is no such folder.
@@ -82,7 +82,7 @@ def load_fitted(folder: str | Path) -> dict[str, Fitted]:
 
 
 def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
-    """What the fitting cost, once for all images, by symbol; nothing for a cell that was not fitted before."""
+    """Cost of a fitting, once for all images, by symbol; empty for a cell whose attack was not fitted before."""
     fit = meta.get("fit")
     if not isinstance(fit, Mapping):
         return {}
@@ -126,7 +126,7 @@ class CorruptionCell:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What `key` hashes, as JSON types."""
+        """The fields that `key` is a hash of, as JSON types."""
         return asdict(self)
 
     @cached_property
@@ -136,13 +136,13 @@ class CorruptionCell:
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """What two cells share whose numbers may stand side by side: images, seed and what made them."""
+        """Equal for two cells whose numbers can be compared: images, seed and device."""
         read = self.data.partition(":")[0] in ON_DISK  # each corruption has files there, and so a digest, for itself
         return self.data, "" if read else self.data_digest, self.images, self.seed, self.device
 
     @property
     def title(self) -> str:
-        """What progress and messages call it: "fog:3 on NAME"."""
+        """Its name in progress and messages: "fog:3 on NAME"."""
         what = f"sequence {self.corruption}" if self.sequence else f"{self.corruption}:{self.severity}"
         return f"{what if self.corruption else 'clean'} on {self.model}"
 
@@ -217,10 +217,10 @@ def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[s
 
 
 def _open(key: str, record: Record) -> CorruptionRecord:
-    """What a record holds.
+    """Read a record of predictions on corrupted images.
 
     Raises:
-        Damaged: if that is something else.
+        Damaged: if it holds something else.
     """
     try:
         cell = CorruptionCell(**record.meta["spec"])
@@ -316,5 +316,5 @@ def _key(outcome: "Outcome", digest: str) -> str:
 
 
 def _content(store: ResultsStore, outcome: "Outcome") -> str:
-    """What the cell's record holds, as its name says."""
+    """Name of the cell's file, which has a hash of its content."""
     return store.path("cells", outcome.cell.key).name

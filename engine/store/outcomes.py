@@ -35,13 +35,13 @@ _SAME = 1e-4  # relative to the largest logit: another batch rounds otherwise
 
 
 def has_confidences(meta: Mapping[str, Any]) -> bool:
-    """Whether the logits of a record are those of a model, or only say which label it gave."""
+    """Whether the logits of a record are the model's, and not made from its labels."""
     return meta.get("outputs") != "labels"
 
 
 @dataclass(frozen=True, eq=False)
 class Clean:
-    """A model on the clean images: arrays of shape (n,) by column, the logits, (n, K), and its record's `meta`.
+    """A model's predictions on clean images: arrays of shape (n,) by column, logits, (n, K), and its record's `meta`.
 
     `examples` are the first images as pictures, where they were asked for.
     """
@@ -54,7 +54,7 @@ class Clean:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the model says how sure it is, and does not give labels only."""
+        """Whether the model gives confidences, and not only labels."""
         return has_confidences(self.meta)
 
 
@@ -78,7 +78,7 @@ class Outcome:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the model that is judged says how sure it is, and does not give labels only."""
+        """Whether the evaluated model gives confidences, and not only labels."""
         return has_confidences(self.meta)
 
     @cached_property
@@ -86,7 +86,7 @@ class Outcome:
         """Images that the model gave no finite logits for, (n,) bool; its file is read for that if it was not.
 
         Raises:
-            Unavailable: if the file cannot be read any more, or is another one by now.
+            Unavailable: if the file cannot be read any more, or has changed.
         """
         return np.zeros(len(self.columns["label"]), bool) if self.find_silent is None else self.find_silent()
 
@@ -97,7 +97,7 @@ class Outcome:
 
     @property
     def results(self) -> ImageResults:
-        """What the attack came to on each image."""
+        """The result of the attack on each image."""
         return ImageResults(self.columns, self.cell.threat_model)
 
     @property
@@ -188,7 +188,7 @@ class Outcomes:
 
 
 def outcomes_of(source: str | Path | Outcomes, symbols: Sequence[str] = ()) -> Outcomes:
-    """What a table is made of: a folder is read, unless it has been; then only what was left out of it.
+    """Read a folder, unless it has been read; then only transfers are, where they were left out and are needed.
 
     Args:
         source: a results folder, or what was read of it.
@@ -353,7 +353,7 @@ def _adv_logits(record: Record) -> Tensor | None:
 
 
 class _Silence:
-    """Which images have no finite logits: known, or read once. A class, as a function in a function is not pickled."""
+    """Finds images without finite logits: known, or read once. A class, as a local function cannot be pickled."""
 
     def __init__(self, record: Record, known: np.ndarray | None):
         self._more, self._known = record.more, known
@@ -394,7 +394,7 @@ def _with_model_names(outcomes: Outcomes) -> Outcomes:
 
 
 def _what_is_there(outcomes: Outcomes) -> str:
-    """What a folder without a finished cell has instead."""
+    """Contents of a folder without a finished cell, for a message."""
     counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
     if outcomes.unknown:
         counts["of unknown attacks"] = outcomes.unknown
@@ -421,7 +421,7 @@ def side_of(outcome: Outcome) -> Side:
 
 
 def details(cell: Cell) -> dict[str, str]:
-    """What tells apart two cells of one implementation and threat model, the model and the seed aside."""
+    """The settings that can differ between two cells of one implementation, threat model, model and seed."""
     settings = dict(cell.parameters)
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
@@ -445,7 +445,7 @@ def images_text(subject: ModelOnData) -> str:
 
 
 def _find_subsets(clean: Mapping[str, Clean]) -> dict[str, str]:
-    """Of models that were run several times on the same data: the key of the larger set by that of each part of it.
+    """For models that were run several times on the same data: key of the larger set by the key of each part of it.
 
     Two sets are of the same images if they have the same pixels; or of one name of data the same names and labels, and
     the model says the same of them. Of equal sets the first by name of data stands, then by key.

@@ -24,7 +24,7 @@ _NAMED = 8  # parts that a line names
 
 
 class CellState(NamedTuple):
-    """A cell of a folder and how it stands; `meta` has versions, times, device, once some of it is there."""
+    """A cell of a folder and its status; `meta` has versions, times and device, once a record exists."""
 
     key: str
     cell: Cell
@@ -40,7 +40,7 @@ class CellState(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What is in a folder: every cell with its state, and a line for every file that cannot be trusted."""
+    """Contents of a folder: every cell with its state, and a line for every damaged file."""
 
     states: list[CellState]
     damaged: list[str]
@@ -192,7 +192,7 @@ def _shares(record: Record) -> dict[int, list[str]]:
 
 
 def missing_line(states: Sequence[PartState]) -> str:
-    """Which parts of an evaluation have not made all of their pieces, in a line; "" if none lacks any."""
+    """A line that names the parts of an evaluation with missing pieces; "" if there are none."""
     lacking = [state for state in states if state.missing]
     if not lacking:
         return ""

@@ -47,7 +47,7 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Record:
-    """What a file holds: a table with a row for each image, and what it is about (`spec`, `status`, `versions`...).
+    """A file's content: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
 
     Where some columns were asked for, `table` has these, `of_file` is the shape of all that the file has, and `more`
     reads further columns of it: by their names, and of the first rows only if a number is given. `replaces` are the
@@ -104,7 +104,7 @@ def unseal(data: bytes, name: str, columns: Collection[str] | None = None, reope
 
 
 def read_header(opened: Source, name: str) -> Record:
-    """What a file says of itself, without its columns and without a look at its bytes: a few kilobytes are read.
+    """Read a file's metadata without its columns and without a check of its bytes: a few kilobytes.
 
     Args:
         opened: opens the file.

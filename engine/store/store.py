@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -105,7 +105,7 @@ class ResultsStore:
             replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
 
     def path(self, kind: Kind, key: str) -> Path:
-        """Where the file of a key is; if there is none, where davylamp 0.1.0 would have put it."""
+        """Path of the file of a key; if there is none, the path that davylamp 0.1.0 would have used."""
         return next(iter(self.files(kind, key)), self.folder / kind / f"{key}.parquet")
 
     def keys(self, kind: Kind) -> list[str]:
@@ -207,7 +207,7 @@ class ResultsStore:
             raise Unavailable(f"{path} was damaged ({error}) and is removed; run it again to make it again") from error
 
     def images_path(self, name: str) -> Path:
-        """Where the images of a shard are, `KEY-SHARD`."""
+        """Path of the images of a shard, `KEY-SHARD`."""
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
@@ -276,7 +276,7 @@ class ResultsStore:
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> tuple[dict[Path, Record], dict[Path, Damaged]]:
-    """What the files of one key hold, and why some cannot be used; those that are gone by now are left out.
+    """Read the files of one key, and why some cannot be used; files that are gone by now are left out.
 
     Args:
         files: of one key.
@@ -290,16 +290,13 @@ def read_files(
         Unavailable: if one may not or cannot be read.
     """
     files = [*files]
-    read: Callable[[Path, str], Record] = partial(_read, columns=columns)
     if len(files) > 1:
-        read = _read
-    elif headers:
-        read = _read_header
+        columns, headers = None, False
     records: dict[Path, Record] = {}
     damaged: dict[Path, Damaged] = {}
     for path in files:
         try:
-            records[path] = _naming(read, path, name)
+            records[path] = _read_file(path, name, columns, headers=headers)
         except Damaged as error:
             damaged[path] = error
         except FileNotFoundError:
@@ -330,60 +327,55 @@ def content_in(path: Path) -> str:
     return path.name.removesuffix(".parquet").partition(".")[2]
 
 
-def _read(path: Path, name: str, columns: Collection[str] | None = None) -> Record:
-    if columns is None:
-        return unseal(read_whole(path), name)
-    stamp = _stamp(path.stat())
-    record = unseal(read_whole(path), name, columns, partial(_reopen, path, stamp))
-    return replace(record, more=partial(_read_more, path, stamp))
+class _RecordFile(NamedTuple):
+    """A file that was read, to be read further as long as it stays the same: device, inode, size and time."""
 
+    path: Path
+    stamp: tuple[int, ...]
 
-def _read_header(path: Path, name: str) -> Record:
-    stamp = _stamp(path.stat())
-    return replace(read_header(partial(open_regular, path), name), more=partial(_read_more, path, stamp))
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The file, open to be read.
 
-
-def _read_more(path: Path, stamp: tuple[int, ...], names: Collection[str], rows: int | None = None) -> pa.Table:
-    """Further columns of a file whose bytes were checked; of all its rows, or of the first ones.
-
-    Raises:
-        Unavailable: if it cannot be read any more, or is another one by now.
-    """
-    with _reopen(path, stamp) as file:
+        Raises:
+            Unavailable: if it cannot be read any more, or has changed.
+        """
         try:
-            parquet = open_parquet(file)
-            return read_columns(parquet, names) if rows is None else read_first_rows(parquet, names, rows)
-        except pa.ArrowException as error:
-            raise Unavailable(f"could not read {path} ({error})") from error
+            with open_regular(self.path) as file:
+                if _stamp(os.fstat(file.fileno())) != self.stamp:
+                    raise Unavailable(f"{self.path} was changed while it was read; run it again")
+                yield file
+        except (Unavailable, pa.ArrowException):
+            raise
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"could not read {self.path} ({error})") from error
 
+    def more(self, names: Collection[str], rows: int | None = None) -> pa.Table:
+        """Further columns, of all rows or of the first ones.
 
-@contextmanager
-def _reopen(path: Path, stamp: tuple[int, ...]) -> Iterator[BinaryIO]:
-    """A file whose bytes were checked, open to be read.
-
-    Raises:
-        Unavailable: if it cannot be read any more, or is another one by now.
-    """
-    try:
-        with open_regular(path) as file:
-            if _stamp(os.fstat(file.fileno())) != stamp:
-                raise Unavailable(f"{path} was changed while it was read; run it again")
-            yield file
-    except (Unavailable, pa.ArrowException):
-        raise
-    except (OSError, ValueError) as error:
-        raise Unavailable(f"could not read {path} ({error})") from error
+        Raises:
+            Unavailable: if it cannot be read any more, or has changed.
+        """
+        with self.open() as file:
+            try:
+                parquet = open_parquet(file)
+                return read_columns(parquet, names) if rows is None else read_first_rows(parquet, names, rows)
+            except pa.ArrowException as error:
+                raise Unavailable(f"could not read {self.path} ({error})") from error
 
 
 def _stamp(about: os.stat_result) -> tuple[int, ...]:
-    """What a file that is replaced or written to has otherwise."""
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
 
 
-def _naming(read: Callable[[Path, str], Record], path: Path, name: str) -> Record:
-    """What is in a file; errors name it."""
+def _read_file(path: Path, name: str, columns: Collection[str] | None, *, headers: bool) -> Record:
+    """The record in a file; errors name the file."""
     try:
-        return read(path, name)
+        file = _RecordFile(path, _stamp(path.stat()))
+        if headers:
+            record = read_header(partial(open_regular, path), name)
+        else:
+            record = unseal(read_whole(path), name, columns, file.open)
     except FileNotFoundError as error:
         if path.is_symlink():
             raise Damaged(f"{path} is damaged (it is a link to nothing)") from error
@@ -394,12 +386,13 @@ def _naming(read: Callable[[Path, str], Record], path: Path, name: str) -> Recor
         if isinstance(error, StoreMismatch):
             raise StoreMismatch(f"{error} in {path}") from error
         raise Damaged(f"{path} is damaged ({error})") from error
+    return record if columns is None and not headers else replace(record, more=file.more)
 
 
 def _choose(
     files: list[Path], kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> Record:
-    """Of several records of a key the one that counts.
+    """The record of a key that counts, see `choose_among`.
 
     Raises:
         Damaged: if all are; `Conflict` if they say different things.

@@ -20,11 +20,11 @@ Transfers = Mapping[str, Predictions]  # by key of the cell
 
 
 class Transferred(NamedTuple):
-    """What another model makes of the examples of a cell.
+    """Predictions of another model on the examples of a cell.
 
     Args:
-        predicted: its class, (n,) float; the label where it detects the example, which fools nobody; NaN without finite
-            logits.
+        predicted: its class, (n,) float; the label where it detects the example, which counts as not fooled; NaN
+            without finite logits.
         share: of a random model the share of its draws that are wrong, (n,); None: it is none, or that was not kept.
         detected: what a model with a detector detects, (n,) bool; None: it has none.
         logits: shape (n, K), of a random model those of the median draw; empty where they were not asked for.
@@ -37,7 +37,7 @@ class Transferred(NamedTuple):
 
 
 def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
-    """What a finished transfer record says, with its logits if they are asked for."""
+    """Read a finished transfer record, with its logits if they are asked for."""
     table, names = record.table, set(record.table.column_names)
     share, detected = (table[name].to_numpy() if name in names else None for name in (SHARES, DETECTED))
     predicted = table["adv_predicted"].to_numpy().astype(float)
@@ -54,7 +54,7 @@ def lacks_logits(record: Record) -> bool:
 
 
 def read_shown(store: ResultsStore, cell: str, tested: str) -> Transferred | None:
-    """What another model makes of the examples of a cell; None where its logits were not kept.
+    """Read the predictions of another model on the examples of a cell; None if its logits were not kept.
 
     Args:
         store: the folder.
@@ -66,7 +66,7 @@ def read_shown(store: ResultsStore, cell: str, tested: str) -> Transferred | Non
 
 
 def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Transfers]:
-    """What other models predict on the examples of each cell, and of random ones the share of draws that are wrong.
+    """Predictions of other models on the examples of each cell, and for random ones the share of wrong draws.
 
     A failed record says nothing, and one of an earlier version has no share.
     """
@@ -85,7 +85,7 @@ def transfer_rates(
 ) -> dict[str, np.ndarray]:
     """`observable_transfer_rate` of each image on each tested model, (n,); NaN where it did not answer.
 
-    A violation fools nobody, nor does what is detected.
+    Invalid and detected examples count as not fooled.
 
     Args:
         columns: of the cell that made the examples.

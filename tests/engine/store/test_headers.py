@@ -24,11 +24,13 @@ from davylamp.engine.store import store as store_module
 from davylamp.engine.store.columns import logits_of
 from davylamp.engine.store.contents import NEEDED, find_fault, read_records
 from davylamp.engine.store.data_frames import OUTCOMES, load_outcomes
+from davylamp.engine.store.image_results import ImageResults
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.plans import note_plan, survey_folder
 from davylamp.engine.store.sealed import Damaged, read_columns, shape_of_file, shape_of_table
 from davylamp.engine.store.store import ResultsStore
 from davylamp.engine.store.stored_columns import HEAVY, join_columns
+from davylamp.engine.tables.table import build_table
 from davylamp.errors import Unavailable
 from davylamp.scoring import build_responses
 from davylamp.tools.speed.synthetic_results import TWENTY, write_results
@@ -269,6 +271,25 @@ def test_rows_with_categories_are_those_of_load(synthetic):
     assert compact.memory_usage(deep=True).sum() < plain.memory_usage(deep=True).sum() / 4
 
 
+def test_a_reason_why_a_result_is_invalid_is_added_in_one_place(synthetic, monkeypatch):
+    """Say that nobody could recognise image 3 any more: tables, rankings and verdicts follow."""
+    outcomes = read_outcomes(synthetic)
+    rows = build_table(synthetic, by="models", metrics=["RA"], bootstrap=0).rows
+    before = {row.labels["model"]: row.metrics["RA"].value for row in rows}
+
+    def invalid(results):
+        return np.asarray(results.columns["violated"], bool) | (results.columns["index"] == 3)
+
+    monkeypatch.setattr(ImageResults, "invalid", property(invalid))
+    rows = build_table(synthetic, by="models", metrics=["RA"], bootstrap=0).rows
+    after = {row.labels["model"]: row.metrics["RA"].value for row in rows}
+    assert all(after[model] <= before[model] for model in before)
+    frame = load_outcomes(synthetic)
+    assert frame.loc[frame["index"] == 3, "violated"].all()
+    assert not any(each.usable[3] for each in outcomes.done)
+    assert all(each.results.fooled_at_most[3] == 1 for each in outcomes.done if each.results.attacked[3])
+
+
 @pytest.mark.parametrize("subjects", ["models", "attacks", "implementations"])
 @pytest.mark.parametrize("per", ["attack", "implementation"])
 def test_a_ranking_takes_categories_for_the_texts_that_they_are(synthetic, subjects, per):
@@ -298,8 +319,8 @@ def test_columns_are_read_once_while_there_is_room_and_say_the_same_without(fold
     known = {name: whole.columns[name].copy() for name in names if name in whole.columns}
     assert len(known) > 5
     opened = []
-    read_columns_of = store_module._read_more
-    monkeypatch.setattr(store_module, "_read_more", lambda *given: opened.append(given[-1]) or read_columns_of(*given))
+    read_more = store_module._RecordFile.more
+    monkeypatch.setattr(store_module._RecordFile, "more", lambda *given: opened.append(given[-1]) or read_more(*given))
     monkeypatch.setattr(stored_columns, "_ROOM", room)
     columns = read_outcomes(folder).done[0].columns
     for _ in range(3):
