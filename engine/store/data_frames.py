@@ -325,9 +325,9 @@ def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
     import pandas as pd
 
     if any(SHARES in arrays for _, arrays in parts):
-        parts = [(about, {SHARES: np.full(len(arrays["index"]), np.nan), **arrays}) for about, arrays in parts]
+        parts = [(about, {SHARES: np.full(len(arrays["attacked"]), np.nan), **arrays}) for about, arrays in parts]
     (about, arrays), *_ = parts
-    sizes = [len(columns["index"]) for _, columns in parts]
+    sizes = [len(columns["attacked"]) for _, columns in parts]
     frame: dict[str, Any] = {}
     for name in about:
         values = [facts[name] for facts, _ in parts]

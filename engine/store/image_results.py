@@ -75,7 +75,7 @@ class ImageResults:
     @cached_property
     def detected(self) -> np.ndarray:
         """Examples that a detector calls adversarial, bool: not misclassified, and without a predicted class."""
-        return np.asarray(self.columns[DETECTED], bool) if DETECTED in self.columns else np.zeros_like(self.attacked)
+        return np.asarray(self.columns[DETECTED], bool) if self.has_detector else np.zeros(len(self.invalid), bool)
 
     @cached_property
     def usable(self) -> np.ndarray:
@@ -138,6 +138,11 @@ class ImageResults:
         return SHARES in self.columns
 
     @property
+    def has_detector(self) -> bool:
+        """Whether "detected" is a class of the model, beside those of the data."""
+        return DETECTED in self.columns
+
+    @property
     def is_unsteady(self) -> bool:
         """Whether the judge saw the model answer one image differently each time."""
         return any("unstable" in text.split() for text in set(self.kinds))
@@ -154,7 +159,7 @@ class ImageResults:
 
     def leave_detected(self, values: np.ndarray) -> np.ndarray:
         """Values of images, (n,), NaN where the example is detected: for what is about the predicted class."""
-        return np.where(self.detected, np.nan, values) if DETECTED in self.columns else values
+        return np.where(self.detected, np.nan, values) if self.has_detector else values
 
     def _invalid_by(self, who: Fault) -> np.ndarray:
         if "violations" not in self.columns or not self.invalid.any():

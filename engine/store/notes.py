@@ -15,7 +15,7 @@ from ...errors import DavylampError
 from ..cell import Cell, ModelOnData
 from .columns import logits_of
 from .contents import read_records, usable_record
-from .image_results import DETECTED, NOT_MISCLASSIFIED, results_of
+from .image_results import NOT_MISCLASSIFIED, results_of
 from .imported import notes_of
 from .store import WRONG_ONE, Kind, Record, ResultsStore
 
@@ -180,7 +180,7 @@ def _detected_lines(outcomes: "Outcomes") -> list[str]:
     """A line for each model with a detector: how many examples it detects, and what they count as."""
     counts: dict[str, np.ndarray] = {}
     for each in outcomes.done:
-        if DETECTED in each.columns:
+        if each.results.has_detector:
             here = np.array([each.results.detected.sum(), each.results.attacked.sum()])
             counts[each.cell.subject.name] = counts.get(each.cell.subject.name, 0) + here
     rates = ", ".join(NOT_MISCLASSIFIED)

@@ -22,7 +22,7 @@ from ..user_metrics import plain_name
 from .columns import Example, logits_of, pictures_of
 from .contents import NEEDED, edited_since, order_of, read_records, unknown_attack
 from .derived_columns import STORED_K, STORED_RATE, derive_columns, lacks_rate, needs_logits
-from .image_results import DETECTED, ImageResults
+from .image_results import ImageResults
 from .imported import Reference, references_of
 from .notes import list_notes, unsteady_models
 from .other_records import fit_costs
@@ -172,7 +172,7 @@ class Outcomes:
 
     def has_detector(self, subject: ModelOnData) -> bool:
         """Whether "detected" is a class of a model, beside those of the data."""
-        return any(DETECTED in each.columns for each in self.done if each.cell.subject.key == subject.key)
+        return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
 
     def is_random(self, subject: ModelOnData) -> bool:
         """Whether a model draws random numbers, as far as its records show: they have shares of draws."""

@@ -371,11 +371,14 @@ def _stamp(about: os.stat_result) -> tuple[int, ...]:
 def _read_file(path: Path, name: str, columns: Collection[str] | None, *, headers: bool) -> Record:
     """The record in a file; errors name the file."""
     try:
+        if columns is None and not headers:
+            return unseal(read_whole(path), name)
         file = _RecordFile(path, _stamp(path.stat()))
         if headers:
             record = read_header(partial(open_regular, path), name)
         else:
             record = unseal(read_whole(path), name, columns, file.open)
+        return replace(record, more=file.more)
     except FileNotFoundError as error:
         if path.is_symlink():
             raise Damaged(f"{path} is damaged (it is a link to nothing)") from error
@@ -386,7 +389,6 @@ def _read_file(path: Path, name: str, columns: Collection[str] | None, *, header
         if isinstance(error, StoreMismatch):
             raise StoreMismatch(f"{error} in {path}") from error
         raise Damaged(f"{path} is damaged ({error})") from error
-    return record if columns is None and not headers else replace(record, more=file.more)
 
 
 def _choose(
