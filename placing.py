@@ -16,8 +16,8 @@ from .engine import Config, ResultsStore, evaluate, make_plan
 from .engine.cell import Cell
 from .engine.plan.rerun import configs_of
 from .engine.run.executor import Executor
-from .engine.store.frames import list_cells
-from .engine.store.outcome_frame import load_outcomes
+from .engine.store.data_frames import load_outcomes
+from .engine.store.plans import list_cells
 from .engine.tables.groups import shared_settings
 from .errors import InvalidInput, Unavailable
 from .scoring import Placement, build_responses, choose_model, fit_irt, place_results

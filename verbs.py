@@ -57,10 +57,8 @@ from .engine.comparison.searches import SearchRow, is_search, search_rows
 from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
-from .engine.store.earlier import list_changed
-from .engine.store.model_hints import list_model_hints, list_unsteady
-from .engine.store.outcome_frame import load_outcomes
-from .engine.store.shown_examples import check_made_alike, choose_examples
+from .engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
+from .engine.store.notes import list_changed, list_model_hints, list_unsteady
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
 from .engine.training.harden import Hardened

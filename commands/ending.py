@@ -60,7 +60,9 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.tables.groups import group_cells, least_of_draws
     from ..engine.tables.table import build_table
 
-    outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA", *NORMS])
+    alone = len(store.keys("cells")) == len(plan.cells)  # then all that is there is about these models
+    about = () if alone else {cell.subject.model for cell in plan.cells}
+    outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA", *NORMS], models=about)
     models = {(cell.subject.model, cell.subject.model_digest) for cell in plan.cells}  # of fewer images or of more
     subjects = [each.cell.subject for each in outcomes.done]
     names = {subject.name for subject in subjects if (subject.model, subject.model_digest) in models}

@@ -254,7 +254,7 @@ def _run(
     from ..engine.plan.chosen import chosen_line
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
-    from ..engine.store.model_hints import list_unsteady
+    from ..engine.store.notes import list_unsteady
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
@@ -310,7 +310,7 @@ def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> li
     from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.models.room.isolated import describe_isolated
     from ..engine.attack.repeated_draws import list_repeated_draws
-    from ..engine.store.earlier import list_changed
+    from ..engine.store.notes import list_changed
 
     passed = {name: describe_gradients(name) for name in plan.config.models}
     gradients = [f"{name}: {line}" for name, line in passed.items() if line]
@@ -387,7 +387,7 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
 def _say_radii(store: Any, plan: Any) -> None:
     """Print at which radius each attack at saturation was run, and why, a line on standard error for each."""
     from ..engine.cell import Cell
-    from ..engine.store.saturations import saturation_line
+    from ..engine.store.notes import saturation_line
     from ..report.text.console import print_error
 
     for cell in plan.cells:
@@ -399,7 +399,7 @@ def _say_radii(store: Any, plan: Any) -> None:
 
 def _say_hints(store: Any, plan: Any) -> None:
     """Print how a model's output was read, where there was a choice, and why it may get nothing right."""
-    from ..engine.store.model_hints import list_model_hints
+    from ..engine.store.notes import list_model_hints
     from ..report.text.console import print_error
 
     for line in list_model_hints(store, plan.subjects):

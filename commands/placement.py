@@ -61,8 +61,7 @@ def place_images(
         budget: see there.
         options: the others of it.
     """
-    from ..engine.store.outcome_frame import load_outcomes
-    from ..engine.store.shown_examples import check_made_alike, choose_examples
+    from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
     from ..scoring import place_results
 
     check_norm(chosen["norm"])

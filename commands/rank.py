@@ -351,9 +351,8 @@ def _rank_folder(
 ) -> Ranked:
     """Per image: load, rank, look at the items."""
     from ..engine import ResultsStore
-    from ..engine.store.outcome_frame import load_outcomes
-    from ..engine.store.published_rows import published_note
-    from ..engine.store.shown_examples import choose_examples
+    from ..engine.store.data_frames import choose_examples, load_outcomes
+    from ..engine.store.imported import published_note
     from ..scoring import (
         build_responses,
         choose_results,

@@ -23,13 +23,15 @@ def show_status(
 
     from ..adapters.models.remote.kept_answers import spent_lines
     from ..adapters.paths import expand_path
-    from ..engine.store.frames import list_left_out, list_part_states, survey_folder
-    from ..engine.store.outcomes import remedy
+    from ..engine.store.notes import remedy
+    from ..engine.store.plans import find_failed, list_parts, survey_folder
+    from ..engine.store.store import ResultsStore
 
     view.check("json" if as_json else "")
     states, damaged = survey_folder(folder, headers=not verify)
-    left_out = list_left_out(folder)
-    rows, parts = [_status_row(state) for state in states], list_part_states(folder)
+    store = ResultsStore(folder, create=False)
+    left_out, parts = find_failed(store), list_parts(store)
+    rows = [_status_row(state) for state in states]
     if as_json:
         document = {"cells": rows, "damaged": damaged, "left_out": left_out}
         print(json.dumps({**document, "parts": [part._asdict() for part in parts]}, indent=2))  # noqa: T201

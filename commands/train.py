@@ -59,7 +59,7 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
     from ..engine.plan.config import Config, choice_from
     from ..engine.plan.make import make_plan
     from ..engine.run.evaluate import learn
-    from ..engine.store.fits import describe_fit
+    from ..engine.store.other_records import describe_fit
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 

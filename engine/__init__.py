@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .run.evaluate import EvaluationSummary, evaluate
     from .statistics.paired_tests import mcnemar, wilcoxon
     from .statistics.verdict import Judgement
-    from .store.frames import load, load_clean, load_transfer
+    from .store.data_frames import load, load_clean, load_transfer
     from .store.store import ResultsStore
     from .tables.budget_curves import Curves, build_curves
     from .tables.corruption_table import build_corruptions
@@ -82,7 +82,7 @@ _HOMES = {
         "wilcoxon",
     ),
     ".statistics.verdict": ("Judgement",),
-    ".store.frames": (
+    ".store.data_frames": (
         "load",
         "load_clean",
         "load_transfer",

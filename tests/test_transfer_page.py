@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import davylamp
-from davylamp.engine.store.fits import load_fitted
+from davylamp.engine.store.other_records import load_fitted
 
 PAGE = (Path(__file__).parent.parent / "docs" / "transfer.md").read_text(encoding="utf-8")
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^davylamp .*$", PAGE, re.M)]

@@ -12,7 +12,7 @@ from typing import Any
 from ...engine import ResultsStore, build_defence, share_interval
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.transfers import read_defended_logits
+from ...engine.store.transfers import read_shown
 from ..shared.paper_numbers import find_value
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
@@ -66,7 +66,7 @@ def _accuracy(run: SettingRun, labels: Mapping[str, Any]) -> Estimate:
     tested = next(subject for subject, _ in plan.subjects if subject.model == name)
     wanted = labels["examples"], labels["epsilon"]
     cell = next(cell for _, cell in plan.transfers if (cell.attack, cell.threat_model.epsilon) == wanted)
-    logits = read_defended_logits(ResultsStore(run.folder, create=False), cell.key, tested.key)
-    assert logits is not None
-    right = logits.argmax(1) == plan.data.load(run.models[name]).labels
+    shown = read_shown(ResultsStore(run.folder, create=False), cell.key, tested.key)
+    assert shown is not None
+    right = shown.logits.argmax(1) == plan.data.load(run.models[name]).labels
     return Estimate(float(right.double().mean()), *share_interval(int(right.sum()), len(right)), len(right))

@@ -21,7 +21,7 @@ from ...adapters.paths import expand_path
 from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
 from ...engine.cell import Cell, digest_of
 from ...engine.search import read_search
-from ...engine.store.examples import read_examples
+from ...engine.store.columns import read_examples
 from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
 from ...engine.tables.table import Table, TableRow, build_table

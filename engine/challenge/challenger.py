@@ -20,7 +20,7 @@ from ..plan.config import AttackChoice, Config
 from ..plan.make import Plan, make_plan
 from ..probes.probe_cell import largest_radius
 from ..run.evaluate import evaluate
-from ..store.examples import read_examples
+from ..store.columns import read_examples
 from ..store.outcomes import Clean, Outcomes, read_outcomes
 from ..store.store import ResultsStore
 from .attempts import (

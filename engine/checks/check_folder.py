@@ -7,7 +7,6 @@ from typing import Any
 from ..cell import ModelOnData
 from ..store.contents import read_records
 from ..store.outcomes import Outcomes, check_models, outcomes_of
-from ..store.store import Damaged
 from .cell_checks import record_checks, run_checks
 from .cross_checks import beaten_checks, growth_checks, library_checks, seed_checks
 from .indicators import INDICATORS, STATES, Check, State
@@ -37,7 +36,7 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     outcomes = outcomes_of(folder, ["OTR"])
     check_models(outcomes, models)
     records = read_records(outcomes.store, "checks")
-    probes = {key: record.meta["probes"] for key, record in records if not isinstance(record, Damaged)}
+    probes = {key: record.meta["probes"] for key, record in records}
     by_model = list(_model_by_model(outcomes, probes))
     over_cells = list(beaten_checks(outcomes)), list(growth_checks(outcomes))
     over_cells += list(seed_checks(outcomes)), list(library_checks(outcomes))

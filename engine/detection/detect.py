@@ -22,8 +22,8 @@ from ...adapters.switches import full_float32
 from ...errors import DavylampError, InvalidInput, Unavailable, Unsupported
 from ..cell import ModelOnData
 from ..sources import DataSource, LastLoaded, Loading, ModelSource
-from ..store.detection_records import DetectorScores, keep_scores, read_scores
-from ..store.examples import read_examples
+from ..store.columns import read_examples
+from ..store.other_records import DetectorScores, keep_scores, read_scores
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..training.held_out import digest_image
 from .judging import RATES, Detection, judge_scores

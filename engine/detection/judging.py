@@ -8,7 +8,7 @@ import torch
 
 from ...adapters.models.detectors.detector_file import line_at
 from ..cell import Cell
-from ..store.detection_records import DetectorScores
+from ..store.other_records import DetectorScores
 from ..store.outcomes import Outcome
 from .roc import Area, CountedShare, area_of_images, share_of
 

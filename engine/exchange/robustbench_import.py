@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...adapters.parameters import parse_number
 from ...errors import InvalidInput, Unavailable
 from ..store.files import expand_path, read_whole
-from ..store.published_rows import PublishedRow, write_published
+from ..store.imported import PublishedRow, write_published
 from ..store.store import ResultsStore
 
 SOURCE = "RobustBench"

@@ -21,7 +21,7 @@ from ...adapters.models.identity.digest import identify_model
 from ...adapters.models.images import check_labels
 from ...errors import DavylampError, InvalidInput
 from ..store.columns import picture_of
-from ..store.corruption_records import KIND, CorruptionCell, corruption_table_of, read_corruption
+from ..store.other_records import CorruptionCell, corruption_table_of, read_corruption
 from ..store.store import ResultsStore
 from .origin import versions
 
@@ -230,7 +230,7 @@ class _Group:
             if name not in self.failed:
                 answers = np.concatenate(predicted[name])
                 table = corruption_table_of(names, np.concatenate(labels), answers, picture)
-                self.store.write(KIND, cell.key, table, _meta(cell))
+                self.store.write("corruptions", cell.key, table, _meta(cell))
                 self.done += 1
 
     def _cell(self, shared: CorruptionCell, name: str) -> CorruptionCell:

@@ -12,9 +12,8 @@ from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, digest_of
 from ..plan.make import Plan
-from ..store.columns import logits_of, maps_of
-from ..store.examples import read_examples
-from ..store.fits import fitted_of
+from ..store.columns import logits_of, maps_of, read_examples
+from ..store.other_records import fitted_of
 from ..store.plans import forget_finished, forget_plan, note_failed, note_plan
 from ..store.store import Record, ResultsStore
 from .executor import Executor, Progress, label_of

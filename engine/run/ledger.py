@@ -12,7 +12,7 @@ from ..cell import Cell, ModelOnData, digest_of
 from ..plan.chosen import chosen_of_cell
 from ..plan.make import Plan
 from ..store.contents import find_fault
-from ..store.pieces import join_pieces, remove_pieces
+from ..store.plans import join_pieces, remove_pieces
 from ..store.sealed import Conflict, Damaged, Record
 from ..store.store import Kind, ResultsStore
 from ..store.transfers import lacks_logits

@@ -32,7 +32,7 @@ from ..store.columns import (
     column_of_values,
     columns_of_curves,
 )
-from ..store.detected import DETECTED, LEFT_OUT, NOT_MISCLASSIFIED, is_left_out
+from ..store.image_results import DETECTED, LEFT_OUT, NOT_MISCLASSIFIED, is_left_out
 from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]

@@ -17,8 +17,7 @@ from ...metrics.coverage import beyond_ranges, most_active, neuron_values, secti
 from ...metrics.neurons import neuron_sensitivity, neuron_uncertainty
 from ..measure_groups import GROUP_OF, MeasureGroup, is_group, read_group
 from ..metric_names import NO_CONFIDENCES, NO_GRADIENTS
-from ..store.columns import column_of_values
-from ..store.coverage_bits import Coverage, Reached, pack
+from ..store.columns import Coverage, Reached, column_of_values, pack
 from .activations import GROUP, Ranges, visit_layers
 
 Columns = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...adapters import LIBRARIES
-from ..store.fits import describe_fit
+from ..store.other_records import describe_fit
 from .task import TaskResult
 
 _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")

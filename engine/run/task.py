@@ -12,7 +12,7 @@ from torch import Tensor
 from ...adapters.running.fit import Fitted
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, FitSource, ModelSource
-from ..store.examples import compact_images, restore_images
+from ..store.columns import compact_images, restore_images
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,11 +32,10 @@ from ..cell import Cell, ModelOnData
 from ..measure_groups import read_group, seal_of
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
-from ..store.columns import column_of_logits, column_of_values
-from ..store.detected import DETECTED
-from ..store.examples import compact_images
-from ..store.fits import fit_table
-from ..store.saturations import describe_saturation
+from ..store.columns import column_of_logits, column_of_values, compact_images
+from ..store.image_results import DETECTED
+from ..store.notes import describe_saturation
+from ..store.other_records import fit_table
 from .activations import GROUP, Ranges, ranges_of
 from .measure import clean_table, result_table
 from .optional_groups import optional_columns

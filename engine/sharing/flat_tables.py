@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..store.contents import unknown_attack
-from ..store.frames import CellState, about_cell, list_cells, load, load_clean
+from ..store.data_frames import about_cell, load, load_clean
+from ..store.plans import CellState, list_cells
 from ..store.store import ResultsStore
 
 MEANINGS = {

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from ...errors import Unavailable
 from ..cell import Cell, ModelOnData
-from ..store.choose_record import Sealed, choose_among, read_files
 from ..store.contents import find_fault
-from ..store.sealed import Conflict, differing_columns
-from ..store.store import KINDS, Kind, ResultsStore
+from ..store.sealed import Conflict, Record, differing_columns
+from ..store.store import KINDS, Kind, ResultsStore, choose_among, read_files
 from .image_files import list_images, same_images, why_unreadable
 
 OF_CELLS = ("transfer", "checks", "detections")  # about the examples of a cell: they belong to one result of it
@@ -126,7 +125,7 @@ def _choose(
         records = kept
     if not records:
         return None
-    title = title_of(kind, key, next(iter(records.values())).record.meta)
+    title = title_of(kind, key, next(iter(records.values())).meta)
     try:
         path = choose_among(records)
     except Conflict as conflict:
@@ -138,28 +137,28 @@ def _choose(
             return None
         whose = stores[origin[path]].folder
         gathered.notes.append(f"{kind}/{key} ({title}): the folders disagree; that of {whose} counts, as asked")
-    record = records[path].record
+    record = records[path]
     same = (place for each, place in origin.items() if each in records and _agrees(records[each], record))
     return _Chosen(path, frozenset(same), title, record.failed)
 
 
-def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: Gathered) -> dict[Path, Sealed]:
+def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: Gathered) -> dict[Path, Record]:
     """The records of a key that can be used; a line in `damaged` for each of the others."""
     records, damaged = read_files(origin, f"{kind}/{key}")
     gathered.damaged += map(str, damaged.values())
     for path, each in [*records.items()]:
-        if why := find_fault(kind, key, each.record):
+        if why := find_fault(kind, key, each):
             gathered.damaged.append(f"{path} is damaged ({why})")
             del records[path]
     return records
 
 
-def _agrees(one: Sealed, record: Any) -> bool:
-    return one.record.failed == record.failed and not differing_columns(one.record.table, record.table)
+def _agrees(one: Record, other: Record) -> bool:
+    return one.failed == other.failed and not differing_columns(one.table, other.table)
 
 
 def _prefer(
-    records: Mapping[Path, Sealed],
+    records: Mapping[Path, Record],
     origin: Mapping[Path, int],
     stores: Sequence[ResultsStore],
     prefer: str | Path | None,
@@ -168,7 +167,7 @@ def _prefer(
     if prefer is None:
         return None
     if prefer == NEWEST:
-        written = {path: str(each.record.meta.get("written", "")) for path, each in records.items()}
+        written = {path: str(each.meta.get("written", "")) for path, each in records.items()}
         latest = [path for path, text in written.items() if text and text == max(written.values())]
         return latest[0] if len(latest) == 1 else None
     theirs = {path: each for path, each in records.items() if stores[origin[path]].folder.samefile(prefer)}
@@ -197,7 +196,7 @@ def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[s
         records, bad = read_files(store.files("plans", "failed"), "plans/failed")
         damaged += map(str, bad.values())
         for each in records.values():
-            for name, reason in dict(each.record.meta.get("failed", {})).items():
+            for name, reason in dict(each.meta.get("failed", {})).items():
                 reasons.setdefault(str(name), {})[str(reason)] = None
     return {name: "; ".join(given) for name, given in reasons.items()}
 

@@ -14,8 +14,7 @@ from ...adapters.models.remote.merge_answers import FILE as ANSWERS
 from ...adapters.models.remote.merge_answers import merge_answers
 from ...errors import InvalidInput, Unavailable
 from ..store.files import expand_path, read_whole, replace_file
-from ..store.pieces import join_all
-from ..store.plans import forget_finished
+from ..store.plans import forget_finished, join_all
 from ..store.store import FORMAT, KINDS, ResultsStore
 from .gather import NEWEST, Gathered, gather
 

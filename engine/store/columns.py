@@ -1,7 +1,10 @@
-"""Tensors as columns of a record, and back: the only place where one becomes the other."""
+"""Tensors, images and coverage bits as columns of a record, and back: the only place where one becomes the other."""
 
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +13,13 @@ from PIL import Image
 from torch import Tensor
 
 from ...adapters.running.judge import quantise
+from ..cell import Cell
+from .sealed import Record
+from .store import ResultsStore
 
 EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
 _MAP = pa.list_(pa.list_(pa.float32()))
+COVERAGE_BITS = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")  # beside a shard's first image
 
 
 def column_of_values(values: Tensor) -> pa.Array:
@@ -27,7 +34,7 @@ def column_of_logits(logits: Tensor) -> pa.Array:
 
 
 def logits_of(table: pa.Table, name: str) -> Tensor:
-    """What `column_of_logits` was given: shape (N, K), float32."""
+    """Read the logits that `column_of_logits` stored: shape (N, K), float32."""
     column = table[name].combine_chunks()
     return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
 
@@ -49,7 +56,7 @@ def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
 
 
 def maps_of(table: pa.Table, name: str) -> Tensor | None:
-    """What `column_of_maps` was given, shape (N, h, w), float32; None where an image has no map."""
+    """Read the maps that `column_of_maps` stored, shape (N, h, w), float32; None where an image has no map."""
     column = table[name].combine_chunks()
     if column.null_count:
         return None
@@ -75,7 +82,7 @@ def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str
 
 
 def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    """Where each list begins, and the last one ends; an entry that is null makes its list null."""
+    """Offsets of the lists of an Arrow column, and the end of the last; an entry that is null makes its list null."""
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pa.array(ends, mask=None if null is None else np.append(null, False))
 
@@ -89,3 +96,156 @@ def picture_of(image: Tensor) -> bytes | None:
     picture = Image.fromarray(pixels.squeeze(-1) if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
     picture.save(file, "PNG", compress_level=1)  # three times as fast as the default, a tenth larger
     return file.getvalue()
+
+
+def compact_images(images: Tensor) -> np.ndarray:
+    """The images without loss: uint8 where every value lies on the 8-bit grid, else as they are."""
+    pixels = images.detach().cpu()
+    grid = (pixels * 255).round()
+    if torch.equal(grid / 255, pixels):
+        return grid.to(torch.uint8).numpy()
+    return pixels.numpy()
+
+
+def restore_images(stored: np.ndarray) -> Tensor:
+    """Invert `compact_images`: float32, in [0, 1]."""
+    images = torch.from_numpy(stored)
+    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
+
+
+def read_examples(store: ResultsStore, cell: Cell) -> Tensor:
+    """The examples of a finished cell whose images were kept: shape (N, C, H, W), float32, in [0, 1].
+
+    Raises:
+        Unavailable: if a shard cannot be read.
+    """
+    return torch.cat([restore_images(store.read_images(f"{cell.key}-{shard}")) for shard in range(cell.shards)])
+
+
+@dataclass(frozen=True)
+class Example:
+    """One of the first images, under attack or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
+
+    place: int
+    image: str
+    label: int
+    predicted: int
+    picture: bytes | None
+    cam: np.ndarray | None
+    confidence: float
+
+
+def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: bool = True) -> tuple[Example, ...]:
+    """The images of a record that have a picture; none in records of davylamp 0.1.0.
+
+    Args:
+        record: of which the pictures and maps were read.
+        prefix: of the columns: "adv_" of a cell, "" of clean predictions.
+        confidences: whether the model says how sure it is; else the confidence is NaN.
+    """
+    table = record.table
+    if not {f"{prefix}picture", f"{prefix}cam"} <= set(table.column_names):
+        return ()
+    shown = table[f"{prefix}picture"].is_valid().to_numpy()
+    if not shown.any():
+        return ()
+    part = table.filter(shown)
+    probabilities = _logits_of_rows(record, f"{prefix}logits", np.flatnonzero(shown)).softmax(1)
+    columns = {name: part[name].to_pylist() for name in ("index", "image", "label")}
+    columns |= {name: part[prefix + name].to_pylist() for name in ("predicted", "picture", "cam")}
+    return tuple(
+        Example(
+            place=columns["index"][row],
+            image=columns["image"][row],
+            label=columns["label"][row],
+            predicted=columns["predicted"][row],
+            picture=columns["picture"][row],
+            cam=None if columns["cam"][row] is None else np.asarray(columns["cam"][row], np.float32),
+            confidence=float(probabilities[row, columns["predicted"][row]]) if confidences else math.nan,
+        )
+        for row in range(len(part))
+    )
+
+
+def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
+    """Logits of some rows, (n, K); where they were not read with the record only the first rows of them are."""
+    if name in record.table.column_names:
+        return logits_of(record.table.take(places), name)
+    assert record.more is not None
+    return logits_of(record.more([name], int(places[-1]) + 1).take(places), name)
+
+
+class Reached(NamedTuple):
+    """Neurons of a layer that a set of images covers, bool: sections (units, sections), the others (units,)."""
+
+    sections: np.ndarray
+    above: np.ndarray
+    below: np.ndarray
+    most_active: np.ndarray
+
+    def united(self, other: "Reached") -> "Reached":
+        """Coverage by either set."""
+        return Reached(*(mine | theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+Coverage = Mapping[str, Reached]  # by layer
+
+
+def pack(coverage: Coverage) -> bytes:
+    """All bits, layer after layer."""
+    flat = [part.reshape(-1) for reached in coverage.values() for part in reached]
+    return np.packbits(np.concatenate(flat)).tobytes() if flat else b""
+
+
+def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str, Reached]:
+    """Invert `pack`.
+
+    Args:
+        data: the bits.
+        layers: names.
+        sizes: the number of sections, then the neurons of each layer.
+
+    Raises:
+        ValueError: if they do not fit.
+    """
+    sections, *units = map(int, sizes)
+    bits = np.unpackbits(np.frombuffer(data, np.uint8)).astype(bool)
+    whole = sum(units) * (sections + 3)
+    if len(units) != len(layers) or not whole <= len(bits) < whole + 8:
+        raise ValueError(f"expected {whole} bits of {len(layers)} layers, got {len(bits)} of {len(units)}")
+    coverage, start = {}, 0
+    for name, count in zip(layers, units, strict=True):
+        ends = np.cumsum([count * sections, count, count, count]) + start
+        parts = np.split(bits[start : ends[-1]], ends[:-1] - start)
+        coverage[name] = Reached(parts[0].reshape(count, sections), *parts[1:])
+        start = int(ends[-1])
+    return coverage
+
+
+def coverage_of(columns: Mapping[str, np.ndarray], *, clean: bool) -> dict[str, Reached] | None:
+    """Coverage by all images of a cell, before the attack or after it; None if it was not measured."""
+    if not set(COVERAGE_BITS) <= set(columns):
+        return None
+    united: dict[str, Reached] = {}
+    first = "coverage_clean" if clean else "coverage"
+    rows = zip(*(columns[name] for name in (first, "coverage_layers", "coverage_sizes")), strict=True)
+    for data, layers, sizes in rows:
+        if data is None:
+            continue
+        for name, reached in unpack(data, list(layers), list(sizes)).items():
+            united[name] = united[name].united(reached) if name in united else reached
+    return united or None
+
+
+def coverage_values(coverage: Coverage, layer: str = "") -> dict[str, float]:
+    """KMNCov, NBCov, SNACov and TKNCov of all layers together, or of one; see `metrics.coverage`."""
+    chosen: list[Any] = [coverage[layer]] if layer else list(coverage.values())
+    sections, above, below, active = (
+        np.concatenate([each[place].reshape(-1) for each in chosen]) for place in range(4)
+    )
+    return {
+        "KMNCov": float(sections.mean()),
+        "NBCov": float((above.mean() + below.mean()) / 2),
+        "SNACov": float(above.mean()),
+        "TKNCov": float(active.mean()),
+    }

@@ -1,4 +1,4 @@
-"""What a record must hold before anything is made of it: a foreign file may be sealed and still say nothing."""
+"""Validation of records, of their columns and metadata: a sealed file may come from another program."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -8,9 +8,8 @@ import pyarrow as pa
 from ...adapters import attack_of
 from ...errors import UnknownName
 from ..cell import Cell, ModelOnData
-from .sealed import Damaged, Record
+from .sealed import Damaged, Record, TableShape
 from .store import Kind, ResultsStore
-from .table_shape import TableShape
 
 _IMAGES = {"index": pa.types.is_integer, "label": pa.types.is_integer, "image": pa.types.is_string}
 _FLAGS = dict.fromkeys(("attacked", "success", "success_8bit", "violated", "robust"), pa.types.is_boolean)
@@ -57,22 +56,48 @@ _OTHERS = (
 
 
 def read_records(
-    store: ResultsStore, kind: Kind, columns: Collection[str] | None = None, *, headers: bool = False
-) -> Iterator[tuple[str, Record | Damaged]]:
-    """Every record of a kind by key; one that cannot be used is given as the error that says so.
+    store: ResultsStore,
+    kind: Kind,
+    columns: Collection[str] | None = None,
+    *,
+    headers: bool = False,
+    keys: Collection[str] | None = None,
+    damaged: list[str] | None = None,
+) -> Iterator[tuple[str, Record]]:
+    """Every record of a kind that can be used, by key.
 
     Args:
         store: the folder.
         kind: of the records.
         columns: see `ResultsStore.read_all`.
         headers: see there.
+        keys: see there.
+        damaged: gets a line for each record that cannot be used; None: they are passed over.
     """
-    for key, record in store.read_all(kind, columns, headers=headers):
+    for key, record in store.read_all(kind, columns, headers=headers, keys=keys):
         if isinstance(record, Damaged):
-            yield key, record
+            why = str(record)
+        elif why := find_fault(kind, key, record):
+            why = f"{store.path(kind, key)} is damaged ({why})"
         else:
-            why = find_fault(kind, key, record)
-            yield key, Damaged(f"{store.path(kind, key)} is damaged ({why})") if why else record
+            yield key, record
+            continue
+        if damaged is not None:
+            damaged.append(why)
+
+
+def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = False) -> Record | None:
+    """A record by its key; None if there is none, or it is damaged; `headers`: see `ResultsStore.read_all`.
+
+    Raises:
+        StoreMismatch: if it was written in another format.
+        Unavailable: if it may not or cannot be read.
+    """
+    try:
+        record = store.read(kind, key, headers=headers)
+    except (FileNotFoundError, Damaged):
+        return None
+    return None if find_fault(kind, key, record) else record
 
 
 def find_fault(kind: Kind, key: str, record: Record) -> str:
@@ -96,33 +121,27 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
-    """What a record does not say of the evaluation, program or detector that it is of; "" if it says it."""
+    """The missing metadata about the evaluation, program or detector behind a record; "" if it is complete."""
     made = meta.get("identity", {})
     if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
         return "it does not say which evaluation made it"
-    if kind == "references" and not _says_whose(meta.get("reference")):
+    if kind == "references" and not _has_texts(meta.get("reference"), _ABOUT):
         return "it does not say whose result it is"
-    if kind == "detections" and not _says_which(meta):
-        return "it does not say which detector it is about"
+    if kind == "detections":
+        about = meta.get("detector")
+        named = isinstance(meta.get("examples_of"), str) and _has_texts(about, ("file", "digest", "name"))
+        scores = about.get("calibration") if isinstance(about, Mapping) else None
+        if not (named and isinstance(scores, list) and scores and all(type(each) is float for each in scores)):
+            return "it does not say which detector it is about"
     return ""
 
 
-def _says_whose(about: Any) -> bool:
-    return isinstance(about, Mapping) and all(isinstance(about.get(name), str) for name in _ABOUT)
-
-
-def _says_which(meta: Mapping[str, Any]) -> bool:
-    """Whether a record of detections names its detector, the line's scores and the record it is about."""
-    about = meta.get("detector")
-    if not isinstance(about, Mapping) or not isinstance(meta.get("examples_of"), str):
-        return False
-    scores = about.get("calibration")
-    named = all(isinstance(about.get(name), str) for name in ("file", "digest", "name"))
-    return named and isinstance(scores, list) and bool(scores) and all(type(each) is float for each in scores)
+def _has_texts(about: Any, names: Iterable[str]) -> bool:
+    return isinstance(about, Mapping) and all(isinstance(about.get(name), str) for name in names)
 
 
 def unknown_attack(cell: Cell) -> str:
-    """Why nothing can be said of a cell's attack: this version of davylamp does not have it; "" if it does."""
+    """A line if this version of davylamp does not have a cell's attack; "" if it does."""
     try:
         attack_of(cell.row)
     except UnknownName as error:
@@ -156,7 +175,7 @@ def _code_of(cell: Cell) -> str:
 
 
 def order_of(cell: Cell) -> tuple[str, str, str]:
-    """What the cells of a folder are sorted by: model, attack, key."""
+    """Sort key of the cells of a folder: model, attack, key."""
     return cell.subject.model, cell.attack, cell.key
 
 
@@ -188,7 +207,7 @@ def _names_its_attacks(cell: Cell) -> bool:
 
 
 def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: int) -> str:
-    """What a finished record lacks."""
+    """The defect of a finished record: columns, types, gaps or number of rows; "" if it has none."""
     if not isinstance(meta.get("unmeasured", {}), dict):
         return "it does not say what was not measured"
     try:

@@ -1,110 +1,189 @@
-"""What an attack came to on each image: decided here, on reading, and asked for by every view of a folder."""
+"""The result of an attack on each image: decided here, on reading, and used by every view of a folder.
 
-from collections.abc import Collection, Mapping
-from functools import lru_cache
-from typing import NamedTuple
+Whoever adds a reason why a result proves nothing, or a way in which an attack can succeed, changes `ImageResults` (and
+`transfers.Transferred` for examples on another model), and no view.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ...adapters.result import Fault, fault_of
+from ...adapters.result import Fault, fault_of, measured_norm, usable_images
+from ...adapters.threat_model import ThreatModel
+from ...metrics import METRICS, PLAIN, record_of
 
-# Columns of what rankings are made of.
-FAULTS: Mapping[str, Fault] = {"invalid_by_model": "model", "invalid_by_library": "library"}
+DETECTED = "detected"  # column of the records of a model with a detector, (n,) bool
+SHARES = "draws_fooled"  # column of the records of a random model: the share of its draws that are wrong, (n,)
+LEFT_OUT = "detected examples are left out: to be detected is no class of the data"
+NOT_MISCLASSIFIED: Mapping[str, float] = {  # what a detected example counts as in the rates that are measured
+    symbol: float(record.invalid == "not robust")
+    for symbol, record in METRICS.items()
+    if record.invalid and record.stored == "measured" and "target" not in record.needs
+}
 
 
-class ImageResults(NamedTuple):
-    """Arrays of shape (n,): how far the attack fooled each image, and how robust the model was.
+@dataclass(frozen=True, eq=False)
+class ImageResults:
+    """How far the attack fooled each image, and how robust the model was: arrays of shape (n,), made when asked for.
 
     `fooled` and `robust` are 0 or 1, of a random model the share of its draws. An invalid result counts as 0 in both;
-    as 1 in `fooled_at_most` unless it is the library's fault, and in `robust_at_most` unless it is the model's: that
-    far nobody knows.
+    as 1 in `fooled_at_most` unless it is the library's fault, and in `robust_at_most` unless it is the model's.
 
-    Attributes:
-        attacked: the model is right on the clean image, bool.
-        fooled: NaN where an image was not attacked; so is `fooled_at_most`.
-        fooled_at_most: see above.
-        robust: 0 where an image was not attacked; so is `robust_at_most`.
-        robust_at_most: see above.
-        violated: attacked, and some rule was broken, whatever a record of 0.1.0 makes of that, bool.
-        invalid: the result proves nothing, bool.
-        by_model: the model's fault, bool.
-        by_library: the library's fault, bool.
+    Args:
+        columns: of the cell's record: "attacked", "success", "violated", and "violations", "draws_fooled", "detected"
+            and "usable" if it has them; for `usable` of older records the distance in the norm as well.
+        threat_model: of the run; None: every example lies within the radius.
     """
 
-    attacked: np.ndarray
-    fooled: np.ndarray
-    fooled_at_most: np.ndarray
-    robust: np.ndarray
-    robust_at_most: np.ndarray
-    violated: np.ndarray
-    invalid: np.ndarray
-    by_model: np.ndarray
-    by_library: np.ndarray
+    columns: Mapping[str, np.ndarray]
+    threat_model: ThreatModel | None = None
+
+    @cached_property
+    def attacked(self) -> np.ndarray:
+        """Images that the model is right on before the attack, bool."""
+        return np.asarray(self.columns["attacked"], bool)
+
+    @cached_property
+    def kinds(self) -> np.ndarray:
+        """Why a result breaks the rules: kinds of violation with blanks between; "" where it keeps them."""
+        if "violations" in self.columns:
+            return self.columns["violations"]
+        return np.where(self.columns["violated"], "violated", "").astype(object)
+
+    @cached_property
+    def invalid(self) -> np.ndarray:
+        """Results that prove nothing, bool."""
+        return np.asarray(self.columns["violated"], bool)
+
+    @cached_property
+    def violated(self) -> np.ndarray:
+        """Attacked images whose result breaks a rule, whatever a record of 0.1.0 makes of that, bool."""
+        return self.attacked & (self.kinds != "")
+
+    @cached_property
+    def by_model(self) -> np.ndarray:
+        """Results that are invalid through the model, bool; none where no kind is noted."""
+        return self._invalid_by("model")
+
+    @cached_property
+    def by_library(self) -> np.ndarray:
+        """Results that are invalid through the library, bool; none where no kind is noted."""
+        return self._invalid_by("library")
+
+    @cached_property
+    def detected(self) -> np.ndarray:
+        """Examples that a detector calls adversarial, bool: not misclassified, and without a predicted class."""
+        return np.asarray(self.columns[DETECTED], bool) if self.has_detector else np.zeros(len(self.invalid), bool)
+
+    @cached_property
+    def usable(self) -> np.ndarray:
+        """Images that prove something, bool: attacked, valid, and a success or within the radius."""
+        if "usable" in self.columns:
+            return self.columns["usable"] & ~self.invalid
+        if self.threat_model is None:
+            return self.attacked & ~self.invalid
+        distance = self.columns[measured_norm(self.threat_model.norm)]
+        return usable_images(self.attacked, self.invalid, self.columns["success"], distance, self.threat_model)
+
+    @cached_property
+    def fooled(self) -> np.ndarray:
+        """Share of the model's predictions that are fooled, in [0, 1]; NaN where an image was not attacked."""
+        return np.where(self.attacked, np.where(self.invalid, 0.0, self._share), np.nan)
+
+    @cached_property
+    def fooled_at_most(self) -> np.ndarray:
+        """The same if every undecided image were fooled."""
+        return np.where(self.attacked & self.undecided_fooled, 1.0, self.fooled)
+
+    @cached_property
+    def robust(self) -> np.ndarray:
+        """Share of the model's predictions that stay right, in [0, 1]; 0 where an image was not attacked."""
+        return np.where(self.attacked & ~self.invalid, 1 - self._share, 0.0)
+
+    @cached_property
+    def robust_at_most(self) -> np.ndarray:
+        """The same if every undecided image were robust."""
+        return np.where(self.attacked & self.undecided_robust, 1.0, self.robust)
 
     @property
     def proven(self) -> np.ndarray:
-        """Images whose result is valid, (n,) bool; those that were not attacked, too."""
+        """Images whose result is valid, bool; those that were not attacked, too."""
         return ~self.invalid
 
     @property
     def undecided_fooled(self) -> np.ndarray:
-        """Images of which nobody knows whether the attack fools them, (n,) bool."""
+        """Images for which it is unknown whether the attack fools them, bool."""
         return self.invalid & ~self.by_library
 
     @property
     def undecided_robust(self) -> np.ndarray:
-        """Images of which nobody knows whether they are robust, (n,) bool."""
+        """Images for which it is unknown whether they are robust, bool."""
         return self.invalid & ~self.by_model
 
+    def at_most(self, values: np.ndarray, invalid: str) -> np.ndarray:
+        """The values of a metric if every undecided image counted as 1, (n,); NaN stays NaN.
 
-def results_of(columns: Mapping[str, np.ndarray]) -> ImageResults:
-    """What a cell came to.
+        Args:
+            values: of each image, (n,), where an invalid result counts as 0.
+            invalid: what an invalid result counts as, see `Metric.invalid`; "": it has no value.
+        """
+        undecided = {"not fooled": self.undecided_fooled, "not robust": self.undecided_robust}.get(invalid)
+        return values if undecided is None else np.where(undecided & ~np.isnan(values), 1.0, values)
 
-    Args:
-        columns: of its record: "attacked", "success", "violated", and "violations" and "draws_fooled" if it has them.
-    """
-    attacked, invalid = (np.asarray(columns[name], bool) for name in ("attacked", "violated"))
-    by_model, by_library = (invalid_by(columns, who) for who in FAULTS.values())
-    shares = np.asarray(columns["success"], float)
-    if is_of_draws(columns):
-        drawn = np.asarray(columns["draws_fooled"], float)
-        shares = np.where(np.isnan(drawn), shares, drawn)
-    fooled, robust = np.where(invalid, 0.0, shares), np.where(attacked & ~invalid, 1 - shares, 0.0)
-    return ImageResults(
-        attacked,
-        np.where(attacked, fooled, np.nan),
-        np.where(attacked, np.where(invalid & ~by_library, 1.0, fooled), np.nan),
-        robust,
-        np.where(attacked & invalid & ~by_model, 1.0, robust),
-        attacked & (np.asarray(columns["violations"]) != "" if "violations" in columns else invalid),
-        invalid,
-        by_model,
-        by_library,
-    )
+    @property
+    def is_random(self) -> bool:
+        """Whether the model draws random numbers, and was judged by many draws."""
+        return SHARES in self.columns
+
+    @property
+    def has_detector(self) -> bool:
+        """Whether "detected" is a class of the model, beside those of the data."""
+        return DETECTED in self.columns
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether the judge saw the model answer one image differently each time."""
+        return any("unstable" in text.split() for text in set(self.kinds))
+
+    @property
+    def faults(self) -> dict[str, np.ndarray]:
+        """Whose fault invalid results are, as columns of tables."""
+        return {"invalid_by_model": self.by_model, "invalid_by_library": self.by_library}
+
+    def invalid_reasons(self) -> tuple[tuple[str, ...], ...]:
+        """The kinds of violation of each image; empty where its result keeps the rules."""
+        split = {text: tuple(text.split()) for text in set(self.kinds)}
+        return tuple(split[text] for text in self.kinds) if any(split) else ((),) * len(self.kinds)
+
+    def leave_detected(self, values: np.ndarray) -> np.ndarray:
+        """Values of images, (n,), NaN where the example is detected: for what is about the predicted class."""
+        return np.where(self.detected, np.nan, values) if self.has_detector else values
+
+    def _invalid_by(self, who: Fault) -> np.ndarray:
+        if "violations" not in self.columns or not self.invalid.any():
+            return np.zeros_like(self.invalid)
+        return self.invalid & np.array([_fault_of(text) == who for text in self.kinds], bool)
+
+    @cached_property
+    def _share(self) -> np.ndarray:
+        """Share of the predictions that are fooled, whether or not the result is valid."""
+        success = np.asarray(self.columns["success"], float)
+        if not self.is_random:
+            return success
+        drawn = np.asarray(self.columns[SHARES], float)
+        return np.where(np.isnan(drawn), success, drawn)
 
 
-def is_of_draws(columns: Collection[str]) -> bool:
-    """Whether a cell with these columns is of a model that draws random numbers, judged by many draws."""
-    return "draws_fooled" in columns
+def results_of(columns: Mapping[str, np.ndarray], threat_model: ThreatModel | None = None) -> ImageResults:
+    """The results of a cell; see `ImageResults`."""
+    return ImageResults(columns, threat_model)
 
 
-def invalid_by(columns: Mapping[str, np.ndarray], who: Fault) -> np.ndarray:
-    """Images whose result is invalid through the model or the library, (n,) bool; none where nobody said why.
-
-    Args:
-        columns: of a cell: "violated", and "violations" unless it is an old one.
-        who: see `fault_of`.
-    """
-    violated = np.asarray(columns["violated"], bool)
-    if "violations" not in columns or not violated.any():
-        return np.zeros(len(violated), bool)
-    return violated & np.array([_fault_of(text) == who for text in columns["violations"]], bool)
-
-
-def with_faults(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The columns of a cell with those of `FAULTS` in place of "violations"."""
-    kept = {name: array for name, array in columns.items() if name != "violations"}
-    return kept | {name: invalid_by(columns, who) for name, who in FAULTS.items()}
+def is_left_out(symbol: str) -> bool:
+    """Whether a metric is about the predicted class or the confidences in place of the true class: of no detection."""
+    return (record_of(symbol) or PLAIN).of_prediction
 
 
 @lru_cache(maxsize=4096)

@@ -1,56 +1,47 @@
-"""What tables and curves need of a results folder: every cell and clean prediction as arrays, and what is missing."""
+"""The read model of a results folder: every cell and clean prediction as arrays, and what is missing."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...adapters import attack_of
-from ...adapters.result import measured_norm, usable_images
-from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
-from ...metrics import METRICS, fooling_rate_at_k
 from ..at_once import map_at_once
 from ..cell import Cell, ModelOnData, tell_apart
 from ..measure_groups import is_group
-from ..metric_names import NO_CONFIDENCES, base_of, needs_confidences
+from ..metric_names import NO_CONFIDENCES, needs_confidences
 from ..statistics.verdict import Side
-from ..user_metrics import find_metric, of_record, plain_name, sealed_name
-from .choose_record import WRONG_ONE
-from .columns import logits_of
+from ..user_metrics import plain_name
+from .columns import Example, logits_of, pictures_of
 from .contents import NEEDED, edited_since, order_of, read_records, unknown_attack
-from .detected import DETECTED, detected_lines, leave_detected
-from .fits import fit_costs
-from .frames import CellState
-from .given_outputs import answers_change, has_confidences, is_unstable, output_lines, unsteady_lines
-from .image_results import ImageResults, is_of_draws, results_of
-from .image_sets import leave_subsets
-from .pictures import Example, pictures_of
-from .plans import find_missing, list_parts, missing_line
-from .references import Reference, notes_of, references_of
-from .saturations import saturation_line
-from .semantic import SEMANTIC, semantic_column
-from .store import Damaged, Kind, Record, ResultsStore
+from .derived_columns import STORED_K, STORED_RATE, derive_columns, lacks_rate, needs_logits
+from .image_results import ImageResults
+from .imported import Reference, references_of
+from .notes import list_notes, unsteady_models
+from .other_records import fit_costs
+from .plans import CellState, find_missing, list_parts, missing_line
+from .store import Record, ResultsStore
 from .stored_columns import RepeatedArrays, StoredColumns, join_columns
-from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
-from .worst_cases import worst_case_line
+from .transfers import Predictions, Transfers, read_transfers
 
-Records = Iterator[tuple[str, Record]]
-_RATE = "FR@"
-_STORED_RATE = "FR@K"  # as records have it, for one K
-STORED_K = METRICS[_STORED_RATE].usual
+_SAME = 1e-4  # relative to the largest logit: another batch rounds otherwise
+
+
+def has_confidences(meta: Mapping[str, Any]) -> bool:
+    """Whether the logits of a record are the model's, and not made from its labels."""
+    return meta.get("outputs") != "labels"
 
 
 @dataclass(frozen=True, eq=False)
 class Clean:
-    """A model on the clean images: arrays of shape (n,) by column, the logits, (n, K), and its record's `meta`.
+    """A model's predictions on clean images: arrays of shape (n,) by column, logits, (n, K), and its record's `meta`.
 
     `examples` are the first images as pictures, where they were asked for.
     """
@@ -63,7 +54,7 @@ class Clean:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the model says how sure it is, and does not give labels only."""
+        """Whether the model gives confidences, and not only labels."""
         return has_confidences(self.meta)
 
 
@@ -87,7 +78,7 @@ class Outcome:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the model that is judged says how sure it is, and does not give labels only."""
+        """Whether the evaluated model gives confidences, and not only labels."""
         return has_confidences(self.meta)
 
     @cached_property
@@ -95,7 +86,7 @@ class Outcome:
         """Images that the model gave no finite logits for, (n,) bool; its file is read for that if it was not.
 
         Raises:
-            Unavailable: if the file cannot be read any more, or is another one by now.
+            Unavailable: if the file cannot be read any more, or has changed.
         """
         return np.zeros(len(self.columns["label"]), bool) if self.find_silent is None else self.find_silent()
 
@@ -105,24 +96,19 @@ class Outcome:
         return self.cell.is_best or attack_of(self.cell.row).kind == "minimum-norm"
 
     @property
-    def is_random(self) -> bool:
-        """Whether its model draws random numbers, and was judged by many draws."""
-        return is_of_draws(self.columns)
+    def results(self) -> ImageResults:
+        """The result of the attack on each image."""
+        return ImageResults(self.columns, self.cell.threat_model)
 
     @property
-    def results(self) -> ImageResults:
-        """What the attack came to on each image."""
-        return results_of(self.columns)
+    def is_random(self) -> bool:
+        """Whether its model draws random numbers, and was judged by many draws."""
+        return self.results.is_random
 
     @property
     def usable(self) -> np.ndarray:
         """Images that prove something, (n,) bool: attacked, no violation, and within the radius."""
-        columns, threat_model = self.columns, self.cell.threat_model
-        if "usable" in columns:
-            return columns["usable"]
-        attacked, violated, success = (columns[name] for name in ("attacked", "violated", "success"))
-        distance = columns[measured_norm(threat_model.norm)]
-        return usable_images(attacked, violated, success, distance, threat_model)
+        return self.results.usable
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,71 +163,32 @@ class Outcomes:
     @property
     def unsteady(self) -> list[str]:
         """A line for each model that answers one image differently each time and does not say so."""
-        models = [each.subject.model for each in self.clean.values() if answers_change(each.meta)]
-        models += [each.cell.subject.model for each in self.done if is_unstable(each.columns["violations"])]
-        return unsteady_lines(models)
+        return unsteady_models(self)
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for everything that is not in the numbers: failed, unfinished and damaged."""
+        return list_notes(self)
 
     def has_detector(self, subject: ModelOnData) -> bool:
         """Whether "detected" is a class of a model, beside those of the data."""
-        return any(DETECTED in each.columns for each in self.done if each.cell.subject.key == subject.key)
+        return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
+
+    def is_random(self, subject: ModelOnData) -> bool:
+        """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
+        if any(each.is_random for each in self.done if each.cell.subject.key == subject.key):
+            return True
+        right = self.clean[subject.key].columns["CA"]
+        return bool(((right > 0) & (right < 1)).any())
 
     @property
     def users_symbols(self) -> tuple[str, ...]:
         """Users' metrics that its records hold."""
         return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
 
-    @property
-    def notes(self) -> list[str]:
-        """A line for everything that is not in the numbers: failed, unfinished and damaged."""
-        lines = self.unsteady
-        lines += [f"failed: {cell.title} on {cell.subject.name}: {reason}" for cell, reason in self.failed]
-        lines += [line for each in self.done if (line := saturation_line(each.cell, each.meta))]
-        lines += [line for each in self.done if (line := worst_case_line(each.cell, each.columns))]
-        lines += [f"left out: {why}, on {cell.subject.name}" for cell, why in self.unknown]
-        foreign = {
-            outcome.cell.attack for outcome in self.done if outcome.cell.is_foreign and not outcome.cell.row.is_users
-        }
-        lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
-        lines += [f"not finished, left out: {cell.title} on {cell.subject.name}" for cell in self.running]
-        if self.waiting:
-            lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
-        lines += [*self.left_out, *([self.lacking] if self.lacking else [])]
-        lines += [f"left out: {line}{remedy(line)}" for line in self.damaged]
-        lines += [
-            f"no clean predictions of {subject.name} on {subject.data} (clean/{key}): metrics that need them are left "
-            "out; `davylamp evaluate` makes them again"
-            for key, subject in self.subjects.items()
-            if key not in self.clean and any(outcome.cell.subject == subject for outcome in self.done)
-        ]
-        chosen: dict[str, set[str]] = {}
-        for outcome in self.done:
-            chosen.setdefault(outcome.cell.subject.name, set()).update(outcome.cell.subject.chosen)
-        lines += [
-            f"{model}: {len(names)} images were chosen by name: what is measured on them need not hold for the others"
-            for model, names in chosen.items()
-            if names
-        ]
-        lines += output_lines(each.meta for each in self.clean.values())
-        lines += detected_lines((each.cell.subject.name, each.columns) for each in self.done)
-        return lines + self._silent_transfers() + notes_of(self.references)
-
-    def _silent_transfers(self) -> list[str]:
-        """A line for each model that gave no finite logits on examples of others."""
-        counts: dict[str, int] = {}
-        for predictions in (self.transfers or {}).values():
-            for tested, predicted in predictions.items():
-                counts[tested] = counts.get(tested, 0) + int(np.isnan(predicted).sum())
-        subjects = self.subjects
-        return [
-            f"left out of transfer: {count} examples on which {subjects[key].model if key in subjects else key} gives "
-            "NaN or infinite logits: neither transferred nor not"
-            for key, count in counts.items()
-            if count
-        ]
-
 
 def outcomes_of(source: str | Path | Outcomes, symbols: Sequence[str] = ()) -> Outcomes:
-    """What a table is made of: a folder is read, unless it has been; then only what was left out of it.
+    """Read a folder, unless it has been read; then only transfers are, where they were left out and are needed.
 
     Args:
         source: a results folder, or what was read of it.
@@ -253,7 +200,7 @@ def outcomes_of(source: str | Path | Outcomes, symbols: Sequence[str] = ()) -> O
     if not isinstance(source, Outcomes):
         return read_outcomes(source, symbols)
     if "OTR" in symbols and source.transfers is None:
-        transfers, shares = read_transfers(_Reader(source.store).records("transfer"))
+        transfers, shares = read_transfers(read_records(source.store, "transfer"))
         return replace(source, transfers=transfers, shown_shares=shares)
     return source
 
@@ -264,6 +211,7 @@ def read_outcomes(
     *,
     examples: bool = False,
     keep_logits: Callable[[ModelOnData], bool] | None = None,
+    models: Collection[str] = (),
 ) -> Outcomes:
     """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
 
@@ -275,18 +223,22 @@ def read_outcomes(
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
         examples: the first images as pictures, too.
         keep_logits: the models whose logits on adversarial images are kept; None: of no model.
+        models: only the cells of models of these names, and those whose examples were tried on them, if "OTR" is among
+            the symbols; empty: all.
 
     Raises:
         Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
         StoreMismatch: if it was written in another format.
     """
-    store = ResultsStore(folder, create=False)
-    reader = _Reader(store)
-    clean, refused = _read_clean(reader.records("clean"), reader.repeated, examples=examples)
-    transfers, shares = read_transfers(reader.records("transfer")) if "OTR" in symbols else (None, {})
+    store, damaged = ResultsStore(folder, create=False), list[str]()
+    repeated = RepeatedArrays()
+    clean, refused = _read_clean(read_records(store, "clean", damaged=damaged), repeated, examples=examples)
+    transfers: Transfers | None = None
+    shares: Transfers = {}
+    if "OTR" in symbols:
+        transfers, shares = read_transfers(read_records(store, "transfer", damaged=damaged))
     states: list[CellState] = []
     done: list[Outcome] = []
-    shown = ("adv_picture", "adv_cam") if examples else ()
 
     def look_at(item: tuple[str, Record]) -> tuple[CellState, Outcome | None]:
         key, record = item
@@ -294,8 +246,8 @@ def read_outcomes(
         state = CellState(key, cell, record.meta["status"], record.meta["reason"], dict(record.meta))
         if record.failed or unknown_attack(cell):
             return state, None
-        columns = StoredColumns(record, reader.repeated)
-        outcome = _outcome(cell, record, columns, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
+        tested = (transfers or {}).get(key)
+        outcome = _outcome(cell, record, repeated, clean.get(cell.subject.key), symbols, tested)
         if keep_logits is None or not keep_logits(cell.subject):
             outcome = replace(outcome, adv_logits=None)
         if not examples:
@@ -303,40 +255,121 @@ def read_outcomes(
         return state, replace(outcome, examples=pictures_of(record, "adv_", confidences=outcome.has_confidences))
 
     runs_users_code = any(map(is_file_name, symbols))  # which need not bear several threads
-    stored = (_STORED_RATE,) if _RATE + str(STORED_K) in symbols else ()
-    answers = ("adv_logits",) if keep_logits is not None or any(map(_needs_logits, symbols)) else ()
-    records = reader.records("cells", (*NEEDED, *stored, *answers, *shown))
+    shown = ("adv_picture", "adv_cam") if examples else ()
+    stored = (STORED_RATE,) if f"FR@{STORED_K}" in symbols else ()
+    answers = ("adv_logits",) if keep_logits is not None or any(map(needs_logits, symbols)) else ()
+    keys = _keys_about(store, models, clean, transfers or {}) if models else None
+    records = read_records(store, "cells", (*NEEDED, *stored, *answers, *shown), keys=keys, damaged=damaged)
     for state, outcome in (map if runs_users_code else map_at_once)(look_at, records):
         states.append(state)
         done += [] if outcome is None else [outcome]
-    parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts", ())}
-    finished = {state.key for state in states}
-    succeeded = [state.cell for state in states if state.status != "failed"]
-    edited = edited_since((state.cell, state.meta) for state in states if not unknown_attack(state.cell))
-    kept = [each for each in done if each.cell.key not in edited]
-    references = references_of(reader.records("references"))
+    begun = read_records(store, "parts", (), damaged=damaged)
+    parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in begun}
+    references = references_of(read_records(store, "references", damaged=damaged))
+    known = {state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))}
+    left_out = edited_since((each.cell, each.meta) for each in states if not unknown_attack(each.cell))
+    left_out |= {each.key: why for each in states if each.status != "failed" and (why := unknown_attack(each.cell))}
     outcomes = Outcomes(
         store=store,
-        done=tuple(sorted(kept, key=lambda each: order_of(each.cell))),
-        failed=tuple(
-            (state.cell, state.reason) for state in states if state.status == "failed" and state.key not in edited
+        done=tuple(
+            sorted((each for each in done if each.cell.key not in left_out), key=lambda each: order_of(each.cell))
         ),
-        running=tuple(cell for key, cell in parts.items() if key not in finished),
+        failed=tuple(
+            (each.cell, each.reason) for each in states if each.status == "failed" and each.key not in left_out
+        ),
+        running=tuple(cell for key, cell in parts.items() if key not in known),
         clean=clean,
-        damaged=tuple(reader.damaged),
+        damaged=tuple(damaged),
         transfers=transfers,
         shown_shares=shares,
         waiting=tuple(cell for key, cell in find_missing(store).items() if key not in parts),
         lacking=missing_line(list_parts(store)),
-        unknown=tuple((cell, why) for cell in succeeded if (why := unknown_attack(cell) or edited.get(cell.key, ""))),
+        unknown=tuple(
+            (each.cell, left_out[each.key]) for each in states if each.status != "failed" and each.key in left_out
+        ),
         refused=refused,
-        states={state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))},
+        states=known,
         references=references,
     )
-    outcomes = leave_subsets(outcomes)
+    outcomes = _leave_subsets(outcomes)
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")
     return _with_model_names(outcomes)
+
+
+def _keys_about(
+    store: ResultsStore, models: Collection[str], clean: Mapping[str, Clean], transfers: Transfers
+) -> set[str]:
+    """The cells of models of these names, and those whose examples were tried on them, by what each file says."""
+    tested = {key for key, each in clean.items() if each.subject.model in models}
+    keys = {cell for cell, predictions in transfers.items() if not tested.isdisjoint(predictions)}
+    headers = read_records(store, "cells", (), headers=True)
+    return keys | {key for key, record in headers if record.meta["spec"]["subject"]["model"] in models}
+
+
+def _read_clean(
+    records: Iterable[tuple[str, Record]], repeated: RepeatedArrays, *, examples: bool
+) -> tuple[dict[str, Clean], dict[str, str]]:
+    """The clean predictions, and why a model has none, by key of the subject."""
+    clean, refused = {}, {}
+    for key, record in records:
+        if record.failed:
+            refused[key] = str(record.meta["reason"])
+            continue
+        pictures = pictures_of(record, "", confidences=has_confidences(record.meta)) if examples else ()
+        subject, columns = ModelOnData(**record.meta["subject"]), StoredColumns(record, repeated)
+        clean[key] = Clean(subject, columns, logits_of(record.table, "logits"), record.meta, pictures)
+    return clean, refused
+
+
+def _outcome(
+    cell: Cell,
+    record: Record,
+    repeated: RepeatedArrays,
+    clean: Clean | None,
+    symbols: Sequence[str],
+    tested: Predictions | None,
+) -> Outcome:
+    """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
+    costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
+    unmeasured = dict(record.meta.get("unmeasured", {}))
+    if not has_confidences(record.meta):
+        unmeasured |= {name: NO_CONFIDENCES for name in symbols if needs_confidences(name)}
+    outcome = Outcome(cell, join_columns(StoredColumns(record, repeated), costs), unmeasured, record.meta)
+    needed = any(lacks_rate(outcome, name) for name in symbols)
+    adv_logits = _adv_logits(record) if needed or "adv_logits" in record.table.column_names else None
+    known = None if adv_logits is None else _silent_images(adv_logits)
+    find_silent = None if known is None and record.more is None else _Silence(record, known)
+    outcome = replace(outcome, find_silent=find_silent, adv_logits=adv_logits)
+    further = derive_columns(outcome, None if clean is None else clean.logits, symbols, tested)
+    return replace(outcome, columns=join_columns(outcome.columns, further))
+
+
+def _adv_logits(record: Record) -> Tensor | None:
+    """The logits on adversarial images, (n, K), which are read if they were not read with the record."""
+    if "adv_logits" in record.table.column_names:
+        return logits_of(record.table, "adv_logits")
+    return None if record.more is None else logits_of(record.more(["adv_logits"]), "adv_logits")
+
+
+class _Silence:
+    """Finds images without finite logits: known, or read once. A class, as a local function cannot be pickled."""
+
+    def __init__(self, record: Record, known: np.ndarray | None):
+        self._more, self._known = record.more, known
+
+    def __call__(self) -> np.ndarray:
+        if self._known is None:
+            assert self._more is not None
+            self._known = _silent_images(logits_of(self._more(["adv_logits"]), "adv_logits"))
+        return self._known
+
+
+def _silent_images(logits: Tensor) -> np.ndarray:
+    """Images with a logit that is not finite, (n,) bool; a finite sum rules them out at once."""
+    if logits.sum().isfinite():
+        return np.zeros(len(logits), bool)
+    return ~logits.isfinite().all(1).numpy()
 
 
 def _with_model_names(outcomes: Outcomes) -> Outcomes:
@@ -360,120 +393,8 @@ def _with_model_names(outcomes: Outcomes) -> Outcomes:
     )
 
 
-class _Reader:
-    """Every record that can be used, and a line in `damaged` for each that cannot."""
-
-    def __init__(self, store: ResultsStore):
-        self.store = store
-        self.damaged: list[str] = []
-        self.repeated = RepeatedArrays()
-
-    def records(self, kind: Kind, columns: Collection[str] | None = None) -> Records:
-        for key, record in read_records(self.store, kind, columns):
-            if isinstance(record, Damaged):
-                self.damaged.append(str(record))
-            else:
-                yield key, record
-
-
-def _read_clean(
-    records: Records, repeated: RepeatedArrays, *, examples: bool
-) -> tuple[dict[str, Clean], dict[str, str]]:
-    """The clean predictions, and why a model has none, by key of the subject."""
-    clean, refused = {}, {}
-    for key, record in records:
-        if record.failed:
-            refused[key] = str(record.meta["reason"])
-            continue
-        subject, table = ModelOnData(**record.meta["subject"]), record.table
-        pictures = pictures_of(record, "", confidences=has_confidences(record.meta)) if examples else ()
-        clean[key] = Clean(subject, StoredColumns(record, repeated), logits_of(table, "logits"), record.meta, pictures)
-    return clean, refused
-
-
-def _outcome(
-    cell: Cell,
-    record: Record,
-    stored: StoredColumns,
-    clean: Clean | None,
-    symbols: Sequence[str],
-    tested: Predictions | None,
-) -> Outcome:
-    """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
-    lacks_rates = any(is_rate(name) and not _has_rate(cell, stored, name) for name in symbols)
-    adv_logits = _answers_of(record, needed=lacks_rates)
-    costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
-    columns = join_columns(stored, costs)
-    unmeasured = dict(record.meta.get("unmeasured", {}))
-    if not has_confidences(record.meta):
-        unmeasured |= {name: NO_CONFIDENCES for name in symbols if needs_confidences(name)}
-    find_silent = _silence_of(record, adv_logits)
-    outcome = Outcome(cell, columns, unmeasured, record.meta, find_silent, adv_logits=adv_logits)
-    logits = None if clean is None else clean.logits
-    further = {
-        name: stored[_STORED_RATE] if _has_rate(cell, stored, name) else _fooling_rate(outcome, logits, name)
-        for name in symbols
-        if is_rate(name)
-    }
-    further |= {
-        name: values
-        for name in symbols
-        if adv_logits is not None and base_of(name) in SEMANTIC and name not in columns
-        if (values := semantic_column(cell, columns, outcome.usable & ~outcome.silent, logits, adv_logits, name))
-        is not None
-    }
-    further |= {name: _users_metric(outcome, logits, name) for name in symbols if is_file_name(name)}
-    if tested is not None:
-        further["OTR"] = mean_rate([*transfer_rates(columns, outcome.usable, tested).values()])
-    return replace(outcome, columns=join_columns(columns, further))
-
-
-def _answers_of(record: Record, *, needed: bool) -> Tensor | None:
-    """The logits on adversarial images, (n, K), if they were read with the record or are needed."""
-    if "adv_logits" in record.table.column_names:
-        return logits_of(record.table, "adv_logits")
-    return logits_of(record.more(["adv_logits"]), "adv_logits") if needed and record.more is not None else None
-
-
-def _needs_logits(symbol: str) -> bool:
-    """Whether a column of this symbol is made of the logits of every cell."""
-    is_stored = symbol == _RATE + str(STORED_K)  # in all cells but old ones
-    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_of(symbol) in SEMANTIC
-
-
-def _has_rate(cell: Cell, columns: Mapping[str, np.ndarray], symbol: str) -> bool:
-    """Whether a record has FR@K at this K; those of older rules count images without finite logits, too."""
-    return symbol == _RATE + str(STORED_K) and _STORED_RATE in columns and cell.rules >= RULES
-
-
-def _silence_of(record: Record, adv_logits: Tensor | None) -> Callable[[], np.ndarray] | None:
-    """What `Outcome.find_silent` is: known at once by logits that were read, else when somebody asks."""
-    known = None if adv_logits is None else _silent_images(adv_logits)
-    return None if known is None and record.more is None else _Silence(record, known)
-
-
-class _Silence:
-    """Which images have no finite logits: known, or read once. A class, as a function in a function is not pickled."""
-
-    def __init__(self, record: Record, known: np.ndarray | None):
-        self._more, self._known = record.more, known
-
-    def __call__(self) -> np.ndarray:
-        if self._known is None:
-            assert self._more is not None
-            self._known = _silent_images(logits_of(self._more(["adv_logits"]), "adv_logits"))
-        return self._known
-
-
-def _silent_images(logits: Tensor) -> np.ndarray:
-    """Images with a logit that is not finite, (n,) bool; a finite sum rules them out at once."""
-    if logits.sum().isfinite():
-        return np.zeros(len(logits), bool)
-    return ~logits.isfinite().all(1).numpy()
-
-
 def _what_is_there(outcomes: Outcomes) -> str:
-    """What a folder without a finished cell has instead."""
+    """Contents of a folder without a finished cell, for a message."""
     counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
     if outcomes.unknown:
         counts["of unknown attacks"] = outcomes.unknown
@@ -493,27 +414,14 @@ def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
 def side_of(outcome: Outcome) -> Side:
     """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
     columns = outcome.columns
-    texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
-    kinds_of = {text: tuple(text.split()) for text in set(texts)}
-    kinds = ((),) * len(texts) if not any(kinds_of) else tuple(kinds_of[text] for text in texts)
     attacked, success, distance = (columns[name] for name in ("attacked", "success", "distance"))
     queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
+    kinds = outcome.results.invalid_reasons()
     return Side(outcome.cell.title, attacked, success, distance, kinds, columns.get("success_8bit"), queries)
 
 
-def remedy(line: str) -> str:
-    """What to do about a file that was left out, unless the line says so itself."""
-    return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
-
-
-def is_rate(symbol: str) -> bool:
-    """Whether a symbol is the fooling rate at some K: "FR@10"."""
-    count = symbol[len(_RATE) :]
-    return symbol.startswith(_RATE) and count.isascii() and count.isdecimal() and int(count) > 0
-
-
 def details(cell: Cell) -> dict[str, str]:
-    """What tells apart two cells of one implementation and threat model, the model and the seed aside."""
+    """The settings that can differ between two cells of one implementation, threat model, model and seed."""
     settings = dict(cell.parameters)
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
@@ -536,35 +444,70 @@ def images_text(subject: ModelOnData) -> str:
     return f"{subject.data} ({subject.images}{chosen})"
 
 
-def clean_predictions(store: ResultsStore, subject: ModelOnData) -> tuple[Tensor, Tensor] | None:
-    """Logits (n, K) and labels (n,) of a model's clean images; None where there are none."""
-    try:
-        record = store.read("clean", subject.key)
-    except (FileNotFoundError, Damaged):
-        return None
-    if record.failed:
-        return None
-    return logits_of(record.table, "logits"), torch.tensor(record.table["label"].to_numpy())
+def _find_subsets(clean: Mapping[str, Clean]) -> dict[str, str]:
+    """For models that were run several times on the same data: key of the larger set by the key of each part of it.
+
+    Two sets are of the same images if they have the same pixels; or of one name of data the same names and labels, and
+    the model says the same of them. Of equal sets the first by name of data stands, then by key.
+
+    Args:
+        clean: the predictions on clean images (`Clean`) by key of the subject.
+    """
+    families: dict[tuple[str, str], list[str]] = {}
+    for key, each in clean.items():
+        families.setdefault((each.subject.model, each.subject.model_digest), []).append(key)
+    larger: dict[str, str] = {}
+    for keys in families.values():
+        order = sorted(keys, key=lambda key: (-clean[key].subject.images, clean[key].subject.data, key))
+        for place, key in enumerate(order[1:], start=1):
+            within = next((other for other in order[:place] if _is_part(clean[key], clean[other])), None)
+            if within is not None:
+                larger[key] = larger.get(within, within)
+    return larger
 
 
-def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.ndarray:
-    """FR@K of each image, (n,); NaN where an image proves nothing or the clean logits are not known."""
-    unknown = needs_confidences(symbol) and not outcome.has_confidences
-    if unknown or logits is None or outcome.adv_logits is None:
-        return np.full(len(outcome.columns["label"]), np.nan)
-    answers = outcome.adv_logits
-    if outcome.silent.any():
-        answers = answers.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
-    rates = fooling_rate_at_k(logits, answers, int(symbol.removeprefix(_RATE)), reduction="none")
-    return leave_detected(np.where(outcome.usable & ~outcome.silent, rates.numpy(), np.nan), outcome.columns)
+def _is_part(part: Clean, whole: Clean) -> bool:
+    """Whether all images of one are among those of the other: the same pixels, or of the same data each name once."""
+    if part.subject.data_digest == whole.subject.data_digest:
+        return True
+    if part.subject.data != whole.subject.data:
+        return False
+    places = {name: place for place, name in enumerate(whole.columns["image"])}
+    names = part.columns["image"]
+    if len(places) < len(whole.columns["image"]) or len(set(names)) < len(names) or not set(names) <= set(places):
+        return False
+    rows = [places[name] for name in names]
+    if not np.array_equal(part.columns["label"], whole.columns["label"][rows]):
+        return False
+    ours, theirs = part.logits.numpy(), whole.logits.numpy()[rows]
+    return ours.shape == theirs.shape and bool(np.allclose(ours, theirs, _SAME, _SAME * max(1.0, np.abs(ours).max())))
 
 
-def _users_metric(outcome: Outcome, logits: Tensor | None, name: str) -> np.ndarray:
-    """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
-    metric = find_metric(name)
-    if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
-        return np.full(len(outcome.columns["label"]), np.nan)
-    if metric.of_records and outcome.adv_logits is not None:
-        return of_record(metric, outcome.columns, outcome.usable, logits, outcome.adv_logits)
-    missing = np.full(len(outcome.columns["label"]), np.nan)
-    return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measures else missing
+def _leave_subsets(outcomes: Outcomes) -> Outcomes:
+    """The outcomes without those that were run again on more images, and a line for each set that is left out."""
+    larger = _find_subsets(outcomes.clean)
+    if not larger:
+        return outcomes
+    subjects = {key: each.subject for key, each in outcomes.clean.items()}
+    known = {each.cell.key for each in outcomes.done}
+
+    def is_again(cell: Cell) -> bool:
+        whole = larger.get(cell.subject.key)
+        return whole is not None and replace(cell, subject=subjects[whole]).key in known
+
+    done = tuple(each for each in outcomes.done if not is_again(each.cell))
+    failed = tuple((cell, why) for cell, why in outcomes.failed if not is_again(cell))
+    used = {cell.subject.key for cell in (*(each.cell for each in done), *(cell for cell, _ in failed))}
+    clean = {key: each for key, each in outcomes.clean.items() if key in used or key not in larger}
+    return replace(
+        outcomes, done=done, failed=failed, clean=clean, left_out=tuple(_subset_lines(outcomes, clean, larger))
+    )
+
+
+def _subset_lines(outcomes: Outcomes, clean: Mapping[str, Clean], larger: Mapping[str, str]) -> Iterator[str]:
+    for key, whole in larger.items():
+        if key not in clean:
+            part, subject = outcomes.clean[key].subject, outcomes.clean[whole].subject
+            those = "the same images" if part.images == subject.images else f"they are among its {subject.images}"
+            of = "" if part.data == subject.data else f" of {subject.data}"
+            yield f"left out: {part.model} on {part.images} images of {part.data}: {those}{of}, counted once"

@@ -1,18 +1,85 @@
-"""What a results folder was asked for: a file with the cells of each evaluation, until all of them are finished."""
+"""How the evaluations of a folder stand: what was asked for, the pieces of cells under way, and the state of each cell.
+
+A plan is a file with the cells of an evaluation, which stays until all of them are finished.
+"""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ...adapters.models.remote.traffic import Traffic, read_traffic
 from ...errors import DavylampError
-from ..cell import Cell, digest_of
-from .store import Damaged, Record, ResultsStore
+from ..cell import Cell, digest_of, tell_apart
+from .contents import order_of, read_records, unknown_attack, usable_record
+from .sealed import Record
+from .store import KINDS, Kind, ResultsStore
 
+ReadPiece = Callable[[str], "Record | None"]
 _FAILED = "failed"
 _NAMED = 8  # parts that a line names
+
+
+class CellState(NamedTuple):
+    """A cell of a folder and its status; `meta` has versions, times and device, once a record exists."""
+
+    key: str
+    cell: Cell
+    status: str
+    reason: str
+    meta: dict[str, Any]
+
+    @classmethod
+    def of(cls, key: str, record: Record) -> "CellState":
+        """The state of a cell that has a record; the reason of one whose attack is unknown here says so."""
+        meta, cell = dict(record.meta), Cell.from_record(record.meta)
+        return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
+
+
+class Survey(NamedTuple):
+    """Contents of a folder: every cell with its state, and a line for every damaged file."""
+
+    states: list[CellState]
+    damaged: list[str]
+
+
+def list_cells(folder: str | Path) -> list[CellState]:
+    """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
+    return survey_folder(folder, ("parts", "cells"), headers=False).states
+
+
+def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> Survey:
+    """The state of every cell, and what is damaged, by one look at each file.
+
+    Args:
+        folder: a results folder.
+        kinds: of the records that are looked at.
+        headers: only what each file says of itself is read, a few kilobytes; bytes that were altered elsewhere in it go
+            unnoticed here, and are found by all that reads its numbers. False: every byte is checked.
+
+    Raises:
+        Unavailable: if there is no such folder.
+        StoreMismatch: if it was written in another format.
+    """
+    store = ResultsStore(folder, create=False)
+    running = {name.partition("-")[0] for name in store.claimed()}
+    unfinished = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
+    damaged: list[str] = []
+    finished: dict[str, CellState] = {}
+    for kind in kinds:
+        for key, record in read_records(store, kind, (), headers=headers, damaged=damaged):
+            if kind == "parts":
+                cell_key, meta = key.partition("-")[0], dict(record.meta)
+                unfinished[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
+            elif kind == "cells":
+                finished[key] = CellState.of(key, record)
+    unfinished = {key: each._replace(status="running") if key in running else each for key, each in unfinished.items()}
+    states = sorted({**unfinished, **finished}.values(), key=lambda state: order_of(state.cell))
+    names = tell_apart(state.cell.subject for state in states)
+    return Survey([state._replace(cell=state.cell.with_name_of(names)) for state in states], damaged)
 
 
 class PartState(NamedTuple):
@@ -59,11 +126,10 @@ def forget_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
 def forget_finished(store: ResultsStore) -> None:
     """Remove the notes of evaluations all of whose cells are there: the last of several parts does."""
     there = set(store.keys("cells"))
-    for key, record in store.read_all("plans"):
-        if key != _FAILED and not isinstance(record, Damaged):
-            with suppress(KeyError):  # a foreign file
-                if there.issuperset(record.table["cell"].to_pylist()):
-                    store.remove("plans", key)
+    for key, record in read_records(store, "plans"):
+        with suppress(KeyError):  # a foreign file
+            if key != _FAILED and there.issuperset(record.table["cell"].to_pylist()):
+                store.remove("plans", key)
 
 
 def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
@@ -86,20 +152,18 @@ def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable
 
 def find_failed(store: ResultsStore) -> dict[str, str]:
     """Models and implementations that could not take part in an evaluation so far, each with the reason."""
-    try:
-        failed = dict(store.read("plans", _FAILED).meta["failed"])
-    except (FileNotFoundError, Damaged, DavylampError, KeyError, TypeError, ValueError):
-        return {}
-    return {str(name): str(reason) for name, reason in failed.items()}
+    with suppress(DavylampError, KeyError, TypeError, ValueError):
+        record = usable_record(store, "plans", _FAILED)
+        return {} if record is None else {str(name): str(why) for name, why in dict(record.meta["failed"]).items()}
+    return {}
 
 
 def find_missing(store: ResultsStore) -> dict[str, Cell]:
     """Cells by key that an evaluation was asked for and that have no file, in its order."""
     there = set(store.keys("cells"))
     missing: dict[str, Cell] = {}
-    for _, record in store.read_all("plans"):
-        if not isinstance(record, Damaged):
-            missing.update({key: cell for key, cell in _read_plan(record) if key not in there})
+    for _, record in read_records(store, "plans"):
+        missing.update({key: cell for key, cell in _read_plan(record) if key not in there})
     return missing
 
 
@@ -107,8 +171,8 @@ def list_parts(store: ResultsStore) -> list[PartState]:
     """Every part that has pieces of an evaluation in parts which is not finished, in their order."""
     cells, pieces, running = set(store.keys("cells")), set(store.keys("parts")), store.claimed()
     states: list[PartState] = []
-    for _, record in store.read_all("plans"):
-        if isinstance(record, Damaged) or "parts" not in record.table.column_names:
+    for _, record in read_records(store, "plans"):
+        if "parts" not in record.table.column_names:
             continue
         with suppress(KeyError, TypeError, ValueError, AttributeError):  # a foreign file has none
             of, shares = int(record.meta["of"]), _shares(record)
@@ -128,7 +192,7 @@ def _shares(record: Record) -> dict[int, list[str]]:
 
 
 def missing_line(states: Sequence[PartState]) -> str:
-    """Which parts of an evaluation have not made all of their pieces, in a line; "" if none lacks any."""
+    """A line that names the parts of an evaluation with missing pieces; "" if there are none."""
     lacking = [state for state in states if state.missing]
     if not lacking:
         return ""
@@ -149,3 +213,69 @@ def _read_plan(record: Record) -> Iterator[tuple[str, Cell]]:
 
 def _plan_key(cells: Sequence[Cell], of: int = 0) -> str:
     return digest_of({"plan": sorted(cell.key for cell in cells), **({"parts": of} if of else {})})
+
+
+def join_pieces(store: ResultsStore, cell: Cell, read: ReadPiece) -> bool:
+    """Put the pieces of a cell together if all are there, and remove them.
+
+    Args:
+        store: where they are.
+        cell: whose.
+        read: a piece by its key; None: it is not there, or cannot be used.
+
+    Returns:
+        Whether the cell was written.
+
+    Raises:
+        Unavailable: if the store cannot be written.
+    """
+    pieces = [read(f"{cell.key}-{shard}") for shard in range(cell.shards)]
+    present = [piece for piece in pieces if piece is not None]
+    if len(present) < cell.shards:
+        return False
+    store.write("cells", cell.key, *_joined(present))
+    remove_pieces(store, cell)
+    return True
+
+
+def remove_pieces(store: ResultsStore, cell: Cell) -> None:
+    """Remove what there is of the pieces of a cell."""
+    for shard in range(cell.shards):
+        store.remove("parts", f"{cell.key}-{shard}")
+
+
+def join_all(store: ResultsStore) -> list[str]:
+    """Put together every cell all of whose pieces are there, in a folder into which several were merged.
+
+    Pieces of what cannot be known in full are joined only if one evaluation made them all.
+
+    Returns:
+        The keys of the cells that were written.
+
+    Raises:
+        Unavailable: if the store cannot be written.
+    """
+    pieces = {key: record for key in store.keys("parts") if (record := usable_record(store, "parts", key)) is not None}
+    cells = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in pieces.items()}
+    plans: dict[str, list[Any]] = {}
+    for key, record in pieces.items():
+        plans.setdefault(key.partition("-")[0], []).append(record.meta.get("identity", {}).get("plan"))
+    # A foreign piece may say that there are billions: they are not looked for one by one.
+    whole = [cell for key, cell in cells.items() if len(set(plans[key])) == 1 and len(plans[key]) >= cell.shards]
+    return [cell.key for cell in whole if join_pieces(store, cell, pieces.get)]
+
+
+def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
+    """The table of all pieces and what it is about; of pieces that do not fit together why that is."""
+    meta = dict(pieces[0].meta)
+    try:
+        for name in ("seconds", "attack_seconds"):
+            meta[name] = sum(piece.meta[name] for piece in pieces)
+        if traffic := sum((read_traffic(piece.meta.get("traffic")) for piece in pieces), Traffic()):
+            meta["traffic"] = traffic.spec
+        meta["unmeasured"] = {symbol: why for piece in pieces for symbol, why in piece.meta["unmeasured"].items()}
+        table = pa.concat_tables([piece.table for piece in pieces], promote_options="default")
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        reason = f"its pieces do not fit together ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
+        return pa.table({}), {**meta, "status": "failed", "reason": reason}
+    return table, meta

@@ -1,4 +1,7 @@
-"""Tables as sealed Parquet files: any reader takes them, and any altered byte is noticed."""
+"""Tables as sealed Parquet files: any reader takes them, and any altered byte is noticed.
+
+Also the shape of a table (`TableShape`) and some columns of a file, read from its footer without the rest.
+"""
 
 import hashlib
 import json
@@ -12,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import StoreMismatch
-from .table_shape import TableShape, open_parquet, read_columns, shape_of_file, shape_of_table
 
 FORMAT = 1
 Source = Callable[[], AbstractContextManager[Any]]  # opens a file, as often as it is called
@@ -21,39 +23,42 @@ _SEALED = b"davylamp-seal"
 _SEAL = b"sha256:"
 _UNSEALED = _SEAL + b"0" * 64
 # What may differ between two runs of one cell that found the same.
-_OF_THE_RUN = frozenset(
-    [
-        "seconds",
-        "attack_seconds",
-        "fit_seconds",
-        "written",
-        "python",
-        "platform",
-        "versions",
-        "device",
-        "gpu",
-        "traffic",
-        "preset",
-        "identity",
-        "about",
-        "chosen",
-    ]
-)
+_OF_THE_RUN = {
+    *("seconds", "attack_seconds", "fit_seconds", "written", "python", "platform", "versions"),
+    *("device", "gpu", "traffic", "preset", "identity", "about", "chosen"),
+}
 _CLOSE = 1e-3  # of the largest number of a column: what sums in another order come to
 
 
 @dataclass(frozen=True)
+class TableShape:
+    """A table without its values.
+
+    Args:
+        schema: names and types of its columns, without metadata.
+        rows: how many.
+        gaps: of the column at a place of the schema, how many rows have none; what is nested counts as one value.
+    """
+
+    schema: pa.Schema
+    rows: int
+    gaps: Callable[[int], int]
+
+
+@dataclass(frozen=True)
 class Record:
-    """What a file holds: a table with a row for each image, and what it is about (`spec`, `status`, `versions`...).
+    """A file's content: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
 
     Where some columns were asked for, `table` has these, `of_file` is the shape of all that the file has, and `more`
-    reads further columns of it: by their names, and of the first rows only if a number is given.
+    reads further columns of it: by their names, and of the first rows only if a number is given. `replaces` are the
+    contents of the files that it was written in place of.
     """
 
     table: pa.Table
     meta: Mapping[str, Any]
     of_file: TableShape | None = None
     more: Callable[..., pa.Table] | None = None
+    replaces: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -80,10 +85,8 @@ def seal(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
 
-def unseal(
-    data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None
-) -> tuple[Record, list[str]]:
-    """The record in a file and the contents that it replaces.
+def unseal(data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None) -> Record:
+    """The record in a file.
 
     Args:
         data: the bytes of the file.
@@ -100,8 +103,8 @@ def unseal(
     return _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns, reopen)
 
 
-def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
-    """What a file says of itself, without its columns and without a look at its bytes: a few kilobytes are read.
+def read_header(opened: Source, name: str) -> Record:
+    """Read a file's metadata without its columns and without a check of its bytes: a few kilobytes.
 
     Args:
         opened: opens the file.
@@ -114,9 +117,7 @@ def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
     return _record_of(opened, name, ())
 
 
-def _record_of(
-    opened: Source, name: str, columns: Collection[str] | None, reopen: Source | None = None
-) -> tuple[Record, list[str]]:
+def _record_of(opened: Source, name: str, columns: Collection[str] | None, reopen: Source | None = None) -> Record:
     try:
         with opened() as source:
             file = open_parquet(source)
@@ -126,7 +127,7 @@ def _record_of(
             shape = None if columns is None else shape_of_file(file, reopen or opened)
             meta = json.loads(words[_MARK])
             stated, held = meta["format"], meta.pop("file", None)
-            replaces = [str(each) for each in meta.pop("replaces", [])]
+            replaces = tuple(str(each) for each in meta.pop("replaces", []))
             table = read_columns(file, columns)
     except FileNotFoundError:
         raise
@@ -138,7 +139,7 @@ def _record_of(
         raise Damaged("it does not hold what its name says")
     if meta.get("status") not in ("done", "failed") or not isinstance(meta.get("reason"), str):
         raise Damaged("it does not say how it went")
-    return Record(table.replace_schema_metadata(None), meta, shape), replaces
+    return Record(table.replace_schema_metadata(None), meta, shape, replaces=replaces)
 
 
 def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
@@ -213,3 +214,102 @@ def _is_sealed(data: bytes) -> bool:
     digest.update(_UNSEALED)
     digest.update(memoryview(data)[end:])
     return data[start:end] == _SEAL + digest.hexdigest().encode()
+
+
+def open_parquet(source: Any) -> pq.ParquetFile:
+    """A Parquet file, of which every byte is read by the thread that asks.
+
+    Arrow's own threads, which read ahead if they may, hand buffers of a file of Python's back when it suits them: a
+    process that ended meanwhile was aborted.
+    """
+    return pq.ParquetFile(source, pre_buffer=False)
+
+
+def shape_of_table(table: pa.Table) -> TableShape:
+    """The shape of a table in memory."""
+    return TableShape(table.schema, len(table), lambda place: table.column(place).null_count)
+
+
+def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextManager[Any]]) -> TableShape:
+    """The shape of a file by its footer; a column is read where the footer does not say whether it has gaps.
+
+    A footer counts the missing values at the bottom of what is nested: none there are none at all, some may be a gap
+    in an entry, which is no gap of the column.
+
+    Args:
+        file: open.
+        reopen: what opens it again, for the columns that are read.
+    """
+    schema, metadata = file.schema_arrow.remove_metadata(), file.metadata
+    first, begins = 0, []
+    for field in schema:
+        begins.append(first)
+        first += _leaves(field.type)
+    known = first == metadata.num_columns
+
+    def gaps(place: int) -> int:
+        type_of = schema.field(place).type
+        if known:
+            leaves = range(begins[place], begins[place] + _leaves(type_of))
+            stated = _stated_gaps(metadata, leaves)
+            if stated is not None and (stated == 0 or not pa.types.is_nested(type_of)):
+                return stated
+        try:
+            with reopen() as source:
+                return _column_at(open_parquet(source), place).null_count
+        except pa.ArrowInvalid:  # before 26 Arrow cannot read vectors of which one is missing
+            return metadata.num_rows
+
+    return TableShape(schema, metadata.num_rows, gaps)
+
+
+def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Table:
+    """Some columns of a file as far as it has them, in its order; None: all.
+
+    Parquet's readers take a name for the beginning of a path, too ("a" for "a.b"): what was not asked for is dropped.
+    A table without columns has no rows, whatever the file has: `TableShape.rows` says how many there are.
+    """
+    # Without threads, see `open_parquet`.
+    if names is None:
+        return file.read(use_threads=False)
+    kept = [name for name in file.schema_arrow.names if name in names]
+    if not kept:
+        return pa.table({})
+    return file.read(columns=kept, use_threads=False).select(kept)
+
+
+def read_first_rows(file: pq.ParquetFile, names: Collection[str], rows: int) -> pa.Table:
+    """Some columns of the first rows of a file, as `read_columns` gives them; what is behind them is not decoded."""
+    kept = [name for name in file.schema_arrow.names if name in names]
+    batches = file.iter_batches(batch_size=rows, columns=kept, use_threads=False) if kept and rows else iter(())
+    first = [batch for batch, _ in zip(batches, range(1), strict=False)]
+    return pa.Table.from_batches(first).select(kept) if first else file.schema_arrow.empty_table().select(kept)
+
+
+def _column_at(file: pq.ParquetFile, place: int) -> pa.ChunkedArray:
+    name = file.schema_arrow.names[place]
+    if file.schema_arrow.names.count(name) == 1:
+        return read_columns(file, [name]).column(0)
+    return file.read(use_threads=False).column(place)
+
+
+def _stated_gaps(metadata: pq.FileMetaData, leaves: range) -> int | None:
+    """Missing values by the statistics of all row groups; None where one of them has none."""
+    total = 0
+    for group in range(metadata.num_row_groups):
+        columns = metadata.row_group(group)
+        for leaf in leaves:
+            statistics = columns.column(leaf).statistics
+            if statistics is None or not statistics.has_null_count:
+                return None
+            total += statistics.null_count
+    return total
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """Columns of Parquet that a column of this type is stored as."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _leaves(kind.storage_type)
+    if pa.types.is_nested(kind):
+        return sum(_leaves(kind.field(place).type) for place in range(kind.num_fields)) if kind.num_fields else 1
+    return 1

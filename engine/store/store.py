@@ -1,13 +1,19 @@
-"""A folder of results: one checked Parquet file for each cell, renamed into place when it is whole."""
+"""A folder of results: one checked Parquet file for each cell, renamed into place when it is whole.
+
+Where folders were put together by copying, a key may have several files; `choose_among` says which one counts.
+"""
 
 import contextlib
 import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +21,21 @@ from filelock import FileLock, Timeout
 
 from ...errors import DavylampError, StoreMismatch, Unavailable
 from ..at_once import map_at_once
-from .choose_record import choose_among, content_in, read_files
-from .files import expand_path, read_whole, replace_file
-from .sealed import FORMAT, Conflict, Damaged, Record, content_of, seal
-
-__all__ = ["FORMAT", "KINDS", "Conflict", "Damaged", "Kind", "Record", "ResultsStore", "expand_path"]
+from .files import expand_path, open_regular, read_whole, replace_file
+from .sealed import (
+    FORMAT,
+    Conflict,
+    Damaged,
+    Record,
+    content_of,
+    differing_columns,
+    open_parquet,
+    read_columns,
+    read_first_rows,
+    read_header,
+    seal,
+    unseal,
+)
 
 Kind = Literal[
     "clean",
@@ -36,6 +52,7 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _MARK_BYTES = 1 << 16
+WRONG_ONE = "delete the wrong one"
 
 
 class ResultsStore:
@@ -88,7 +105,7 @@ class ResultsStore:
             replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
 
     def path(self, kind: Kind, key: str) -> Path:
-        """Where the file of a key is; if there is none, where davylamp 0.1.0 would have put it."""
+        """Path of the file of a key; if there is none, the path that davylamp 0.1.0 would have used."""
         return next(iter(self.files(kind, key)), self.folder / kind / f"{key}.parquet")
 
     def keys(self, kind: Kind) -> list[str]:
@@ -109,8 +126,14 @@ class ResultsStore:
             if path != target:
                 _remove(path)
 
-    def read(self, kind: Kind, key: str, columns: Collection[str] | None = None) -> Record:
-        """Read and check a record, with these columns of its table, as far as it has them; None: all.
+    def read(self, kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False) -> Record:
+        """Read and check a record.
+
+        Args:
+            kind: of the record.
+            key: of the record.
+            columns: of its table only these, as far as it has them; None: all.
+            headers: see `read_all`.
 
         Raises:
             Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `Conflict`
@@ -120,12 +143,17 @@ class ResultsStore:
             Unavailable: if it may not or cannot be read.
         """
         try:
-            return _choose(self.files(kind, key), kind, key, columns)
+            return _choose(self.files(kind, key), kind, key, columns, headers=headers)
         except FileNotFoundError:  # another process has just replaced it
-            return _choose(self.files(kind, key), kind, key, columns)
+            return _choose(self.files(kind, key), kind, key, columns, headers=headers)
 
     def read_all(
-        self, kind: Kind, columns: Collection[str] | None = None, *, headers: bool = False
+        self,
+        kind: Kind,
+        columns: Collection[str] | None = None,
+        *,
+        headers: bool = False,
+        keys: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Record | Damaged]]:
         """Every record of a kind by key; one that cannot be used is given as the error that says so.
 
@@ -134,6 +162,7 @@ class ResultsStore:
             columns: of their tables only these, as far as they have them (`Record.more` reads others); None: all.
             headers: without a column, and what a file says of itself is believed: bytes that were altered in its
                 columns go unnoticed. Two files of one key are read whole all the same.
+            keys: only the records of these; None: all.
         """
 
         def read(item: tuple[str, list[Path]]) -> tuple[str, Record | Damaged] | None:
@@ -147,7 +176,7 @@ class ResultsStore:
             except FileNotFoundError:  # another process has just put the parts together
                 return None
 
-        listed = sorted(self._by_key(kind).items())
+        listed = sorted(item for item in self._by_key(kind).items() if keys is None or item[0] in keys)
         yield from filter(None, map(read, listed) if headers else map_at_once(read, listed))
 
     def remove(self, kind: Kind, key: str) -> None:
@@ -178,7 +207,7 @@ class ResultsStore:
             raise Unavailable(f"{path} was damaged ({error}) and is removed; run it again to make it again") from error
 
     def images_path(self, name: str) -> Path:
-        """Where the images of a shard are, `KEY-SHARD`."""
+        """Path of the images of a shard, `KEY-SHARD`."""
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
@@ -244,10 +273,128 @@ class ResultsStore:
         return self._by_key(kind).get(key, [])
 
 
+def read_files(
+    files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
+) -> tuple[dict[Path, Record], dict[Path, Damaged]]:
+    """Read the files of one key, and why some cannot be used; files that are gone by now are left out.
+
+    Args:
+        files: of one key.
+        name: what they should hold: "cells/KEY".
+        columns: of the table only these, as far as the file has them; None: all. Several files are read whole, to be
+            held against one another.
+        headers: what a single file says of itself is believed, and nothing else of it is read.
+
+    Raises:
+        StoreMismatch: if one was written in another format.
+        Unavailable: if one may not or cannot be read.
+    """
+    files = [*files]
+    if len(files) > 1:
+        columns, headers = None, False
+    records: dict[Path, Record] = {}
+    damaged: dict[Path, Damaged] = {}
+    for path in files:
+        try:
+            records[path] = _read_file(path, name, columns, headers=headers)
+        except Damaged as error:
+            damaged[path] = error
+        except FileNotFoundError:
+            continue
+    return records, damaged
+
+
+def choose_among(records: Mapping[Path, Record]) -> Path:
+    """The file that counts: not one that another replaces, nor a failure beside a result; of equal ones the first.
+
+    Raises:
+        Conflict: if they say different things.
+    """
+    replaced = {each for path, record in records.items() for each in set(record.replaces) - {content_in(path)}}
+    left = {path: record for path, record in records.items() if content_in(path) not in replaced} or records
+    left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
+    (first, record), *others = left.items()
+    for path, other in others:
+        if columns := differing_columns(record.table, other.table):
+            difference = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
+            shown = path.name if path.parent == first.parent else path
+            raise Conflict(f"{first} and {shown} are two results of one key: {difference}; {WRONG_ONE}")
+    return first
+
+
+def content_in(path: Path) -> str:
+    """The hash of the content in a file's name; "" in names of davylamp 0.1.0."""
+    return path.name.removesuffix(".parquet").partition(".")[2]
+
+
+class _RecordFile(NamedTuple):
+    """A file that was read, to be read further as long as it stays the same: device, inode, size and time."""
+
+    path: Path
+    stamp: tuple[int, ...]
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The file, open to be read.
+
+        Raises:
+            Unavailable: if it cannot be read any more, or has changed.
+        """
+        try:
+            with open_regular(self.path) as file:
+                if _stamp(os.fstat(file.fileno())) != self.stamp:
+                    raise Unavailable(f"{self.path} was changed while it was read; run it again")
+                yield file
+        except (Unavailable, pa.ArrowException):
+            raise
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"could not read {self.path} ({error})") from error
+
+    def more(self, names: Collection[str], rows: int | None = None) -> pa.Table:
+        """Further columns, of all rows or of the first ones.
+
+        Raises:
+            Unavailable: if it cannot be read any more, or has changed.
+        """
+        with self.open() as file:
+            try:
+                parquet = open_parquet(file)
+                return read_columns(parquet, names) if rows is None else read_first_rows(parquet, names, rows)
+            except pa.ArrowException as error:
+                raise Unavailable(f"could not read {self.path} ({error})") from error
+
+
+def _stamp(about: os.stat_result) -> tuple[int, ...]:
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _read_file(path: Path, name: str, columns: Collection[str] | None, *, headers: bool) -> Record:
+    """The record in a file; errors name the file."""
+    try:
+        if columns is None and not headers:
+            return unseal(read_whole(path), name)
+        file = _RecordFile(path, _stamp(path.stat()))
+        if headers:
+            record = read_header(partial(open_regular, path), name)
+        else:
+            record = unseal(read_whole(path), name, columns, file.open)
+        return replace(record, more=file.more)
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise Damaged(f"{path} is damaged (it is a link to nothing)") from error
+        raise
+    except OSError as error:
+        raise Unavailable(f"could not read {path} ({error})") from error
+    except (Damaged, ValueError) as error:
+        if isinstance(error, StoreMismatch):
+            raise StoreMismatch(f"{error} in {path}") from error
+        raise Damaged(f"{path} is damaged ({error})") from error
+
+
 def _choose(
     files: list[Path], kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> Record:
-    """Of several records of a key the one that counts.
+    """The record of a key that counts, see `choose_among`.
 
     Raises:
         Damaged: if all are; `Conflict` if they say different things.
@@ -256,7 +403,7 @@ def _choose(
     records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)
     if not records:
         raise next(iter(damaged.values()), FileNotFoundError(f"{kind}/{key}"))
-    return records[choose_among(records)].record
+    return records[choose_among(records)]
 
 
 def _remove(path: Path) -> None:

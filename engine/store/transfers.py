@@ -9,46 +9,43 @@ from torch import Tensor
 
 from ...metrics import observable_transfer_rate
 from .columns import logits_of
-from .contents import find_fault
-from .detected import DETECTED
-from .sealed import Damaged, Record
+from .contents import usable_record
+from .image_results import DETECTED, SHARES, results_of
+from .sealed import Record
 from .store import ResultsStore
 
 Over = Literal["fooled", "valid"]
 Predictions = Mapping[str, np.ndarray]  # of each tested model, by key of its subject: (n,) float, NaN without an answer
 Transfers = Mapping[str, Predictions]  # by key of the cell
-_SHARE = "draws_fooled"  # of a random model without a detector: share of its draws that are wrong, (n,)
 
 
 class Transferred(NamedTuple):
-    """What another model makes of the examples of a cell.
+    """Predictions of another model on the examples of a cell.
 
     Args:
-        logits: shape (n, K), of a random model those of the median draw.
+        predicted: its class, (n,) float; the label where it detects the example, which counts as not fooled; NaN
+            without finite logits.
         share: of a random model the share of its draws that are wrong, (n,); None: it is none, or that was not kept.
         detected: what a model with a detector detects, (n,) bool; None: it has none.
+        logits: shape (n, K), of a random model those of the median draw; empty where they were not asked for.
     """
 
-    logits: Tensor
+    predicted: np.ndarray
     share: np.ndarray | None = None
     detected: np.ndarray | None = None
+    logits: Tensor = torch.empty(0)
 
 
-def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Transfers]:
-    """What other models predict on the examples of each cell, and of random ones the share of draws that are wrong.
-
-    Of an example that a model with a detector detects the prediction is the label: it fools nobody. A failed record
-    says nothing, and one of an earlier version has no share.
-    """
-    transfers: dict[str, dict[str, np.ndarray]] = {}
-    shares: dict[str, dict[str, np.ndarray]] = {}
-    for key, record in records:
-        if not record.failed:
-            cell, _, tested = key.partition("-")
-            transfers.setdefault(cell, {})[tested] = _predicted(record)
-            share = _column(record, _SHARE)
-            shares.setdefault(cell, {}).update({} if share is None else {tested: share})
-    return transfers, shares
+def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
+    """Read a finished transfer record, with its logits if they are asked for."""
+    table, names = record.table, set(record.table.column_names)
+    share, detected = (table[name].to_numpy() if name in names else None for name in (SHARES, DETECTED))
+    predicted = table["adv_predicted"].to_numpy().astype(float)
+    if "adv_probability" in names:  # records of 0.1.0 hold a class there, of NaN
+        predicted[np.isnan(table["adv_probability"].to_numpy())] = np.nan
+    if detected is not None:
+        predicted = np.where(detected, table["label"].to_numpy(), predicted)
+    return Transferred(predicted, share, detected, logits_of(table, "adv_logits") if logits else torch.empty(0))
 
 
 def lacks_logits(record: Record) -> bool:
@@ -57,40 +54,30 @@ def lacks_logits(record: Record) -> bool:
 
 
 def read_shown(store: ResultsStore, cell: str, tested: str) -> Transferred | None:
-    """What another model makes of the examples of a cell; None where its logits were not kept.
+    """Read the predictions of another model on the examples of a cell; None if its logits were not kept.
 
     Args:
         store: the folder.
         cell: key of the cell that made the examples.
         tested: key of the subject that saw them.
     """
-    key = f"{cell}-{tested}"
-    try:
-        record = store.read("transfer", key)
-    except (FileNotFoundError, Damaged):
-        return None
-    if record.failed or lacks_logits(record) or find_fault("transfer", key, record):
-        return None
-    return Transferred(logits_of(record.table, "adv_logits"), _column(record, _SHARE), _column(record, DETECTED))
+    record = usable_record(store, "transfer", f"{cell}-{tested}")
+    return None if record is None or record.failed or lacks_logits(record) else transferred_of(record, logits=True)
 
 
-def read_defended_logits(store: ResultsStore, cell: str, tested: str) -> Tensor | None:
-    """The logits of `read_shown`."""
-    shown = read_shown(store, cell, tested)
-    return None if shown is None else shown.logits
+def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Transfers]:
+    """Predictions of other models on the examples of each cell, and for random ones the share of wrong draws.
 
-
-def _column(record: Record, name: str) -> np.ndarray | None:
-    return record.table[name].to_numpy() if name in record.table.column_names else None
-
-
-def _predicted(record: Record) -> np.ndarray:
-    predicted = record.table["adv_predicted"].to_numpy().astype(float)
-    if "adv_probability" in record.table.column_names:  # records of 0.1.0 hold a class there, of NaN
-        predicted[np.isnan(record.table["adv_probability"].to_numpy())] = np.nan
-    if DETECTED in record.table.column_names:  # what is detected fools nobody
-        predicted = np.where(record.table[DETECTED].to_numpy(), record.table["label"].to_numpy(), predicted)
-    return predicted
+    A failed record says nothing, and one of an earlier version has no share.
+    """
+    transfers: dict[str, dict[str, np.ndarray]] = {}
+    shares: dict[str, dict[str, np.ndarray]] = {}
+    for key, record in records:
+        if not record.failed:
+            (cell, _, tested), shown = key.partition("-"), transferred_of(record)
+            transfers.setdefault(cell, {})[tested] = shown.predicted
+            shares.setdefault(cell, {}).update({} if shown.share is None else {tested: shown.share})
+    return transfers, shares
 
 
 def transfer_rates(
@@ -98,7 +85,7 @@ def transfer_rates(
 ) -> dict[str, np.ndarray]:
     """`observable_transfer_rate` of each image on each tested model, (n,); NaN where it did not answer.
 
-    A violation fools nobody, nor does what is detected.
+    Invalid and detected examples count as not fooled.
 
     Args:
         columns: of the cell that made the examples.
@@ -107,8 +94,7 @@ def transfer_rates(
         over: see `observable_transfer_rate`.
     """
     labels = torch.tensor(columns["label"])
-    usable = usable & ~columns[DETECTED] if DETECTED in columns else usable
-    source = torch.tensor(np.where(usable, columns["adv_predicted"], columns["label"]))
+    source = torch.tensor(np.where(usable & ~results_of(columns).detected, columns["adv_predicted"], columns["label"]))
     clean = torch.tensor(columns["predicted"]).expand(2, -1)
     rates = {}
     for key, predicted in tested.items():

@@ -15,8 +15,8 @@ from ...adapters.words import radius_text
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ..at_once import map_at_once
 from ..statistics.bootstrap import resample
+from ..store.imported import Reference, envelopes_of, setting_of_reference
 from ..store.outcomes import Outcomes, outcomes_of
-from ..store.references import Reference, envelopes_of, setting_of_reference
 from .curve_points import (
     Curve,
     Points,

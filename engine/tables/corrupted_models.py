@@ -12,7 +12,7 @@ from ...adapters.data.corruptions.published import CORRUPTIONS
 from ...adapters.data.corruptions.sequences import SEQUENCES
 from ...errors import Unavailable
 from ...metrics import flip_probability
-from ..store.corruption_records import CorruptionRecord, read_corruptions
+from ..store.other_records import CorruptionRecord, read_corruptions
 
 Value = TypeVar("Value")
 _NO_ANSWER = 2**31 - 1  # as a class: the metric takes classes >= 0

@@ -13,8 +13,8 @@ from ...errors import Unsupported
 from ...metrics import empirical_half_distortion, half_distortion
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
 from ..statistics.shares import Share, clustered_interval, whole_shares
+from ..store.imported import UNJUDGED, Reference
 from ..store.outcomes import Outcome, details
-from ..store.references import UNJUDGED, Reference
 from .groups import Group, differing
 from .symbols import rivals
 

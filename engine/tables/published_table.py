@@ -7,8 +7,8 @@ from typing import Any
 from ...errors import Unavailable, Unsupported
 from ...intervals import share_interval
 from ..statistics.bootstrap import Estimate
+from ..store.imported import PublishedRow, read_published
 from ..store.outcomes import outcomes_of
-from ..store.published_rows import PublishedRow, read_published
 from ..store.store import ResultsStore
 from .table import Table, TableRow, build_table
 

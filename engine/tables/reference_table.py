@@ -11,8 +11,8 @@ import numpy as np
 
 from ...errors import UnknownName, Unsupported
 from ..statistics.bootstrap import Draws, Estimate, draw_means, draw_optimality, draws_of, interval, resample
+from ..store.imported import BESIDE, Reference, envelopes_of, setting_of_reference
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
-from ..store.references import BESIDE, Reference, envelopes_of, setting_of_reference
 from .curve_points import comparable_key
 from .groups import group_cells, model_names
 from .table import Table, TableRow, aggregate, share_ends

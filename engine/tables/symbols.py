@@ -29,8 +29,9 @@ from ..statistics.bootstrap import (
     draws_of,
     resample,
 )
-from ..store.coverage_bits import coverage_of, coverage_values
-from ..store.outcomes import Outcome, Outcomes, is_rate
+from ..store.columns import coverage_of, coverage_values
+from ..store.derived_columns import is_rate
+from ..store.outcomes import Outcome, Outcomes
 from ..store.stored_columns import hold_columns
 from ..user_metrics import find_metric
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..statistics.bootstrap import Estimate, draw_means, interval, resample
 from ..store.contents import read_records
-from ..store.detected import DETECTED
+from ..store.image_results import DETECTED
 from ..store.outcomes import Clean, Outcome, Outcomes, outcomes_of
-from ..store.sealed import Damaged, Record
+from ..store.sealed import Record
 from .groups import group_cells
 
 Changes = Mapping[str, np.ndarray]  # by symbol: of each image, (n,), NaN where it does not count
@@ -44,7 +44,7 @@ def build_transfer_confidence(
     outcomes = outcomes_of(folder)
     tested: dict[str, dict[str, Record]] = {}
     for key, record in read_records(outcomes.store, "transfer"):
-        if not isinstance(record, Damaged) and not record.failed:
+        if not record.failed:
             cell, _, subject = key.partition("-")
             tested.setdefault(cell, {})[subject] = record
     rows = []

@@ -15,8 +15,7 @@ from ...engine.challenge.document import FILE as CHALLENGES
 from ...engine.metric_names import base_of
 from ...engine.portfolio import rows_in
 from ...engine.store.contents import read_records
-from ...engine.store.frames import CellState, list_cells
-from ...engine.store.sealed import Damaged
+from ...engine.store.plans import CellState, list_cells
 from ...engine.store.store import ResultsStore
 from ...engine.tables.table import build_table
 from ...engine.training.methods import METHODS
@@ -157,14 +156,11 @@ def _rows_of(state: CellState) -> Sequence[Implementation]:
 def _beside_cells(store: ResultsStore) -> Iterator[Used]:
     """Detectors, models that examples were tried on, corrupted images, results of other programs."""
     for _, record in read_records(store, "detections"):
-        if not isinstance(record, Damaged):
-            yield Used("detector", str(record.meta["detector"]["name"]))
+        yield Used("detector", str(record.meta["detector"]["name"]))
     for _, record in read_records(store, "transfer"):
-        if not isinstance(record, Damaged):
-            yield from split_model(str(record.meta["subject"]["model"]))
+        yield from split_model(str(record.meta["subject"]["model"]))
     for _, record in read_records(store, "references"):
-        if not isinstance(record, Damaged):
-            yield Used("source", str(record.meta["reference"]["source"]))
+        yield Used("source", str(record.meta["reference"]["source"]))
     if any(True for _ in read_records(store, "corruptions")):
         yield Used("data", "corrupted")
 

@@ -105,7 +105,7 @@ def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) 
 
 
 def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
-    from ...engine.store.outcome_frame import load_outcomes
+    from ...engine.store.data_frames import load_outcomes
     from ...scoring import build_responses, choose_results, rank_matrix
 
     try:

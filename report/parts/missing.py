@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ...engine.checks.check_folder import Check
-from ...engine.store.frames import list_left_out
 from ...engine.store.outcomes import Outcomes
+from ...engine.store.plans import find_failed
 from ...intervals import share_interval
 from .blocks import Said
 from .headline import write_caveats
@@ -15,7 +15,7 @@ FEW = 0.1  # half the interval of a share of one half: with more images it is na
 def list_missing(outcomes: Outcomes, checks: Sequence[Check]) -> tuple[Said, ...]:
     """A sentence for each thing that a reader of a finished evaluation would expect and that is not there."""
     lines = [Said(line, "warn", "provenance") for line in write_caveats(outcomes)]
-    left_out = list_left_out(outcomes.store.folder)
+    left_out = find_failed(outcomes.store)
     lines += [Said(f"Left out: {name}: {reason}.", "warn", "provenance") for name, reason in left_out.items()]
     lines += [Said(line, "warn") for line in _few_images(outcomes)]
     unknown = [check for check in checks if check.state == "unknown"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ...adapters.words import threat_text
 from ...engine.store.contents import order_of
-from ...engine.store.frames import CellState
 from ...engine.store.outcomes import Outcome, Outcomes, details, read_outcomes
+from ...engine.store.plans import CellState
 from ...engine.tables.groups import differing, model_names
 from ...engine.tables.symbols import shown_symbol
 

@@ -7,7 +7,7 @@ from ...adapters.words import threat_text
 from ...engine.detection.judging import RATES, Detection, judge_scores
 from ...engine.detection.roc import CountedShare
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.detection_records import list_scores
+from ...engine.store.other_records import list_scores
 from ...engine.store.outcomes import Outcomes
 from ...engine.tables.groups import model_names
 from ..parts.blocks import Column, Section, Text, make_table

@@ -14,8 +14,8 @@ from ...adapters.words import threat_text
 from ...engine.cell import Cell
 from ...engine.statistics.paired_tests import least_decisive, mcnemar, wilcoxon
 from ...engine.statistics.verdict import level_of
-from ...engine.store.frames import CellState
 from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes
+from ...engine.store.plans import CellState
 from ...errors import Unavailable
 from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
 from .provenance import collect_versions

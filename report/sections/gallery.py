@@ -12,8 +12,8 @@ from PIL import Image
 
 from ...adapters.words import radius_text, threat_text
 from ...engine.at_once import map_at_once
+from ...engine.store.columns import Example
 from ...engine.store.outcomes import Outcome
-from ...engine.store.pictures import Example
 from ...engine.store.verdicts import PairVerdict
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
 from ..parts.class_names import class_names, class_text

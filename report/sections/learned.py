@@ -9,7 +9,7 @@ from PIL import Image
 from ...adapters.catalogue.lookup import find_implementation, load_apply
 from ...adapters.running.fit import Fitted
 from ...adapters.words import threat_text
-from ...engine.store.fits import load_fitted
+from ...engine.store.other_records import load_fitted
 from ...engine.store.outcomes import Outcome
 from ...errors import DavylampError
 from ..parts.blocks import PictureGrid, Shown

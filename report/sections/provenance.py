@@ -9,8 +9,8 @@ from typing import Any
 from ...adapters.words import threat_text
 from ...engine.plan.config import write_config
 from ...engine.plan.rerun import configs_of, transfer_of
-from ...engine.store.frames import CellState
-from ...engine.store.outcomes import remedy
+from ...engine.store.notes import remedy
+from ...engine.store.plans import CellState
 from ..parts.blocks import Code, Entry, Facts, Fold, PageTable, Section, Text, badge, make_table
 from ..parts.reading import Folder
 

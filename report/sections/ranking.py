@@ -8,7 +8,7 @@ import pandas as pd
 
 from ...adapters.words import radius_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.outcome_frame import load_outcomes
+from ...engine.store.data_frames import load_outcomes
 from ...scoring import (
     FALSE,
     Ranking,

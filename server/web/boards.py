@@ -13,7 +13,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from ...engine.store.outcome_frame import load_outcomes
+from ...engine.store.data_frames import load_outcomes
 from ...errors import DavylampError, InvalidInput
 from ...scoring.ranking import Ranking, rank_responses
 from ...scoring.responses import KNOWLEDGE, Subjects, build_responses, subjects_of

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from davylamp.engine import ResultsStore, load
-from davylamp.engine.store.fits import load_fitted
+from davylamp.engine.store.other_records import load_fitted
 
 NET = """
 import torch

@@ -9,8 +9,7 @@ from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.comparison.compare import compare
-from davylamp.engine.store.frames import load
-from davylamp.engine.store.outcome_frame import load_outcomes
+from davylamp.engine.store.data_frames import load, load_outcomes
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import ModelFailed

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from davylamp.engine.detection.judging import judge_scores
 from davylamp.engine.detection.roc import REPLICATES, area_of_images, area_under_curve
 from davylamp.engine.statistics.bootstrap import resample
-from davylamp.engine.store.detection_records import DetectorScores
+from davylamp.engine.store.other_records import DetectorScores
 from davylamp.intervals import share_interval
 
 

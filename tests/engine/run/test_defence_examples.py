@@ -15,11 +15,10 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, build_defence, b
 from davylamp.engine.defended import originals_of
 from davylamp.engine.plan.rerun import configs_of, transfer_of
 from davylamp.engine.run.processes import LocalWorkers
-from davylamp.engine.store.examples import read_examples
-from davylamp.engine.store.outcome_frame import OUTCOMES
+from davylamp.engine.store.columns import read_examples
+from davylamp.engine.store.data_frames import OUTCOMES, results_on_original
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.shown_examples import results_on_original
-from davylamp.engine.store.transfers import read_defended_logits
+from davylamp.engine.store.transfers import read_shown
 from davylamp.engine.tables.metric_matrix import build_defence_matrix, build_matrix
 from davylamp.engine.tables.tradeoff import build_tradeoffs
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
@@ -72,9 +71,9 @@ def test_the_original_is_attacked_once_and_each_defence_is_shown_the_examples(fi
     assert (again.done, again.kept) == (0, 2)
     for subject, cell in plan.transfers:
         expected = load_model(subject.model).predict_logits(read_examples(store, cell))
-        logits = read_defended_logits(store, cell.key, subject.key)
-        assert logits is not None
-        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+        shown = read_shown(store, cell.key, subject.key)
+        assert shown is not None
+        torch.testing.assert_close(shown.logits, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_table_is_the_metrics_of_both_models_on_the_same_examples(files):

@@ -11,10 +11,9 @@ from torch import nn
 from davylamp import metrics
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.store.examples import read_examples
-from davylamp.engine.store.outcome_frame import OUTCOMES
+from davylamp.engine.store.columns import read_examples
+from davylamp.engine.store.data_frames import OUTCOMES, results_on_original
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.shown_examples import results_on_original
 from davylamp.engine.tables.transfer_confidence import change_of
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.3, target="random", parameters={"steps": 3})

@@ -18,7 +18,7 @@ from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.run.processes import LocalWorkers
-from davylamp.engine.store.fits import fitted_of, load_fitted
+from davylamp.engine.store.other_records import fitted_of, load_fitted
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 

@@ -16,8 +16,7 @@ from davylamp.engine.hierarchy import read_hierarchy, similarity_of_file
 from davylamp.engine.measure_groups import read_group
 from davylamp.engine.run import activations, optional_groups
 from davylamp.engine.run.activations import visit_layers
-from davylamp.engine.store.coverage_bits import Reached, pack, unpack
-from davylamp.engine.store.examples import restore_images
+from davylamp.engine.store.columns import Reached, pack, restore_images, unpack
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.errors import DavylampError, UnknownName
 

@@ -13,8 +13,8 @@ from davylamp.engine.run import worker
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.sharing.opening import open_results
-from davylamp.engine.store.frames import list_cells, list_part_states
 from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.plans import list_cells, list_parts
 from davylamp.errors import InvalidInput
 
 if sys.platform == "win32":
@@ -207,13 +207,13 @@ def test_what_is_missing_is_known_by_part_and_a_table_says_so(files):
         evaluate(shares[number], ResultsStore("shared"))
     pieces = {number: sum(len(share.shards(cell)) for cell in plan.cells) for number, share in shares.items()}
     assert sum(pieces.values()) == 6
-    states = list_part_states("shared")
+    states = list_parts(ResultsStore("shared"))
     assert states == [(n, 3, pieces[n], pieces[n] if n == 2 else 0, 0) for n in (1, 2, 3)]
     line = f"pieces missing of parts 2/3 ({pieces[2]} of {pieces[2]}): the command of such a part resumes it"
     assert line in read_outcomes("shared", []).notes
     last = evaluate(shares[2], ResultsStore("shared"))
     assert last.unfinished == 0
-    assert list_part_states("shared") == []
+    assert list_parts(ResultsStore("shared")) == []
     assert not any("missing" in note for note in build_table("shared").notes)
 
 

@@ -5,9 +5,9 @@ import json
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.run import origin
-from davylamp.engine.store.frames import list_cells, load
-from davylamp.engine.store.outcome_frame import load_outcomes
+from davylamp.engine.store.data_frames import load, load_outcomes
 from davylamp.engine.store.outcomes import outcomes_of
+from davylamp.engine.store.plans import list_cells
 from davylamp.engine.tables.table import build_table
 
 CODE = """

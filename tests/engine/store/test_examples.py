@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from davylamp.engine.store.examples import compact_images, restore_images
+from davylamp.engine.store.columns import compact_images, restore_images
 
 
 def test_images_on_the_8_bit_grid_take_a_byte_a_component_and_come_back_bit_by_bit():

@@ -12,10 +12,9 @@ from davylamp.adapters import find_attack
 from davylamp.engine import ResultsStore, build_table, evaluate, load
 from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.store import choose_record
 from davylamp.engine.store import store as store_module
 from davylamp.engine.store.files import read_whole, write_whole
-from davylamp.engine.store.frames import list_cells, list_damaged
+from davylamp.engine.store.plans import list_cells, survey_folder
 from davylamp.engine.store.sealed import seal
 from davylamp.engine.store.store import Conflict
 from davylamp.errors import StoreMismatch, Unavailable
@@ -71,20 +70,20 @@ def test_two_results_of_one_key_are_a_named_conflict_whichever_was_copied_last(f
         store.read("cells", key)
     assert len(load(where)["cell"].unique()) == 2
     assert "two results of one key" in build_table(where).notes[0]
-    assert "two results of one key" in list_damaged(where)[0]
+    assert "two results of one key" in survey_folder(where, headers=False).damaged[0]
     summary = evaluate(small_plan, store)
     assert list(summary.failed) == [key]
     assert "two results of one key" in summary.failed[key]
     assert len(list(where.glob(f"cells/{key}*"))) == 2  # whose it is to say is not for us
     assert evaluate(small_plan, store, retry_failed=True).failed == {}
-    assert list_damaged(where) == []
+    assert survey_folder(where, headers=False).damaged == []
 
 
 def test_the_same_result_of_another_machine_is_no_conflict(folder, small_plan, tmp_path):
     where, key = merged(folder, tmp_path, later)
     assert len(list(where.glob(f"cells/{key}*"))) == 2
     assert not ResultsStore(where).read("cells", key).failed
-    assert list_damaged(where) == []
+    assert survey_folder(where, headers=False).damaged == []
     assert evaluate(small_plan, ResultsStore(where)).kept == 3
 
 
@@ -98,7 +97,7 @@ def test_what_replaces_another_record_is_no_conflict_when_the_old_one_is_left(fo
     old.write_bytes(kept)  # as a process killed between the two steps leaves it
     assert len(list(folder.glob(f"cells/{key}*"))) == 2
     assert store.read("cells", key).table["success"].to_pylist() == flip(before.table)["success"].to_pylist()
-    assert list_damaged(folder) == []
+    assert survey_folder(folder, headers=False).damaged == []
 
 
 def test_a_failure_beside_a_result_gives_way(folder, tmp_path):
@@ -133,7 +132,7 @@ def test_a_foreign_file_with_a_valid_seal_costs_itself(folder, small_plan, words
     if meta.get("spec", 1) is None:
         meta = {"spec": store.read("cells", second).meta["spec"]}
     path = rewrite(store, "cells", first, change, **meta)
-    (line,) = list_damaged(folder)
+    (line,) = survey_folder(folder, headers=False).damaged
     assert line.startswith(f"{path} is damaged (")
     assert words.split(":")[0] in line
     assert len(load(folder)["cell"].unique()) == len(build_table(folder).rows) == 2
@@ -142,7 +141,7 @@ def test_a_foreign_file_with_a_valid_seal_costs_itself(folder, small_plan, words
     assert "is damaged" in build_report(folder, bootstrap=10)
     summary = evaluate(small_plan, store)
     assert (summary.done, summary.kept, len(summary.damaged)) == (1, 2, 1)
-    assert list_damaged(folder) == []
+    assert survey_folder(folder, headers=False).damaged == []
 
 
 def plant(kind: str, path: Path) -> None:
@@ -163,7 +162,7 @@ def test_special_files_are_named_and_never_followed(folder, kind, where):
     (folder / where).mkdir(exist_ok=True)
     for name in ("0123456789abcdef0123", "no key at all"):
         plant(kind, folder / where / f"{name}.parquet")
-    assert len(list_damaged(folder)) == 2
+    assert len(survey_folder(folder, headers=False).damaged) == 2
     assert len(build_table(folder).rows) == len(list_cells(folder)) == 3
     assert len(check_folder(folder)) > 3
 
@@ -190,7 +189,7 @@ def test_a_file_of_another_format_or_one_that_may_not_be_read_fails_its_cell_alo
             raise PermissionError(errno.EACCES, "Permission denied")
         return read_whole(path, *rest)
 
-    monkeypatch.setattr(choose_record, "read_whole", refuse)
+    monkeypatch.setattr(store_module, "read_whole", refuse)
     assert len(load(folder)["cell"].unique()) == 1
     assert any("Permission denied" in note for note in build_table(folder).notes)
     summary = evaluate(small_plan, ResultsStore(folder))

@@ -19,18 +19,18 @@ import pytest
 
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
-from davylamp.engine.store import choose_record, sealed, stored_columns
-from davylamp.engine.store import outcomes as outcomes_module
+from davylamp.engine.store import derived_columns, sealed, stored_columns
+from davylamp.engine.store import store as store_module
 from davylamp.engine.store.columns import logits_of
 from davylamp.engine.store.contents import NEEDED, find_fault, read_records
-from davylamp.engine.store.frames import survey_folder
-from davylamp.engine.store.outcome_frame import OUTCOMES, load_outcomes
+from davylamp.engine.store.data_frames import OUTCOMES, load_outcomes
+from davylamp.engine.store.image_results import ImageResults
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.plans import note_plan
-from davylamp.engine.store.sealed import Damaged
+from davylamp.engine.store.plans import note_plan, survey_folder
+from davylamp.engine.store.sealed import Damaged, read_columns, shape_of_file, shape_of_table
 from davylamp.engine.store.store import ResultsStore
 from davylamp.engine.store.stored_columns import HEAVY, join_columns
-from davylamp.engine.store.table_shape import read_columns, shape_of_file, shape_of_table
+from davylamp.engine.tables.table import build_table
 from davylamp.errors import Unavailable
 from davylamp.scoring import build_responses
 from davylamp.tools.speed.synthetic_results import TWENTY, write_results
@@ -157,6 +157,23 @@ def test_an_altered_byte_is_found_by_all_that_reads_numbers_and_by_verify(folder
     assert json.loads(run("status", folder, "--json", "--verify")[1])["damaged"] == [line]
 
 
+def test_cells_of_some_models_alone_are_read(folder):
+    """What `evaluate` ends with: an altered byte in a cell of another model goes unnoticed, its numbers stay out."""
+    whole = read_outcomes(folder)
+    path = next(
+        whole.store.path("cells", each.cell.key) for each in whole.done if each.cell.subject.model == "model-07"
+    )
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1
+    path.write_bytes(content)
+    some = read_outcomes(folder, ["OTR"], models=["model-03"])
+    assert [each.cell.key for each in some.done] == [
+        each.cell.key for each in whole.done if each.cell.subject.model == "model-03"
+    ]
+    assert some.damaged == ()
+    assert len(read_outcomes(folder).damaged) == 1
+
+
 def test_a_plain_parquet_file_is_no_record(folder):
     path = sorted((folder / "cells").iterdir())[0]
     pq.write_table(pq.read_table(path), path)
@@ -254,6 +271,25 @@ def test_rows_with_categories_are_those_of_load(synthetic):
     assert compact.memory_usage(deep=True).sum() < plain.memory_usage(deep=True).sum() / 4
 
 
+def test_a_reason_why_a_result_is_invalid_is_added_in_one_place(synthetic, monkeypatch):
+    """Say that nobody could recognise image 3 any more: tables, rankings and verdicts follow."""
+    outcomes = read_outcomes(synthetic)
+    rows = build_table(synthetic, by="models", metrics=["RA"], bootstrap=0).rows
+    before = {row.labels["model"]: row.metrics["RA"].value for row in rows}
+
+    def invalid(results):
+        return np.asarray(results.columns["violated"], bool) | (results.columns["index"] == 3)
+
+    monkeypatch.setattr(ImageResults, "invalid", property(invalid))
+    rows = build_table(synthetic, by="models", metrics=["RA"], bootstrap=0).rows
+    after = {row.labels["model"]: row.metrics["RA"].value for row in rows}
+    assert all(after[model] <= before[model] for model in before)
+    frame = load_outcomes(synthetic)
+    assert frame.loc[frame["index"] == 3, "violated"].all()
+    assert not any(each.usable[3] for each in outcomes.done)
+    assert all(each.results.fooled_at_most[3] == 1 for each in outcomes.done if each.results.attacked[3])
+
+
 @pytest.mark.parametrize("subjects", ["models", "attacks", "implementations"])
 @pytest.mark.parametrize("per", ["attack", "implementation"])
 def test_a_ranking_takes_categories_for_the_texts_that_they_are(synthetic, subjects, per):
@@ -283,8 +319,8 @@ def test_columns_are_read_once_while_there_is_room_and_say_the_same_without(fold
     known = {name: whole.columns[name].copy() for name in names if name in whole.columns}
     assert len(known) > 5
     opened = []
-    read_columns_of = choose_record._read_more
-    monkeypatch.setattr(choose_record, "_read_more", lambda *given: opened.append(given[-1]) or read_columns_of(*given))
+    read_more = store_module._RecordFile.more
+    monkeypatch.setattr(store_module._RecordFile, "more", lambda *given: opened.append(given[-1]) or read_more(*given))
     monkeypatch.setattr(stored_columns, "_ROOM", room)
     columns = read_outcomes(folder).done[0].columns
     for _ in range(3):
@@ -306,8 +342,8 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
         return table.set_column(place, "adv_logits", pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), 4))
 
     rewrite(store, key, silence)
-    asked, real = [], choose_record.read_columns
-    for module in (choose_record, sealed):
+    asked, real = [], store_module.read_columns
+    for module in (store_module, sealed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     eager = {each.cell.key: each for each in read_outcomes(folder, ["FR@1"]).done}
     assert sum("adv_logits" in (names or ()) for names in asked) == 300
@@ -328,8 +364,8 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
 
 def test_the_rate_that_records_have_is_the_one_of_their_logits(small_folder, tmp_path, monkeypatch):
     """By k = 5 of today's records no logits are read, and by those of older rules the logits count."""
-    asked, real = [], choose_record.read_columns
-    for module in (choose_record, sealed):
+    asked, real = [], store_module.read_columns
+    for module in (store_module, sealed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     rates = {}
     for symbols in (["FR@5"], ["FR@5", "FR@4"]):
@@ -352,7 +388,7 @@ def test_the_rate_that_records_have_is_the_one_of_their_logits(small_folder, tmp
     rewrite(store, key, forge)
     (forged,) = (each for each in read_outcomes(copy, ["FR@5"]).done if each.cell.key == key)
     assert (forged.columns["FR@5"] == 0.25).all()  # it is what is read
-    monkeypatch.setattr(outcomes_module, "RULES", 99)
+    monkeypatch.setattr(derived_columns, "RULES", 99)
     (old,) = (each for each in read_outcomes(copy, ["FR@5"]).done if each.cell.key == key)
     np.testing.assert_array_equal(old.columns["FR@5"], rates[2][[each.cell.key for each in outcomes.done].index(key)])
 

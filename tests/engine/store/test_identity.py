@@ -15,7 +15,7 @@ from davylamp.adapters.running.judge import RULES
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_curves, build_table, evaluate, load, make_plan
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.store.frames import list_cells, list_damaged
+from davylamp.engine.store.plans import list_cells, survey_folder
 from davylamp.errors import Unavailable
 from davylamp.report.page.build import build_report
 
@@ -100,7 +100,7 @@ def test_a_model_of_unknown_identity_is_run_again_unless_it_is_trusted(remote, t
     assert [cell.key for cell in again.cells] == [cell.key for cell in plan.cells]
     assert evaluate(again, store, trust_unknown=True)[:2] == (0, 1)
     assert evaluate(again, store)[:2] == (1, 0)
-    assert list_damaged(tmp_path) == []
+    assert survey_folder(tmp_path, headers=False).damaged == []
 
 
 def test_an_interrupted_evaluation_of_an_unknown_model_goes_on_and_takes_nothing_of_others(remote, twelve, tmp_path):
@@ -169,7 +169,7 @@ def old(tmp_path_factory):
 
 def test_a_folder_of_0_1_0_still_loads(old):
     assert len(load(old)) == 4 * 6
-    assert list_damaged(old) == []
+    assert survey_folder(old, headers=False).damaged == []
     assert {state.status for state in list_cells(old)} == {"done"}
     assert len(build_table(old, by="pairs").rows) == 4
     assert build_curves(old).notes is not None
@@ -276,7 +276,7 @@ def test_an_attack_or_a_metric_that_is_partly_unknown_is_run_again_in_place_unle
     assert run()[:2] == (1, 0)  # trusting once says nothing of the next time
     (tmp_path / "odd.py").write_text(ODD.replace("import torch\n", "import torch\nNEW = 1\n", 1))
     assert evaluate(make_plan(config, data=twelve), store, trust_unknown=True)[:2] == (1, 0)  # what is known, changed
-    assert list_damaged(tmp_path / "out") == []
+    assert survey_folder(tmp_path / "out", headers=False).damaged == []
 
 
 def test_what_is_known_of_the_same_plan_is_kept(twelve, tmp_path):

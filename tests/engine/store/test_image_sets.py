@@ -5,7 +5,7 @@ import torch
 
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcome_frame import load_outcomes
+from davylamp.engine.store.data_frames import load_outcomes
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.report.parts.strongest import judge_strongest

@@ -8,8 +8,7 @@ import torch
 
 from davylamp import rank
 from davylamp.engine import load
-from davylamp.engine.store.outcome_frame import OUTCOMES, load_outcomes
-from davylamp.engine.store.shown_examples import results_on_original
+from davylamp.engine.store.data_frames import OUTCOMES, load_outcomes, results_on_original
 from davylamp.engine.tables.table import build_table
 
 IMAGES = 60

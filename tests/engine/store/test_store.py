@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from davylamp.engine import ResultsStore, evaluate, load
-from davylamp.engine.store import choose_record, store
-from davylamp.engine.store.frames import list_damaged
+from davylamp.engine.store import store
+from davylamp.engine.store.plans import survey_folder
 from davylamp.engine.store.sealed import seal_table
 from davylamp.engine.store.store import Damaged
 from davylamp.errors import StoreMismatch, Unavailable
@@ -146,7 +146,7 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_damaged(written, monkeypat
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(choose_record, "read_whole", refuse)
+    monkeypatch.setattr(store, "read_whole", refuse)
     with pytest.raises(Unavailable, match=r"could not read .*Permission denied"):
         written[0].read("cells", "abc")
 
@@ -222,13 +222,13 @@ def test_an_evaluation_reports_damage_and_computes_only_that_again(small_plan, s
     content[len(content) // 3] ^= 16
     one.write_bytes(content)
     two.write_bytes(two.read_bytes()[:-100])
-    assert len(list_damaged(folder)) == 2
+    assert len(survey_folder(folder, headers=False).damaged) == 2
     assert len(load(folder).attrs["damaged"]) == 2
     summary = evaluate(small_plan, ResultsStore(folder))
     assert (summary.done, summary.kept) == (2, 1)
     assert sorted(line.split()[0] for line in summary.damaged) == [str(one), str(two)]
     assert three.read_bytes() == kept
-    assert list_damaged(folder) == []
+    assert survey_folder(folder, headers=False).damaged == []
     ours, theirs = (load(where).drop(columns="seconds") for where in (folder, small_folder))
     assert ours.equals(theirs)
 
@@ -242,4 +242,4 @@ def test_two_cells_that_change_places_are_computed_again(small_plan, small_folde
     two.write_bytes(content)
     assert len(load(folder).attrs["damaged"]) == 2
     assert len(evaluate(small_plan, ResultsStore(folder)).damaged) == 2
-    assert list_damaged(folder) == []
+    assert survey_folder(folder, headers=False).damaged == []

@@ -7,7 +7,7 @@ import pytest
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.store import choose_record
+from davylamp.engine.store import store as store_module
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.metric_matrix import build_matrix
@@ -45,13 +45,13 @@ def tested(tmp_path_factory):
 @pytest.fixture
 def reads(monkeypatch):
     """How often each record was read."""
-    counts, read_whole = Counter(), choose_record.read_whole
+    counts, read_whole = Counter(), store_module.read_whole
 
     def count(path, *rest):
         counts[f"{path.parent.name}/{path.name}"] += path.suffix == ".parquet"
         return read_whole(path, *rest)
 
-    monkeypatch.setattr(choose_record, "read_whole", count)
+    monkeypatch.setattr(store_module, "read_whole", count)
     return counts
 
 

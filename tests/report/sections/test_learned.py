@@ -12,7 +12,7 @@ from PIL import Image
 
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.fits import load_fitted
+from davylamp.engine.store.other_records import load_fitted
 from davylamp.report.page.build import build_report
 from davylamp.report.parts.reading import read_folder
 from davylamp.report.sections.gallery import _pixels, _thumbnail

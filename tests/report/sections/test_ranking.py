@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from davylamp.engine.run.measure import EXAMPLES
-from davylamp.engine.store.outcome_frame import load_outcomes
+from davylamp.engine.store.data_frames import load_outcomes
 from davylamp.report.figures.drawn_ranking import draw_ranking
 from davylamp.report.parts.blocks import Bars, Figure, PageTable, Text
 from davylamp.report.parts.reading import read_folder

@@ -12,7 +12,7 @@ from scipy import stats
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
-from davylamp.engine.store.outcome_frame import load_outcomes
+from davylamp.engine.store.data_frames import load_outcomes
 from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.report.parts.headline import judge_first_places

@@ -1,0 +1,353 @@
+"""A results folder as pandas tables: one row for each cell and image, with what the cell is about beside it."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ...adapters import attack_of
+from ...errors import InvalidInput, Unavailable
+from ..cell import Cell, ModelOnData, tell_apart
+from ..defended import named_originals
+from .columns import COVERAGE_BITS
+from .contents import read_records, unknown_attack
+from .image_results import DETECTED, SHARES, results_of
+from .other_records import fit_costs
+from .outcomes import Outcomes, outcomes_of
+from .sealed import Record
+from .store import Kind, ResultsStore
+from .stored_columns import HEAVY
+from .transfers import transferred_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTCOMES = ("image", "index", "label", "attacked", "success", "violated", "violations", "distance", SHARES)
+_TRANSFERRED = ("index", "label", "adv_predicted", "adv_probability", SHARES, DETECTED)
+_PLACE = ["cell", "index"]
+_ORDER = ["model", "attack", "implementation", "cell"]
+
+
+def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
+    """The per-image records of all finished cells of a results folder.
+
+    Columns: `cell`, `model` (with a piece of its digest where one name has several weights), `implementation` and
+    `attack` (with the surrogate, if there is one), `knowledge`, `minimum_norm`,
+    `library`, `norm`, `epsilon` (NaN: none; of an attack at saturation the limit that was given, and
+    `radius` is what was found), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
+    `model_digest`, `data_digest`, `version` (of the library, or of a user's code), then those of the records: `image`,
+    `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean),
+    `forwards`, ..., and one for each metric, by symbol; `invalid_by_model` and `invalid_by_library` say whose fault
+    what is `violated` is.
+
+    Args:
+        folder: where `davylamp evaluate` put them.
+        heavy: also logits, activation maps and pictures.
+        columns: of the records only these, and `index`; None: all.
+
+    Returns:
+        The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
+        `attrs["failed"]` the failed cells by key, with their reason, `attrs["unknown"]` the cells left out because this
+        version does not have their attack, in the same way.
+
+    Raises:
+        Unavailable: if there is no such folder, or no cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    import pandas as pd
+
+    asked = None if columns is None else {"index", *columns} - (set() if heavy else {*HEAVY})
+    left_out: dict[str, Any] = {"damaged": [], "failed": {}, "unknown": {}}
+    done: list[tuple[Cell, Mapping[str, Any], pd.DataFrame]] = []
+    store = ResultsStore(folder, create=False)
+    for key, record in read_records(store, "cells", asked, damaged=left_out["damaged"]):
+        cell = Cell.from_record(record.meta)
+        if record.failed:
+            left_out["failed"][key] = record.meta["reason"]
+        elif why := unknown_attack(cell):
+            left_out["unknown"][key] = why
+        else:
+            done.append((cell, record.meta, _rows(record, heavy=heavy, columns=asked)))
+    if not done:
+        raise _none_finished(folder, left_out)
+    names = tell_apart(cell.subject for cell, _, _ in done)
+    frames = [_frame(cell.with_name_of(names), meta, rows) for cell, meta, rows in done]
+    table = pd.concat(frames, ignore_index=True).sort_values([*_ORDER, "index"], ignore_index=True)
+    table.attrs.update(left_out)
+    return table
+
+
+def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
+    """The models on the clean images: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA`, `CC`.
+
+    Args:
+        folder: a results folder.
+        heavy: also logits, activation maps and pictures.
+    """
+    return _joined(
+        _rows(record, heavy=heavy).assign(
+            subject=record.meta["key"], model=record.meta["subject"]["model"], data=record.meta["subject"]["data"]
+        )
+        for record in _finished(folder, "clean")
+    )
+
+
+def load_transfer(folder: str | Path) -> "pd.DataFrame":
+    """Examples on other models: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
+    return _joined(
+        _rows(record, heavy=True).assign(
+            cell=cell.key,
+            made_on=cell.subject.model,
+            tested_on=record.meta["subject"]["model"],
+            implementation=cell.attack,
+        )
+        for record in _finished(folder, "transfer")
+        for cell in [Cell.from_record(record.meta)]
+    )
+
+
+def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
+    """The columns of `load` that rankings need, in a tenth of the memory.
+
+    As in tables, a model is called by a name of its own, images that were run again count once, and results of code
+    that was edited since are left out. Texts, and what is the same on all images of a cell, are categories of pandas;
+    the images of a cell are in the order of its record. Without random models there is no column `draws_fooled`.
+
+    Args:
+        source: where `davylamp evaluate` put them, or what was read of it.
+
+    Returns:
+        The table, with `attrs` as `load` has them.
+
+    Raises:
+        Unavailable: if there is no such folder, or no finished cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    outcomes = outcomes_of(source)
+    left_out: dict[str, Any] = {"damaged": [*outcomes.damaged]}
+    left_out["failed"] = {cell.key: why for cell, why in outcomes.failed}
+    left_out["unknown"] = {cell.key: why for cell, why in outcomes.unknown}
+    if not outcomes.done:
+        raise _none_finished(outcomes.store.folder, left_out)
+    data: dict[str, str] = {}  # the first name of each set of images
+    for each in outcomes.done:
+        data.setdefault(each.cell.subject.data_digest, each.cell.subject.data)
+    parts = []
+    for each in outcomes.done:
+        about = about_cell(each.cell) | {"target": each.cell.target, "data": data[each.cell.subject.data_digest]}
+        kept = {name: each.columns[name] for name in OUTCOMES if name in each.columns and name != "violations"}
+        parts.append((about, kept | {"violated": each.results.invalid} | each.results.faults))
+    table = _compact(sorted(parts, key=lambda part: tuple(part[0][name] for name in _ORDER)))
+    table.attrs.update(left_out)
+    return table
+
+
+def about_cell(cell: Cell) -> dict[str, Any]:
+    """The columns of `load` that are the same for all images of a cell."""
+    row, epsilon = cell.row, cell.planned.threat_model.epsilon
+    return {
+        "cell": cell.key,
+        "subject": cell.subject.key,
+        "model": cell.subject.name,
+        "implementation": cell.title,
+        "attack": cell.attack_title,
+        "knowledge": cell.knowledge,
+        "minimum_norm": cell.is_best or attack_of(row).kind == "minimum-norm",
+        "library": row.library,
+        "norm": cell.threat_model.norm,
+        "epsilon": float("nan") if epsilon is None else epsilon,
+        "targeted": cell.threat_model.targeted,
+        "parameters": json.dumps(dict(cell.parameters), sort_keys=True),
+        "seed": cell.seed,
+        "data": cell.subject.data,
+        "pixels": cell.pixels,
+        "model_digest": cell.subject.model_digest,
+        "data_digest": cell.subject.data_digest,
+        "version": cell.version,
+    }
+
+
+def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: Mapping[str, str]) -> "pd.DataFrame":
+    """The rows of originals, and for each example of theirs a row of each defended model that was shown it.
+
+    An image that the original gets wrong has no example: it is left out for all. A defended model is fooled if it is
+    right on the clean image, and wrong on the example or without finite logits there. Of a random one
+    `draws_fooled` is the share of its draws that are wrong on the example; NaN where its record, of an earlier version,
+    has none, and of other models.
+
+    Args:
+        folder: a results folder, evaluated with `--examples original` or `both`.
+        results: what `load` gives of it, or some of its rows.
+        originals: the undefended model of each defended one, by name.
+
+    Returns:
+        The rows with the columns of `results`, and `made_on`, which is "original"; none where nothing was shown.
+    """
+    import pandas as pd
+
+    shown, clean = _shown_to(folder, originals), _right_when_clean(folder)
+    attacked: Any = results[results["attacked"].astype(bool) & results["model"].isin(set(originals.values()))]
+    if not shown.empty and shown["share"].notna().any() and SHARES not in attacked:
+        attacked = attacked.assign(**{SHARES: float("nan")})
+    rows: Any = results.iloc[:0]
+    if not (shown.empty or clean.empty):
+        rows = attacked.drop(columns="model").merge(shown, on=_PLACE).merge(clean, on=["model", "data", "image"])
+    if rows.empty:
+        return results.iloc[:0].assign(made_on="original")
+    rows = rows.assign(attacked=rows["right"], success=rows["right"] & (rows["shown"] != rows["label"]))
+    if SHARES in rows:
+        rows[SHARES] = rows["share"]
+    if "invalid_by_model" in rows:  # by the original: nothing was shown
+        rows["invalid_by_model"] = False
+    both = pd.concat([attacked, rows[list(attacked.columns)]], ignore_index=True).assign(made_on="original")
+    both.attrs.update(results.attrs)
+    return both
+
+
+def choose_examples(
+    folder: str | Path,
+    results: "pd.DataFrame",
+    original: str | None = None,
+    examples: Literal["own", "original"] | None = None,
+) -> "tuple[pd.DataFrame, str]":
+    """The rows of defended models on examples that were made in one way: those of each, or those of its original.
+
+    Args:
+        folder: a results folder.
+        results: what `load` gives of it, or some of its rows.
+        original: the model that all others are defences of; None: as their names say.
+        examples: "own": made on each defended model. "original": made on the undefended one. None: own if there are
+            any.
+
+    Returns:
+        The rows, and a note where there are some of the other kind, too; else "".
+
+    Raises:
+        InvalidInput: if there are none of this kind.
+    """
+    if examples not in (None, "own", "original"):
+        raise InvalidInput(f"expected examples as own or original, got {examples!r}")
+    models = (ModelOnData(**record.meta["subject"]).model for record in _finished(folder, "clean", ()))
+    names = list(dict.fromkeys(models))
+    known = named_originals(names) if original is None else {name: original for name in names if name != original}
+    shown = results_on_original(folder, results, known)
+    are_attacked = bool(results["model"].isin(set(known)).any())
+    if examples == "original" and shown.empty:
+        raise InvalidInput("expected examples of the original that defended models were shown (`evaluate --examples`)")
+    if examples == "own" and not are_attacked:
+        raise InvalidInput("expected examples made on defended models themselves, got none; rank --examples original")
+    if examples == "original" or (examples is None and not are_attacked and not shown.empty):
+        return shown, ""
+    both = not shown.empty and examples is None
+    return results, "--examples original ranks by what they were shown of the original" if both else ""
+
+
+def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
+    """Raise InvalidInput if the examples of two results were made in different ways."""
+    ways = ["original" if "made_on" in each else "own" for each in (baseline, new)]
+    if ways[0] != ways[1]:
+        got = f"{ways[0]} in the baseline and {ways[1]} in the other"
+        raise InvalidInput(f"expected examples made in one way, got {got}; say --examples own or original")
+
+
+def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) -> Unavailable:
+    """The refusal of a folder without a finished cell, which says what it has instead, by number."""
+    failed, damaged, unknown = (len(left_out[name]) for name in ("failed", "damaged", "unknown"))
+    known = f"{failed} failed, {damaged} damaged, {unknown} of unknown attacks"
+    known = known if failed or damaged or unknown else "it is empty"
+    return Unavailable(f"expected finished cells in {folder}, found none ({known})")
+
+
+def _finished(folder: str | Path, kind: Kind, columns: Collection[str] | None = None) -> Iterator[Record]:
+    for _, record in read_records(ResultsStore(folder, create=False), kind, columns):
+        if not record.failed:
+            yield record
+
+
+def _rows(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> "pd.DataFrame":
+    """The table of a record, or some columns of it; two files of one key were read whole."""
+    dropped = {*COVERAGE_BITS, *(() if heavy else HEAVY)}
+    names = [name for name in record.table.column_names if name not in dropped]
+    return record.table.select([name for name in names if columns is None or name in columns]).to_pandas()
+
+
+def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.DataFrame":
+    import pandas as pd
+
+    about = {**about_cell(cell), **fit_costs(meta)}
+    if cell.is_saturated:
+        about["radius"] = cell.threat_model.epsilon
+    if {"violated", "violations"} <= set(rows):
+        rows = rows.assign(**results_of({name: rows[name].to_numpy() for name in ("violated", "violations")}).faults)
+    return pd.concat([pd.DataFrame(about, index=rows.index), rows], axis=1)
+
+
+def _joined(frames: Iterator["pd.DataFrame"]) -> "pd.DataFrame":
+    import pandas as pd
+
+    known = [*frames]
+    return pd.concat(known, ignore_index=True) if known else pd.DataFrame()
+
+
+def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame":
+    """Each example of an original that a defended model was shown: `cell`, `index`, `model`, `shown`, `share`."""
+    import pandas as pd
+
+    frames = []
+    for record in _finished(folder, "transfer", _TRANSFERRED):
+        cell, model = Cell.from_record(record.meta), record.meta["subject"]["model"]
+        if originals.get(model) == cell.subject.model:
+            seen = transferred_of(record)
+            share = float("nan") if seen.share is None else seen.share
+            about = {"cell": cell.key, "index": record.table["index"].to_numpy(), "model": model}
+            frames.append(pd.DataFrame({**about, "shown": seen.predicted, "share": share}))
+    return _joined(iter(frames))
+
+
+def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
+    """Whether each model is right on each clean image: `model`, `data`, `image`, `right`."""
+    clean: Any = load_clean(folder)
+    if clean.empty:
+        return clean
+    clean = clean.drop_duplicates(["model", "data", "image"])
+    return clean.assign(right=clean["predicted"] == clean["label"])[["model", "data", "image", "right"]]
+
+
+def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]) -> "pd.DataFrame":
+    """Rows of several cells: texts, and what is the same on all images of a cell, as categories of pandas.
+
+    Args:
+        parts: of each cell what it is about, by column, and its columns, (n,) each; the same names in all of them, but
+            for `draws_fooled`, which is NaN where a cell lacks it and others have it.
+    """
+    import pandas as pd
+
+    if any(SHARES in arrays for _, arrays in parts):
+        parts = [(about, {SHARES: np.full(len(arrays["attacked"]), np.nan), **arrays}) for about, arrays in parts]
+    (about, arrays), *_ = parts
+    sizes = [len(columns["attacked"]) for _, columns in parts]
+    frame: dict[str, Any] = {}
+    for name in about:
+        values = [facts[name] for facts, _ in parts]
+        if isinstance(values[0], bool):
+            frame[name] = np.repeat(values, sizes)
+            continue
+        code, different = pd.factorize(np.array(values, dtype=None if isinstance(values[0], float) else object))
+        frame[name] = pd.Categorical.from_codes(np.repeat(code.astype(np.int32), sizes), different)
+    for name in arrays:
+        columns = [each[name] for _, each in parts]
+        frame[name] = _texts(columns) if columns[0].dtype == object else np.concatenate(columns)
+    return pd.DataFrame(frame)
+
+
+def _texts(columns: Sequence[np.ndarray]) -> Any:
+    """Texts of several cells, most of which share them, as categories."""
+    import pandas as pd
+
+    different = {id(column): column for column in columns}
+    code, names = pd.factorize(np.concatenate([*different.values()]))
+    ends = np.cumsum([len(column) for column in different.values()])[:-1]
+    codes = dict(zip(different, np.split(code.astype(np.int32), ends), strict=True))
+    return pd.Categorical.from_codes(np.concatenate([codes[id(column)] for column in columns]), names)

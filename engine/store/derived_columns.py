@@ -1,0 +1,130 @@
+"""Columns that no record holds: FR@K at any K, semantic confusion at any threshold, OTR, and users' metrics."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...adapters.running.judge import RULES
+from ...adapters.user_file import is_file_name
+from ...metrics import (
+    METRICS,
+    fooling_rate_at_k,
+    imagenet_wup,
+    semantic_confusion,
+    targeted_semantic_confusion,
+)
+from ..hierarchy import similarity_of_file
+from ..measure_groups import find_group
+from ..metric_names import base_of, is_parametrised, needs_confidences, options_of
+from ..user_metrics import find_metric, of_record, sealed_name
+from .transfers import Predictions, mean_rate, transfer_rates
+
+if TYPE_CHECKING:
+    from .outcomes import Outcome
+
+_RATE = "FR@"
+STORED_RATE = "FR@K"  # as records have it, for one K
+STORED_K = METRICS[STORED_RATE].usual
+_SEMANTIC = ("QI_Wup", "QI_Wup_T")
+_IMAGENET = 1000  # classes
+
+
+def is_rate(symbol: str) -> bool:
+    """Whether a symbol is the fooling rate at some K: "FR@10"."""
+    count = symbol[len(_RATE) :]
+    return symbol.startswith(_RATE) and count.isascii() and count.isdecimal() and int(count) > 0
+
+
+def needs_logits(symbol: str) -> bool:
+    """Whether a column of this symbol is made of the logits of every cell."""
+    is_stored = symbol == _RATE + str(STORED_K)  # in all cells but old ones
+    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_of(symbol) in _SEMANTIC
+
+
+def lacks_rate(outcome: "Outcome", symbol: str) -> bool:
+    """Whether a symbol is FR@K of another K than the record's; those of older rules count silent images, too."""
+    is_stored = symbol == _RATE + str(STORED_K) and STORED_RATE in outcome.columns and outcome.cell.rules >= RULES
+    return is_rate(symbol) and not is_stored
+
+
+def derive_columns(
+    outcome: "Outcome", logits: Tensor | None, symbols: Sequence[str], tested: Predictions | None
+) -> dict[str, np.ndarray]:
+    """A column, (n,), for each symbol that follows from a record but is not in it.
+
+    Args:
+        outcome: the cell, with its logits on adversarial images if a symbol needs them.
+        logits: of its model on the clean images, (n, K); None: not known.
+        symbols: of metrics.
+        tested: what other models predict on its examples; None: not asked.
+    """
+    further: dict[str, np.ndarray] = {}
+    for name in symbols:
+        if is_rate(name):
+            missing = lacks_rate(outcome, name)
+            further[name] = _fooling_rate(outcome, logits, name) if missing else outcome.columns[STORED_RATE]
+        elif is_file_name(name):
+            further[name] = _users_metric(outcome, logits, name)
+        elif base_of(name) in _SEMANTIC and name not in outcome.columns:
+            values = _semantic_column(outcome, logits, name)
+            further |= {} if values is None else {name: values}
+    if tested is not None:
+        further["OTR"] = mean_rate([*transfer_rates(outcome.columns, outcome.usable, tested).values()])
+    return further
+
+
+def _fooling_rate(outcome: "Outcome", logits: Tensor | None, symbol: str) -> np.ndarray:
+    """FR@K of each image, (n,); NaN where an image proves nothing or the clean logits are not known."""
+    unknown = needs_confidences(symbol) and not outcome.has_confidences
+    if unknown or logits is None or outcome.adv_logits is None:
+        return np.full(len(outcome.columns["label"]), np.nan)
+    rates = fooling_rate_at_k(logits, _answers(outcome), int(symbol.removeprefix(_RATE)), reduction="none")
+    return _over_usable(outcome, rates.numpy())
+
+
+def _semantic_column(outcome: "Outcome", logits: Tensor | None, symbol: str) -> np.ndarray | None:
+    """QI_Wup@T or QI_Wup_T@T of each image, (n,), by the hierarchy of the cell or WordNet; None if it has neither."""
+    if outcome.adv_logits is None or logits is None or not is_parametrised(symbol):
+        return None
+    answers = _answers(outcome)
+    group = find_group(outcome.cell.measures, "confusion")
+    if group is not None and group["hierarchy"]:
+        similarity = similarity_of_file(group["hierarchy"], answers.shape[1])
+    elif answers.shape[1] == _IMAGENET:
+        similarity = imagenet_wup()
+    else:
+        return None
+    if base_of(symbol) == "QI_Wup":
+        values = semantic_confusion(logits, answers, similarity, **options_of(symbol), reduction="none")
+        return _over_usable(outcome, values.numpy())
+    targets = outcome.columns["target"].astype(float)
+    known = ~np.isnan(targets)
+    aims = torch.tensor(np.where(known, targets, 0)).long()
+    values = targeted_semantic_confusion(aims, answers, similarity, **options_of(symbol), reduction="none")
+    return np.where(known, _over_usable(outcome, values.numpy()), np.nan)
+
+
+def _users_metric(outcome: "Outcome", logits: Tensor | None, name: str) -> np.ndarray:
+    """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
+    metric, missing = find_metric(name), np.full(len(outcome.columns["label"]), np.nan)
+    if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
+        return missing
+    if metric.of_records and outcome.adv_logits is not None:
+        return of_record(metric, outcome.columns, outcome.usable, logits, outcome.adv_logits)
+    return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measures else missing
+
+
+def _answers(outcome: "Outcome") -> Tensor:
+    """Its logits on adversarial images, (n, K), with zeros for the images that have one that is not finite."""
+    assert outcome.adv_logits is not None
+    silent = outcome.silent
+    return outcome.adv_logits.masked_fill(torch.tensor(silent)[:, None], 0.0) if silent.any() else outcome.adv_logits
+
+
+def _over_usable(outcome: "Outcome", values: np.ndarray) -> np.ndarray:
+    """Values of a metric of the predicted class, (n,), NaN where an image proves nothing or has no class."""
+    results = outcome.results
+    return results.leave_detected(np.where(results.usable & ~outcome.silent, values, np.nan))

@@ -1,0 +1,240 @@
+"""Notes on a results folder: missing results, how searches ended, and models whose outputs need an explanation."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...adapters.models.outputs import explain_accuracy
+from ...adapters.models.remote.address import is_address
+from ...adapters.result import UNSTEADY
+from ...adapters.words import radius_text
+from ...errors import DavylampError
+from ..cell import Cell, ModelOnData
+from .columns import logits_of
+from .contents import read_records, usable_record
+from .image_results import NOT_MISCLASSIFIED, results_of
+from .imported import notes_of
+from .store import WRONG_ONE, Kind, Record, ResultsStore
+
+if TYPE_CHECKING:
+    from .outcomes import Outcomes
+
+
+def list_notes(outcomes: "Outcomes") -> list[str]:
+    """A line for everything that is not in the numbers of a folder: failed, unfinished and damaged."""
+    lines = unsteady_models(outcomes)
+    lines += [f"failed: {cell.title} on {cell.subject.name}: {reason}" for cell, reason in outcomes.failed]
+    lines += [line for each in outcomes.done if (line := saturation_line(each.cell, each.meta))]
+    lines += [line for each in outcomes.done if (line := _worst_case_line(each.cell, each.columns))]
+    lines += [f"left out: {why}, on {cell.subject.name}" for cell, why in outcomes.unknown]
+    foreign = {each.cell.attack for each in outcomes.done if each.cell.is_foreign and not each.cell.row.is_users}
+    lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
+    lines += [f"not finished, left out: {cell.title} on {cell.subject.name}" for cell in outcomes.running]
+    if outcomes.waiting:
+        lines.append(f"not run yet, left out: {len(outcomes.waiting)} cells; `davylamp status` lists them")
+    lines += [*outcomes.left_out, *([outcomes.lacking] if outcomes.lacking else [])]
+    lines += [f"left out: {line}{remedy(line)}" for line in outcomes.damaged]
+    attacked = {each.cell.subject.key for each in outcomes.done}
+    lines += [
+        f"no clean predictions of {subject.name} on {subject.data} (clean/{key}): metrics that need them are left out; "
+        "`davylamp evaluate` makes them again"
+        for key, subject in outcomes.subjects.items()
+        if key not in outcomes.clean and key in attacked
+    ]
+    chosen: dict[str, set[str]] = {}
+    for each in outcomes.done:
+        chosen.setdefault(each.cell.subject.name, set()).update(each.cell.subject.chosen)
+    lines += [
+        f"{model}: {len(names)} images were chosen by name: what is measured on them need not hold for the others"
+        for model, names in chosen.items()
+        if names
+    ]
+    lines += _output_lines(each.meta for each in outcomes.clean.values())
+    return [*lines, *_detected_lines(outcomes), *_silent_transfers(outcomes), *notes_of(outcomes.references)]
+
+
+def remedy(line: str) -> str:
+    """Advice on a file that was left out, unless the line has it already."""
+    return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
+
+
+def unsteady_models(outcomes: "Outcomes") -> list[str]:
+    """A line for each model that answers one image differently each time and does not say so."""
+    models = [each.subject.model for each in outcomes.clean.values() if _answers_change(each.meta)]
+    return _unsteady_lines(models + [each.cell.subject.model for each in outcomes.done if each.results.is_unsteady])
+
+
+def list_unsteady(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]], cells: Iterable[Cell]) -> list[str]:
+    """`unsteady_models` of a plan; the evaluation has read and checked the files, of which only this is read here.
+
+    Args:
+        store: results.
+        subjects: of the plan.
+        cells: of the plan.
+    """
+    models = []
+    for subject, _ in subjects:
+        record = _read_header(store, "clean", subject.key)
+        models += [subject.model] if record and _answers_change(record.meta) else []
+    for cell in cells:
+        record = _read_header(store, "cells", cell.key)
+        if record and record.more and not record.failed:
+            results = results_of({"violations": record.more(["violations"])["violations"].to_numpy()})
+            models += [cell.subject.model] if results.is_unsteady else []
+    return _unsteady_lines(models)
+
+
+def list_model_hints(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
+    """How a model's output was read, where there was a choice, and why it may get nothing right, in a line for each.
+
+    Args:
+        store: results, with the predictions on the clean images.
+        subjects: of a plan.
+    """
+    known = {subject.key: subject for subject, _ in subjects}
+    records = {key: record for key in known if (record := usable_record(store, "clean", key)) is not None}
+    lines = _output_lines(records[key].meta for key in sorted(records))
+    for key, record in records.items():
+        if not record.failed:
+            answers = logits_of(record.table, "logits"), torch.tensor(record.table["label"].to_numpy())
+            hint = explain_accuracy(*answers)
+            lines += [f"{known[key].model}: {hint}"] if hint else []
+    return lines
+
+
+def list_changed(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
+    """A line for each model of which a folder has cells that were made with other weights, code or answers."""
+    known: dict[str, set[str]] = {}
+    for _, record in read_records(store, "clean", (), headers=True):
+        subject = ModelOnData(**record.meta["subject"])
+        known.setdefault(subject.model, set()).add(subject.model_digest)
+    return [
+        f"{subject.model}: {_what_changed(subject.model)} than when this folder was filled (now "
+        f"{subject.model_digest[:6]}, before {', '.join(sorted(digest[:6] for digest in known[subject.model]))}): new "
+        "cells, of another model"
+        for subject, _ in subjects
+        if subject.model in known and subject.model_digest not in known[subject.model]
+    ]
+
+
+def describe_saturation(result: Any) -> dict[str, Any]:
+    """The entry of a record about its search for saturation, which `saturation_line` reads.
+
+    The radius, whether success was seen to stop growing there, the radii that were run, and the share fooled at each.
+
+    Args:
+        result: of `engine.attack.at_saturation`.
+    """
+    search = result.saturation
+    return {
+        "radius": result.radius,
+        "seen": search.epsilon is not None,
+        "radii": list(search.budgets),
+        "shares": list(search.ratios),
+        "violations": list(search.violations),
+        "threshold": search.threshold,
+        "attacked": search.attacked,
+        "failed": [[radius, why] for radius, why in result.failed.items()],
+    }
+
+
+def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
+    """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
+    search = meta.get("saturation")
+    if not (cell.is_saturated and isinstance(search, Mapping)):
+        return ""
+    norm, shares = cell.threat_model.norm, dict(zip(search["radii"], search["shares"], strict=True))
+    radius, n = search["radius"], search["attacked"]
+    share = f"fools {_count(shares[radius] * n)} of {n} images"
+    most = _count(max(shares.values()) * n)
+    if not max(shares.values()):
+        why = "nothing was fooled at any radius: the largest"
+    elif not search["seen"]:
+        why = f"{share}, and still more with each radius: the largest"
+    else:
+        why = f"{share}, and {most} at most: the smallest within {search['threshold']:.0%} of that"
+    searched = ", ".join(radius_text(norm, each) for each in shares)
+    if nothing := sum(search.get("violations", ())):
+        searched += f"; {nothing} results at these radii prove nothing and count as not fooled"
+    if lost := search.get("failed"):
+        searched += f"; it crashed at {', '.join(radius_text(norm, each) for each, _ in lost)}: {lost[0][1]}"
+    return f"{cell.title} on {cell.subject.name}: {norm} {radius_text(norm, radius)}: {why} (run at {searched})"
+
+
+def _worst_case_line(cell: Cell, columns: Mapping[str, np.ndarray]) -> str:
+    """How many of the images left to it each attack of a worst case fooled, in a line; "" for any other cell."""
+    if not cell.is_worst_case or not {"winner", "tried"} <= columns.keys():
+        return ""
+    winner, tried, parts = columns["winner"], columns["tried"], []
+    for place, member in enumerate(cell.members):
+        left = int((tried > place).sum())
+        parts.append(f"{member.attack} fooled {int((winner == place).sum())} of {left}{' left' if place else ''}")
+    spared = int((len(cell.members) - tried[winner >= 0]).sum())
+    return f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on fooled images not made"
+
+
+def _detected_lines(outcomes: "Outcomes") -> list[str]:
+    """A line for each model with a detector: how many examples it detects, and what they count as."""
+    counts: dict[str, np.ndarray] = {}
+    for each in outcomes.done:
+        if each.results.has_detector:
+            here = np.array([each.results.detected.sum(), each.results.attacked.sum()])
+            counts[each.cell.subject.name] = counts.get(each.cell.subject.name, 0) + here
+    rates = ", ".join(NOT_MISCLASSIFIED)
+    return [
+        f"{model}: {detected} of {attacked} examples are detected: they count as not misclassified in {rates}"
+        for model, (detected, attacked) in counts.items()
+        if detected
+    ]
+
+
+def _silent_transfers(outcomes: "Outcomes") -> list[str]:
+    """A line for each model that gave no finite logits on examples of others."""
+    counts: dict[str, int] = {}
+    for predictions in (outcomes.transfers or {}).values():
+        for tested, predicted in predictions.items():
+            counts[tested] = counts.get(tested, 0) + int(np.isnan(predicted).sum())
+    subjects = outcomes.subjects
+    return [
+        f"left out of transfer: {count} examples on which {subjects[key].model if key in subjects else key} gives "
+        "NaN or infinite logits: neither transferred nor not"
+        for key, count in counts.items()
+        if count
+    ]
+
+
+def _output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each model whose output was not taken as it came: unwrapped, probabilities, or labels only."""
+    notes = {str(meta.get("output_note", "")): str(meta.get("subject", {}).get("model", "")) for meta in metas}
+    return [note if model in note else f"{model}: {note}" for note, model in notes.items() if note]
+
+
+def _answers_change(meta: Mapping[str, Any]) -> bool:
+    """Whether a model's probes saw other answers to the same images, and it is not said to draw random numbers."""
+    probe = meta.get("probes", {}).get("deterministic", {})
+    return bool(probe.get("changed") or probe.get("differs")) and not probe.get("random")
+
+
+def _unsteady_lines(models: Iterable[str]) -> list[str]:
+    return [f"{model}: {UNSTEADY}" for model in dict.fromkeys(models)]
+
+
+def _what_changed(model: str) -> str:
+    if is_address(model):
+        return "its server answers otherwise, or describes its model otherwise,"
+    return "it has other weights, code or settings"
+
+
+def _count(images: float) -> str:
+    """A number of images; of a random model it is a sum of shares of draws."""
+    return f"{images:.0f}" if abs(images - round(images)) < 1e-6 else f"{images:.1f}"
+
+
+def _read_header(store: ResultsStore, kind: Kind, key: str) -> Record | None:
+    """A record's header; None if it cannot be used, which is reported elsewhere."""
+    with suppress(DavylampError):
+        return usable_record(store, kind, key, headers=True)
+    return None

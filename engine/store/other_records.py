@@ -1,0 +1,320 @@
+"""Records beside the runs of attacks: fittings, predictions on corrupted images, and scores of trained detectors."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...adapters.data.corruptions.corrupted_sets import ON_DISK
+from ...adapters.running.fit import Fitted
+from ...adapters.threat_model import ThreatModel
+from ..cell import digest_of
+from .contents import read_records, usable_record
+from .sealed import Damaged, Record
+from .store import ResultsStore
+
+if TYPE_CHECKING:
+    from .outcomes import Outcome, Outcomes
+
+_COSTS = ("fit_forwards", "fit_backwards", "fit_seconds")
+_DIGITS = 20  # of a detector file's digest, in the name of a record
+
+
+def fit_table(fitted: Fitted) -> pa.Table:
+    """The learned arrays as a table: a row for each number, with its array's name; shapes are in `describe_fit`."""
+    names = np.repeat(np.array([*fitted.arrays], object), [array.size for array in fitted.arrays.values()])
+    values = np.concatenate([array.astype(np.float32).ravel() for array in fitted.arrays.values()])
+    return pa.table({"array": pa.array(names), "value": pa.array(values)})
+
+
+def describe_fit(fitted: Fitted) -> dict[str, Any]:
+    """Metadata of a fitting, without its numbers and seconds, as JSON types."""
+    rules = fitted.threat_model
+    return {
+        "implementation": fitted.implementation,
+        "threat_model": {"norm": rules.norm, "epsilon": rules.epsilon, "targeted": rules.targeted},
+        "parameters": dict(fitted.parameters),
+        "seed": fitted.seed,
+        "model": fitted.model,
+        "shapes": {name: list(array.shape) for name, array in fitted.arrays.items()},
+        "images": fitted.images,
+        "forwards": fitted.forwards,
+        "backwards": fitted.backwards,
+        "digest": fitted.digest,
+        **({} if fitted.target is None else {"target": fitted.target}),
+    }
+
+
+def fitted_of(record: Record) -> Fitted:
+    """Read the record of a fitting.
+
+    Raises:
+        Damaged: if it holds something else, or numbers that are not those that its digest is of.
+    """
+    try:
+        about, seconds = dict(record.meta["fit"]), float(record.meta["fit_seconds"])
+        shapes, digest = about.pop("shapes"), about.pop("digest")
+        names = record.table["array"].combine_chunks().dictionary_encode()
+        values, places = record.table["value"].to_numpy(), names.indices.to_numpy()
+        known = {name: place for place, name in enumerate(names.dictionary.to_pylist())}
+        arrays = {name: values[places == known[name]].reshape(shape) for name, shape in shapes.items()}
+        rules = ThreatModel(**about.pop("threat_model"))
+        fitted = Fitted(threat_model=rules, arrays=arrays, seconds=seconds, **about)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"it holds nothing that was fitted ({type(error).__name__})") from error
+    if fitted.digest != digest:
+        raise Damaged("what was fitted is not what its digest says")
+    return fitted
+
+
+def load_fitted(folder: str | Path) -> dict[str, Fitted]:
+    """Read what the attacks of a results folder learned, by key of the fitting (`Cell.fit_key`), without failed ones.
+
+    Raises:
+        Unavailable: if there is no such folder.
+    """
+    records = read_records(ResultsStore(folder, create=False), "fits")
+    return {key: fitted_of(record) for key, record in records if not record.failed}
+
+
+def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
+    """Cost of a fitting, once for all images, by symbol; empty for a cell whose attack was not fitted before."""
+    fit = meta.get("fit")
+    if not isinstance(fit, Mapping):
+        return {}
+    numbers = (fit.get("forwards"), fit.get("backwards"), meta.get("fit_seconds"))
+    return {
+        name: float(number) for name, number in zip(_COSTS, numbers, strict=True) if isinstance(number, (int, float))
+    }
+
+
+@dataclass(frozen=True)
+class CorruptionCell:
+    """A model on images with one corruption at one severity, or on the frames of a sequence.
+
+    Args:
+        model: its name.
+        model_digest: of all that can change what it answers.
+        data: name of the clean images, or of the set on disk.
+        data_digest: of the clean pixels and labels; of a set on disk, of the names and sizes of its files.
+        images: how many.
+        corruption: its name; "" for the clean images.
+        severity: 1 to 5; 0 for clean images and sequences.
+        sequence: whether `corruption` names a sequence of frames.
+        seed: of everything random.
+        source: what made the images: the library with its version; "" for images that are read or clean.
+        torch: its version, "2.5".
+        device: "cpu", "cuda".
+    """
+
+    model: str
+    model_digest: str
+    data: str
+    data_digest: str
+    images: int
+    corruption: str = ""
+    severity: int = 0
+    sequence: bool = False
+    seed: int = 0
+    source: str = ""
+    torch: str = ""
+    device: str = ""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The fields that `key` is a hash of, as JSON types."""
+        return asdict(self)
+
+    @cached_property
+    def key(self) -> str:
+        """Name of the record: 20 hexadecimal digits of a hash over the spec."""
+        return digest_of({"corruption": self.spec})
+
+    @property
+    def setting(self) -> tuple[Any, ...]:
+        """Equal for two cells whose numbers can be compared: images, seed and device."""
+        read = self.data.partition(":")[0] in ON_DISK  # each corruption has files there, and so a digest, for itself
+        return self.data, "" if read else self.data_digest, self.images, self.seed, self.device
+
+    @property
+    def title(self) -> str:
+        """Its name in progress and messages: "fog:3 on NAME"."""
+        what = f"sequence {self.corruption}" if self.sequence else f"{self.corruption}:{self.severity}"
+        return f"{what if self.corruption else 'clean'} on {self.model}"
+
+
+@dataclass(frozen=True)
+class CorruptionRecord:
+    """A cell with what was found.
+
+    Args:
+        cell: what it is about.
+        names: of the images.
+        labels: (n,).
+        predicted: (n,), or (n, frames) of a sequence; -1 where the model gave no finite answer.
+        picture: the first image as PNG, with its corruption; None: not kept.
+    """
+
+    cell: CorruptionCell
+    names: tuple[str, ...]
+    labels: np.ndarray
+    predicted: np.ndarray
+    picture: bytes | None = None
+
+    @property
+    def wrong(self) -> np.ndarray:
+        """1 for each image whose prediction is not its label, (n,)."""
+        return (self.predicted != self.labels).astype(float)
+
+
+def corruption_table_of(names: list[str], labels: np.ndarray, predicted: np.ndarray, picture: bytes | None) -> pa.Table:
+    """A record's table: `index`, `image`, `label`, `predicted` (or `frames`, a list), `picture` of the first image."""
+    columns: dict[str, Any] = {"index": pa.array(range(len(labels))), "image": pa.array(names), "label": labels}
+    if predicted.ndim == 2:
+        flat = pa.array(predicted.astype(np.int32).reshape(-1))
+        columns["frames"] = pa.FixedSizeListArray.from_arrays(flat, predicted.shape[1])
+    else:
+        columns["predicted"] = predicted.astype(np.int64)
+    pictures = [picture if place == 0 else None for place in range(len(labels))]
+    return pa.table({**columns, "picture": pa.array(pictures, pa.binary())})
+
+
+def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionRecord | None:
+    """The record of a cell; None if there is none that is whole and did not fail."""
+    record = usable_record(store, "corruptions", cell.key)
+    try:
+        return None if record is None or record.failed else _open(cell.key, record)
+    except Damaged:
+        return None
+
+
+def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[str, str]]:
+    """Every record of a folder, clean ones first, and by title why the others cannot be used.
+
+    Raises:
+        Unavailable: if there is no such folder.
+        StoreMismatch: if it was written in another format.
+    """
+    records, failed = [], {}
+    for key, record in ResultsStore(folder, create=False).read_all("corruptions"):
+        if isinstance(record, Record) and record.failed:
+            failed[_title_of(record.meta, key)] = record.meta["reason"]
+            continue
+        try:
+            if isinstance(record, Damaged):
+                raise record
+            records.append(_open(key, record))
+        except Damaged as damage:
+            failed[key] = str(damage)
+    ordered = sorted(
+        records, key=lambda each: (each.cell.data, each.cell.model, each.cell.corruption, each.cell.severity)
+    )
+    return ordered, failed
+
+
+def _open(key: str, record: Record) -> CorruptionRecord:
+    """Read a record of predictions on corrupted images.
+
+    Raises:
+        Damaged: if it holds something else.
+    """
+    try:
+        cell = CorruptionCell(**record.meta["spec"])
+        table = record.table
+        names = tuple(map(str, table["image"].to_pylist()))
+        labels = table["label"].to_numpy()
+        column = table["frames" if cell.sequence else "predicted"].combine_chunks()
+        flat = column.flatten() if cell.sequence else column
+        predicted = flat.to_numpy(zero_copy_only=False)
+        predicted = predicted.reshape(len(labels), -1) if cell.sequence else predicted
+        picture = table["picture"].to_pylist()[0] if len(table) else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"corruptions/{key} does not hold what it should ({type(error).__name__})") from error
+    if cell.key != key or len(labels) != cell.images or predicted.dtype.kind != "i" or labels.dtype.kind != "i":
+        raise Damaged(f"corruptions/{key} is about something else than its name says")
+    return CorruptionRecord(cell, names, labels, predicted, picture)
+
+
+def _title_of(meta: Mapping[str, Any], key: str) -> str:
+    try:
+        return CorruptionCell(**meta["spec"]).title
+    except (KeyError, TypeError):
+        return key
+
+
+@dataclass(frozen=True, eq=False)
+class DetectorScores:
+    """The scores of one detector on the n images of a cell: what every rate, area and line follows from.
+
+    Args:
+        file: of the detector, as it was named when it was measured.
+        digest: SHA-256 of that file.
+        name: of the detector.
+        calibration: scores of clean images that neither trained nor test it, (m,).
+        clean: of the clean images, (n,).
+        adversarial: of the examples, (n,).
+        seen: which images the detector was trained or calibrated on, (n,) bool.
+    """
+
+    file: str
+    digest: str
+    name: str
+    calibration: np.ndarray
+    clean: np.ndarray
+    adversarial: np.ndarray
+    seen: np.ndarray
+
+
+def keep_scores(store: ResultsStore, outcome: "Outcome", scores: DetectorScores) -> None:
+    """Write a record, which `read_scores` gives back as long as the cell's stays the same.
+
+    Raises:
+        Unavailable: if the disk is full or not writable.
+    """
+    columns = {"score": scores.clean.astype(np.float64), "adv_score": scores.adversarial.astype(np.float64)}
+    table = pa.table({"index": np.arange(len(scores.clean)), **columns, "seen": scores.seen.astype(bool)})
+    line = [float(score) for score in scores.calibration]
+    about = {"file": scores.file, "digest": scores.digest, "name": scores.name, "calibration": line}
+    meta = {"kind": "detection", "status": "done", "reason": "", "spec": outcome.cell.spec}
+    meta |= {"about": outcome.meta.get("about"), "detector": about, "examples_of": _content(store, outcome)}
+    store.write("detections", _key(outcome, scores.digest), table, meta)
+
+
+def read_scores(store: ResultsStore, outcome: "Outcome", digest: str) -> DetectorScores | None:
+    """The scores that a detector gave a cell; None: not measured, damaged, or the cell was run again since."""
+    record = usable_record(store, "detections", _key(outcome, digest))
+    return None if record is None else _scores_of(store, outcome, record)
+
+
+def list_scores(outcomes: "Outcomes") -> Iterator[tuple["Outcome", DetectorScores]]:
+    """Every kept detection of a folder's finished cells, by cell, then by detector."""
+    kept: dict[str, list[Record]] = {}
+    for key, record in read_records(outcomes.store, "detections"):
+        kept.setdefault(key.partition("-")[0], []).append(record)
+    for outcome in outcomes.done:
+        for record in kept.get(outcome.cell.key, ()):
+            scores = _scores_of(outcomes.store, outcome, record)
+            if scores is not None:
+                yield outcome, scores
+
+
+def _scores_of(store: ResultsStore, outcome: "Outcome", record: Record) -> DetectorScores | None:
+    if record.failed or record.meta["examples_of"] != _content(store, outcome):
+        return None
+    about, columns = record.meta["detector"], record.table
+    scores = (columns[name].to_numpy() for name in ("score", "adv_score", "seen"))
+    said = str(about["file"]), str(about["digest"]), str(about["name"])
+    return DetectorScores(*said, np.asarray(about["calibration"], float), *scores)
+
+
+def _key(outcome: "Outcome", digest: str) -> str:
+    return f"{outcome.cell.key}-{digest[:_DIGITS]}"
+
+
+def _content(store: ResultsStore, outcome: "Outcome") -> str:
+    """Name of the cell's file, which has a hash of its content."""
+    return store.path("cells", outcome.cell.key).name
