@@ -252,10 +252,9 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
 
 def _warn_before(rows: list[Any], asked: Any, threat_model: Any, eot: int) -> None:
     """Print, before it runs, which implementation cannot reach the edge of the ball, and which averages draws twice."""
-    from ..engine.attack.reach import warn_unreachable
-    from ..engine.attack.repeated_draws import warn_repeated_draws
     from ..engine.comparison.compare import matched_parameters
     from ..engine.comparison.searches import SearchRow
+    from ..engine.searches.reach import warn_repeated_draws, warn_unreachable
     from ..report.text.console import print_error
 
     given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)

@@ -248,9 +248,9 @@ def _run(
 ) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
     from ..adapters.paths import expand_path
-    from ..engine.attack.reach import list_unreachable
     from ..engine.detection.detect import check_beside
     from ..engine.expected_passes import expected_work
+    from ..engine.plan.cells import list_unreachable
     from ..engine.plan.chosen import chosen_line
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
@@ -309,7 +309,7 @@ def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> li
     """How models and defences are asked, what no attack can reach, and which models have changed."""
     from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.models.room.isolated import describe_isolated
-    from ..engine.attack.repeated_draws import list_repeated_draws
+    from ..engine.plan.cells import list_repeated_draws
     from ..engine.store.earlier import list_changed
 
     passed = {name: describe_gradients(name) for name in plan.config.models}
@@ -391,7 +391,7 @@ def _say_radii(store: Any, plan: Any) -> None:
     from ..report.text.console import print_error
 
     for cell in plan.cells:
-        if cell.is_saturated and store.path("cells", cell.key).is_file():
+        if cell.search.kind == "at-saturation" and store.path("cells", cell.key).is_file():
             meta = store.read("cells", cell.key).meta
             if line := saturation_line(Cell.from_record(meta), meta):
                 print_error(f"- {line}")

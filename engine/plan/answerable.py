@@ -1,14 +1,12 @@
 """Which cells of a plan ask a model for what it does not give; they are left out, with why."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...adapters import Classifier, Implementation, ThreatModel, find_implementation
+from ...adapters import Classifier, Implementation
 from ...adapters.attack import RunSetting
 from ...adapters.catalogue.lookup import why_not_on
 from ...adapters.catalogue.step_size import resolve_step
@@ -17,8 +15,7 @@ from ...adapters.running.access import has_gradients, look, why_no_access, why_n
 from ...adapters.running.precision import why_not_in
 from ...adapters.running.targets import why_no_class, why_no_targets
 from ...errors import ModelFailed, Unsupported
-from ..attack.at_saturation import saturation_radii
-from ..attack.best_effort import ROUNDS, radii_of
+from ..attack_shard import precisions_of
 from ..cell import Cell
 
 _NAMED = 3  # attacks that are named of those that are refused for one reason
@@ -48,7 +45,7 @@ def answerable(
     known: dict[tuple[object, ...], str] = {}
     classes = cache(lambda asked: asked.num_classes or asked.predict_logits(data.inputs[:1].to(asked.device)).shape[1])
     for place, cell in cells:
-        asked = cell.attack, cell.threat_model, cell.target, cell.precisions, str(cell.parameters)
+        asked = cell.attack, cell.threat_model, cell.target, precisions_of(cell), str(cell.parameters)
         if asked not in known:
             known[asked] = _why_not(cell, classifier, surrogate, data.inputs[:1], classes)
         if known[asked]:
@@ -80,7 +77,7 @@ def _why_not(
 ) -> str:
     """Why a cell cannot be run; "" if it can, or if the model fails: then running it says how."""
     learner = surrogate or classifier
-    rows = [find_implementation(each) for each in cell.search.members] if cell.is_portfolio else [cell.row]
+    rows = cell.search.rows(cell.row)
     try:
         look(learner, image.to(learner.device))
         if cell.threat_model.targeted:
@@ -101,23 +98,14 @@ def _why_no_row(
     """Why a row of a cell cannot be run on the model that it asks."""
     if why := why_no_layers(row, asked):
         return why
-    if not cell.is_portfolio:  # which goes on with its others
-        rules, parameters = _at_its_radius(cell, row, image[0].numel())
+    if not cell.search.is_portfolio:  # which goes on with its others
+        rules = cell.search.first_rules(row, cell.threat_model, image[0].numel())
+        parameters = resolve_step(cell.parameters, rules.epsilon)
         setting = RunSetting(asked.model, classes(asked), tuple(image.shape[1:]), rules, parameters)
         if why := why_not_on(row, setting):
             return why
     if cell.fitted_on is not None and not row.learned:
         return ""  # what it has learned is applied without a question
     refusals = [why_no_access(row, asked, image.to(asked.device), aimed=cell.threat_model.targeted)]
-    refusals += [why_not_in(precision, asked, row, torch.device(cell.device)) for precision in cell.precisions]
+    refusals += [why_not_in(precision, asked, row, torch.device(cell.device)) for precision in precisions_of(cell)]
     return next(filter(None, refusals), "")
-
-
-def _at_its_radius(cell: Cell, row: Implementation, components: int) -> tuple[ThreatModel, dict[str, Any]]:
-    """The threat model and the parameters that a cell begins with: a search at its largest radius."""
-    rules = cell.threat_model
-    if cell.is_best:
-        rules = replace(rules, epsilon=radii_of(row, rules, components, ROUNDS).upper)
-    elif cell.is_saturated:
-        rules = replace(rules, epsilon=max(saturation_radii(rules, components)))
-    return rules, resolve_step(cell.parameters, rules.epsilon)

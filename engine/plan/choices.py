@@ -9,8 +9,7 @@ from ...adapters.catalogue.customary import choose_threat_model
 from ...adapters.catalogue.lookup import accepts, find_library
 from ...adapters.words import radius_text
 from ...errors import InvalidInput, Unsupported
-from ..portfolio import default_names, portfolio_row, rows_in
-from ..search import AUTO, Search, read_search
+from ..searches.kinds import Search, parse_search, portfolio_row
 from .config import AttackChoice
 
 USUAL_SIZE = 3 * 224 * 224  # components of an image where none is known yet: what a customary radius is then for
@@ -25,7 +24,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     """
     for library in libraries:
         find_library(library)
-    search = read_search(choice.attack)
+    search = parse_search(choice.attack)
     name = search.inside
     if search.is_portfolio:
         return [_portfolio_of(choice, search, libraries)]
@@ -48,10 +47,9 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
 
 def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:
     """The row of `best(A,B)`; of `best(auto)` that of the default attacks in the norm, linf where none is given."""
-    default = search.inside == AUTO
-    names = default_names(choice.norm or "linf", targeted=bool(choice.target)) if default else search.members
-    row = portfolio_row(names)
-    wanted = {each.library for each in rows_in(row)}
+    search = search.choose_members(choice.norm or "linf", targeted=bool(choice.target))
+    row = portfolio_row(search.members)
+    wanted = {each.library for each in search.rows(row)}
     if libraries and not wanted <= set(libraries):
         have = ", ".join(sorted(wanted))
         raise InvalidInput(f"expected no --library or {have} with {choice.attack}, got {', '.join(libraries)}")
@@ -78,7 +76,7 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
         epsilon=choice.epsilon,
         targeted=bool(choice.target),
     )
-    if read_search(choice.attack).kind and choice.epsilon is None:
+    if parse_search(choice.attack).searches_radius and choice.epsilon is None:
         return replace(threat_model, epsilon=None)  # the search knows how far to look
     return threat_model
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from ...adapters import ATTACKS, ThreatModel
 from ...adapters.words import radius_text
+from ...errors import Unsupported
 from ..cell import Cell
-from ..portfolio import DEFAULTS, default_names
-from ..search import AUTO, read_search
+from ..searches.kinds import parse_search
 from .config import AttackChoice, Config
 
 _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "seed", "device": "device"}
@@ -42,7 +42,7 @@ def chosen_of_cell(config: Config, cell: Cell) -> dict[str, Any]:
     """What the program chose of a cell of this config; of a worst case by the names of its attacks."""
     from .presets import preset_radius  # builds every preset
 
-    if cell.is_worst_case:
+    if cell.search.kind == "worst-case":
         each = {member.attack: chosen_of_cell(config, member) for member in cell.members}
         return {name: chosen for name, chosen in each.items() if chosen}
 
@@ -118,15 +118,14 @@ def _chosen_as(cell: Cell) -> tuple[str, str]:
 
 def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
-    search, threat = read_search(choice.attack), cell.threat_model
-    names = search.members
-    if cell.is_portfolio and search.inside == AUTO:
-        if threat.norm not in DEFAULTS:
-            return False
-        names = default_names(threat.norm, targeted=threat.targeted)
+    search, threat = parse_search(choice.attack), cell.threat_model
+    try:
+        search = search.choose_members(threat.norm, targeted=threat.targeted)
+    except Unsupported:
+        return False
     return (
         search.kind == cell.search.kind
-        and ",".join(names) in _chosen_as(cell)
+        and ",".join(search.members) in _chosen_as(cell)
         and (bool(cell.surrogate) or not choice.surrogate)
         and choice.norm in (None, threat.norm)
         and (choice.epsilon is None or choice.epsilon == threat.epsilon)

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...adapters import Classifier, Implementation, ThreatModel, attack_of
-from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
-from ...adapters.catalogue.step_size import resolve_step
+from ...adapters import Classifier, Implementation, ThreatModel
+from ...adapters.catalogue.lookup import accepts, check_parameter_names
 from ...adapters.data.datasets import Data
 from ...adapters.data.repeated import note_fewer, note_repeated
 from ...adapters.models.classifier import check_several
@@ -28,22 +27,18 @@ from ...adapters.running.readings import identify_asked
 from ...adapters.running.targets import class_of, note_moved
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
-from ..attack.at_saturation import check_saturation
-from ..attack.best_effort import check_learns_nothing, check_search, combinations
-from ..attack.best_of import MAX_QUERIES, check_portfolio
 from ..cell import Cell, FitData, ModelOnData, Surrogate
 from ..defended import originals_of
 from ..measure_groups import is_group
-from ..portfolio import inside_of, version_of_search
-from ..search import names_several, read_search, search_of
+from ..searches.kinds import check_learns_nothing, parse_search
 from ..sources import DataSource, FitSource, LastLoaded, Loading, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .answerable import answerable, left_of
+from .cells import arrange, check_stopping
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 from .parts import Part
 from .sealing import note_hierarchies, seal_groups
-from .stopping import arrange, check_stopping
 from .surrogates import (
     NO_SURROGATE,
     LoadedSurrogate,
@@ -417,21 +412,10 @@ def _cells_of_row(
     components: int | None,
 ) -> Iterator[Cell]:
     for seed in config.seeds:
-        cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
-        if cell.is_best:
-            settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
-            size = components or USUAL_SIZE
-            if cell.is_portfolio:
-                check_portfolio(row, threat_model, size, settings, cell.parameters["max_queries"])
-            else:
-                check_search(row, threat_model, size, settings)
-        if cell.is_saturated:
-            check_saturation(row, threat_model, components or USUAL_SIZE, cell.parameters)
-            check_learns_nothing(row, apart=bool(config.fit_data))
-        yield cell
+        yield _cell(config, choice, subject, row, threat_model, seed, fitting, components or USUAL_SIZE)
 
 
-def _cell(
+def _cell(  # noqa: PLR0913, PLR0917 - what a cell is made of
     config: Config,
     choice: AttackChoice,
     subject: ModelOnData,
@@ -439,34 +423,29 @@ def _cell(
     threat_model: ThreatModel,
     seed: int,
     rows: list[Implementation],
+    components: int,
 ) -> Cell:
-    kind = read_search(choice.attack).kind
-    best, saturated = kind == "best", kind == "at-saturation"
-    if kind and surrogate_names(config, choice):
-        why = "the smallest change there just fools the surrogate, not the model"
-        why = "the radius would be chosen by asking the model, which the attacker cannot" if saturated else why
+    search = parse_search(choice.attack).around(row)
+    if search.why_no_surrogate and surrogate_names(config, choice):
         raise InvalidInput(
-            f"expected a fixed radius with a surrogate, got {choice.attack}: {why}; run the attack at several radii "
-            "(--epsilon, repeated)"
+            f"expected a fixed radius with a surrogate, got {choice.attack}: {search.why_no_surrogate}; run the attack "
+            "at several radii (--epsilon, repeated)"
         )
-    if choice.grid and not best:
+    if choice.grid and not search.finds_smallest:
         raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
     given, grid = _limited(config, choice)
     check_parameter_names((*given, *grid), row.attack, rows, row.more)
-    shared = given if choice.defaults else {**attack_of(row).matched, **given}
-    if not kind:  # a search resolves a relative step size at each of its radii
-        shared = resolve_step(shared, threat_model.epsilon)
-    if names_several(row.attack):  # what it may cost is part of what it is
-        shared = {"max_queries": MAX_QUERIES, **shared}
-    parameters = {name: value for name, value in shared.items() if accepts(row, name)}
-    if not kind:
-        check_support(row, threat_model, parameters)
+    shared = search.complete_parameters(row, given, threat_model.epsilon, defaults=choice.defaults)
+    parameters, grid = ({name: value for name, value in each.items() if accepts(row, name)} for each in (shared, grid))
+    search.check(row, threat_model, components, parameters, grid)
+    if search.runs_once:
+        check_learns_nothing(row, apart=bool(config.fit_data))
     return Cell(
         subject=subject,
-        attack=search_of(kind, [inside_of(row)]).name if kind else row.name,
+        attack=search.name,
         threat_model=threat_model,
         parameters=parameters,
-        grid={name: values for name, values in grid.items() if accepts(row, name)},
+        grid=grid,
         target=choice.target,
         seed=seed,
         pixels=config.pixels,
@@ -474,7 +453,7 @@ def _cell(
             name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures
         ),
         shard_size=config.shard_size,
-        version=version_of(row),
+        version=search.version(row),
         implementation=row if row.given is not None else None,
         **conditions(config.device),
     )
@@ -497,21 +476,6 @@ def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict
 def conditions(device: str) -> dict[str, Any]:
     """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
     return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
-
-
-def version_of(row: Implementation) -> str:
-    """Version of the row's library; of a user's attack the digest of its code, and the library that it is built on.
-
-    Of a search by several attacks, that of the search and of each library.
-
-    Where the code cannot be known in full, the digest is of what is known: `Plan.unknown` says that there is more.
-    """
-    if names_several(row.attack):
-        return version_of_search(row)
-    if row.given is None:
-        return find_library(row.library).version
-    built_on = f", {row.given.form} {find_library(row.given.form).version}" if row.given.form in LIBRARIES else ""
-    return f"code {row.given.identity.digest}{built_on}"
 
 
 def _unknown_parts(cell: Cell) -> dict[str, str]:

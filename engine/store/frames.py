@@ -5,9 +5,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ...adapters import attack_of
 from ...errors import Unavailable
-from ..cell import Cell, tell_apart
+from ..cell import Cell, call_as, tell_apart
 from .contents import order_of, read_records, unknown_attack
 from .coverage_bits import COLUMNS as COVERAGE_BITS
 from .fits import fit_costs
@@ -97,7 +96,7 @@ def _read_done(
     if not done:
         raise none_finished(folder, len(failed), len(damaged), len(unknown))
     names = tell_apart(cell.subject for cell, _, _ in done)
-    done = [(cell.with_name_of(names), meta, part) for cell, meta, part in done]
+    done = [(call_as(cell, names), meta, part) for cell, meta, part in done]
     return done, {"damaged": damaged, "failed": failed, "unknown": unknown}
 
 
@@ -183,7 +182,7 @@ def _survey(store: ResultsStore, kinds: Sequence[Kind], *, headers: bool) -> Sur
     states = {key: state._replace(status="running") if key in running else state for key, state in states.items()}
     ordered = sorted({**states, **finished}.values(), key=lambda state: order_of(state.cell))
     names = tell_apart(state.cell.subject for state in ordered)
-    ordered = [state._replace(cell=state.cell.with_name_of(names)) for state in ordered]
+    ordered = [state._replace(cell=call_as(state.cell, names)) for state in ordered]
     return Survey(ordered, [line for kind in KINDS for line in damaged.get(kind, ())])
 
 
@@ -199,7 +198,7 @@ def list_part_states(folder: str | Path) -> list[PartState]:
 
 def about_cell(cell: Cell) -> dict[str, Any]:
     """What stands beside the records of a cell in the table of `load`, by column."""
-    row, threat_model, attack = cell.row, cell.threat_model, attack_of(cell.row)
+    row, threat_model = cell.row, cell.threat_model
     return {
         "cell": cell.key,
         "subject": cell.subject.key,
@@ -207,7 +206,7 @@ def about_cell(cell: Cell) -> dict[str, Any]:
         "implementation": cell.title,
         "attack": cell.attack_title,
         "knowledge": cell.knowledge,
-        "minimum_norm": cell.is_best or attack.kind == "minimum-norm",
+        "minimum_norm": cell.search.attack_kind(cell.row) == "minimum-norm",
         "library": row.library,
         "norm": threat_model.norm,
         "epsilon": float("nan") if cell.planned.threat_model.epsilon is None else cell.planned.threat_model.epsilon,
@@ -233,7 +232,7 @@ def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.Dat
     import pandas as pd
 
     about = {**about_cell(cell), **fit_costs(meta)}
-    if cell.is_saturated:
+    if cell.search.kind == "at-saturation":
         about["radius"] = cell.threat_model.epsilon
     if {"violated", "violations"} <= set(rows):
         broken = {name: rows[name].to_numpy() for name in ("violated", "violations")}

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters import attack_of
 from ...adapters.result import measured_norm, usable_images
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ...metrics import METRICS, fooling_rate_at_k
 from ..at_once import map_at_once
-from ..cell import Cell, ModelOnData, tell_apart
+from ..cell import Cell, ModelOnData, call_as, is_foreign, tell_apart
 from ..measure_groups import is_group
 from ..metric_names import NO_CONFIDENCES, base_of, needs_confidences
 from ..statistics.verdict import Side
@@ -102,7 +101,7 @@ class Outcome:
     @property
     def is_minimum(self) -> bool:
         """Whether its distances are the smallest that the attack found: minimum-norm attacks and searches."""
-        return self.cell.is_best or attack_of(self.cell.row).kind == "minimum-norm"
+        return self.cell.search.attack_kind(self.cell.row) == "minimum-norm"
 
     @property
     def is_random(self) -> bool:
@@ -199,7 +198,7 @@ class Outcomes:
         lines += [line for each in self.done if (line := worst_case_line(each.cell, each.columns))]
         lines += [f"left out: {why}, on {cell.subject.name}" for cell, why in self.unknown]
         foreign = {
-            outcome.cell.attack for outcome in self.done if outcome.cell.is_foreign and not outcome.cell.row.is_users
+            outcome.cell.attack for outcome in self.done if is_foreign(outcome.cell) and not outcome.cell.row.is_users
         }
         lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
         lines += [f"not finished, left out: {cell.title} on {cell.subject.name}" for cell in self.running]
@@ -350,12 +349,12 @@ def _with_model_names(outcomes: Outcomes) -> Outcomes:
     }
     return replace(
         outcomes,
-        done=tuple(replace(each, cell=each.cell.with_name_of(names)) for each in outcomes.done),
-        failed=tuple((cell.with_name_of(names), why) for cell, why in outcomes.failed),
-        running=tuple(cell.with_name_of(names) for cell in outcomes.running),
-        waiting=tuple(cell.with_name_of(names) for cell in outcomes.waiting),
-        unknown=tuple((cell.with_name_of(names), why) for cell, why in outcomes.unknown),
-        states={key: each._replace(cell=each.cell.with_name_of(names)) for key, each in outcomes.states.items()},
+        done=tuple(replace(each, cell=call_as(each.cell, names)) for each in outcomes.done),
+        failed=tuple((call_as(cell, names), why) for cell, why in outcomes.failed),
+        running=tuple(call_as(cell, names) for cell in outcomes.running),
+        waiting=tuple(call_as(cell, names) for cell in outcomes.waiting),
+        unknown=tuple((call_as(cell, names), why) for cell, why in outcomes.unknown),
+        states={key: each._replace(cell=call_as(each.cell, names)) for key, each in outcomes.states.items()},
         clean=clean,
     )
 

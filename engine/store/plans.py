@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ...errors import DavylampError
-from ..cell import Cell, digest_of
+from ..cell import Cell, describe_attack, digest_of
 from .store import Damaged, Record, ResultsStore
 
 _FAILED = "failed"
@@ -42,7 +42,7 @@ def note_plan(
     key = _plan_key(cells, of)
     if not store.path("plans", key).is_file():
         specs = [json.dumps(cell.spec, sort_keys=True) for cell in cells]
-        about = [json.dumps(cell.about, sort_keys=True) for cell in cells]
+        about = [json.dumps(describe_attack(cell), sort_keys=True) for cell in cells]
         columns = {"cell": [cell.key for cell in cells], "spec": specs, "about": about}
         if parts:
             columns["parts"] = pa.array([list(parts[cell.key]) for cell in cells], pa.list_(pa.int32()))

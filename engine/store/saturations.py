@@ -49,7 +49,7 @@ def _count(images: float) -> str:
 def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
     """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
     search = meta.get("saturation")
-    if not (cell.is_saturated and isinstance(search, Mapping)):
+    if not (cell.search.kind == "at-saturation" and isinstance(search, Mapping)):
         return ""
     norm, shares = cell.threat_model.norm, dict(zip(search["radii"], search["shares"], strict=True))
     radius, n = search["radius"], search["attacked"]

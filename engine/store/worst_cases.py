@@ -14,7 +14,7 @@ def worst_case_line(cell: Cell, columns: Mapping[str, np.ndarray]) -> str:
         cell: finished.
         columns: of its record, by name, shape (n,).
     """
-    if not cell.is_worst_case or not {"winner", "tried"} <= columns.keys():
+    if cell.search.kind != "worst-case" or not {"winner", "tried"} <= columns.keys():
         return ""
     winner, tried, parts = columns["winner"], columns["tried"], []
     for place, member in enumerate(cell.members):

@@ -176,7 +176,7 @@ def test_several_models_and_transfers(files, assert_same):
 def test_a_worst_case_is_complete_in_each_of_its_shards(files, assert_same):
     asked = config(PGD, FGSM, models=("net.py:one", "net.py:two"), order="cheap-first", stop_when_fooled=True)
     plan = check_both_ways(asked, assert_same, {"clean", "cells"})
-    assert all(cell.is_worst_case and cell.shards == 3 for cell in plan.cells)
+    assert all(cell.search.kind == "worst-case" and cell.shards == 3 for cell in plan.cells)
     assert any(len(set(take_part(plan, Part(1, 3)).parts[cell.key])) > 1 for cell in plan.cells)
 
 

@@ -1,16 +1,15 @@
 """The cells of a model in the order that was asked for; those of one threat model as one where a success ends it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...adapters import attack_of
 from ...adapters.words import threat_text
-from ...errors import InvalidInput, Unsupported
+from ...errors import InvalidInput
 from ..cell import Cell
 from ..expected_passes import passes_of_cell
-from ..search import search_of
-from ..worst_case import VERSION
+from ..searches.kinds import WorstCase, combinations
+from ..searches.reach import warn_repeated_draws, warn_unreachable
 from .config import Config
 
 # Of a cell: what the attacks of one may differ in.
@@ -49,7 +48,7 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
     groups = _grouped(cells, config)
     for group in groups:
         for _, cell in group:
-            _check_member(cell)
+            WorstCase.check_member(cell.search, cell.row, cell.threat_model)
         names = [cell.attack for _, cell in group]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise InvalidInput(
@@ -62,12 +61,6 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
             f"expected several attacks under one threat model with --stop-when-fooled, got {under}: give --norm and "
             "--epsilon, or more attacks"
         )
-
-
-def _version_of(cells: Sequence[Cell]) -> str:
-    """Of what is made of several attacks, of every library in it, and of the code of users' attacks."""
-    parts = [each.version if each.row.given is not None else f"{each.row.library} {each.version}" for each in cells]
-    return f"worst case {VERSION}, {', '.join(dict.fromkeys(parts))}"
 
 
 def _grouped(cells: Iterable[tuple[int, Cell]], config: Config) -> list[list[tuple[int, Cell]]]:
@@ -84,30 +77,33 @@ def _join(group: Sequence[tuple[int, Cell]]) -> Cell:
     cells = [cell for _, cell in group]
     if len(cells) == 1:
         return cells[0]
+    search = WorstCase(",".join(cell.attack for cell in cells))
     return replace(
         cells[0],
-        attack=search_of("worst-case", [cell.attack for cell in cells]).name,
+        attack=search.name,
         parameters={cell.attack: dict(cell.parameters) for cell in cells},
-        version=_version_of(cells),
+        version=search.version(cells[0].row, [cell.version for cell in cells]),
         implementation=None,
     )
 
 
-def _check_member(cell: Cell) -> None:
-    """Raise unless an attack can be one of several of which the first success counts."""
-    row = cell.row
-    if cell.is_best or cell.is_saturated:
-        raise InvalidInput(f"expected attacks at one radius with --stop-when-fooled, got {cell.attack}: run it apart")
-    if attack_of(row).kind == "minimum-norm" and cell.threat_model.epsilon is None:
-        raise InvalidInput(
-            f"expected --epsilon with --stop-when-fooled and {cell.attack}, which looks for the smallest change: "
-            "without a radius any change counts"
-        )
-    if row.universal or row.fit:
-        raise Unsupported(f"{row.name} learns from all images, not from those that others leave: run it apart")
-    if set(row.name) & set(",()"):
-        raise Unsupported(
-            f"expected a file without commas and brackets in its name with --stop-when-fooled: {row.name}"
-        )
-    if row.given is not None and row.library == "user":
-        raise Unsupported(f"{row.name} was handed over: with --stop-when-fooled name it, my_file.py:{row.attack}")
+def list_unreachable(cells: Iterable[Cell]) -> list[str]:
+    """A line for each row of a plan that cannot reach its ball, before anything is run."""
+    lines = (
+        warn_unreachable(cell.row, cell.threat_model, {**cell.parameters, **values})
+        for cell in _members(cells)
+        for values in combinations(cell.grid)
+    )
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def list_repeated_draws(cells: Iterable[Cell]) -> list[str]:
+    """A line for each row of a plan whose draws are averaged twice, before anything is run."""
+    lines = (
+        warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in _members(cells)
+    )
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _members(cells: Iterable[Cell]) -> Iterator[Cell]:
+    return (member for cell in cells for member in cell.members)

@@ -3,19 +3,17 @@
 Of a model that draws random numbers an image is done when all of its draws are fooled: a later attack may fool more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult
-from ...adapters.result import SURROGATE_PASSES
-from ..cell import Cell
-
-_OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit", "draws_fooled")
-_SPENT = ("forwards", "backwards", *SURROGATE_PASSES)
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel
+from .best_examples import add_costs, copy_examples
+from .kinds import WorstCase
+from .single import run_single
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +29,18 @@ class InTurnResult(AttackResult):
     tried: Tensor
 
 
-class RunOne(Protocol):
-    """Runs one of the attacks on the images in some rows, whose clean logits may be known."""
-
-    def __call__(
-        self, member: Cell, rows: Tensor, logits: Tensor | None, progress: Callable[[int], object]
-    ) -> AttackResult:
-        """What the attack came to on those images."""
-        ...
-
-
-def attack_in_turn(
-    cell: Cell,
-    run: RunOne,
-    rows: Tensor,
-    logits: Tensor | None,
+def attack_in_turn(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    members: Mapping[str, Implementation],
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    targets: Tensor | None = None,
+    first: int = 0,
+    logits: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
+    **options: Any,
 ) -> InTurnResult:
     """Run the attacks of a worst case in their order, each on the images that none before it has fooled.
 
@@ -56,28 +50,52 @@ def attack_in_turn(
     last run that proves something.
 
     Args:
-        cell: a worst case.
-        run: what runs one of its attacks.
-        rows: of all images, shape (N,).
+        members: the attacks by name, in their order.
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, epsilon, targeted.
+        targets: target classes, shape (N,), for a targeted threat model.
+        first: place of the first image in the whole data set.
         logits: of the clean images, shape (N, K), where they are known.
         progress: called with the number of images that no attack is left for; its method `asked`, if it has one, with
             the passes just made.
+        **options: as for `run_single`; the parameters of each attack by its name.
 
     Raises:
         DavylampError: whatever one of the attacks raises: what it would have left is then not known.
     """
-    reported, first, *others = _Passes(progress), *cell.members
-    total = _begin(cell, run(first, rows, logits, reported))
+    parameters = {name: options.pop(name) for name in members}
+    places = torch.arange(len(labels), device="cpu") + first
+    reported = _Passes(progress)
+
+    def run(name: str, images: Tensor, logits: Tensor | None) -> AttackResult:
+        return run_single(
+            members[name],
+            classifier,
+            inputs[images],
+            labels[images],
+            threat_model,
+            targets=None if targets is None else targets[images],
+            first=places[images.cpu()],
+            logits=logits,
+            progress=reported,
+            **options,
+            **parameters[name],
+        )
+
+    opening, *others = members
+    total = _begin(run(opening, torch.arange(len(labels), device=inputs.device), logits))
     settled = 0
-    for member in (*others, None):
+    for place, name in enumerate(others, 1):
         left = (total.attacked & (total.fooled_share < 1)).nonzero()[:, 0]
-        if member is None or not len(left):
+        if not len(left):
             break
-        reported.report(len(rows) - len(left) - settled)
-        settled = len(rows) - len(left)
-        total = _take(total, left, run(member, left, total.logits[left], reported), cell.members.index(member))
-    reported.report(len(rows) - settled)
-    return total
+        reported.report(len(labels) - len(left) - settled)
+        settled = len(labels) - len(left)
+        total = _take(total, left, run(name, left, total.logits[left]), place)
+    reported.report(len(labels) - settled)
+    return replace(total, implementation=WorstCase(",".join(members)).name, parameters=parameters, curves=None)
 
 
 class _Passes:
@@ -96,33 +114,24 @@ class _Passes:
             self._progress(images)
 
 
-def _begin(cell: Cell, result: AttackResult) -> InTurnResult:
+def _begin(result: AttackResult) -> InTurnResult:
     """The result so far: that of the first attack, in tensors that can be written to."""
     fields: dict[str, Any] = {
         name: value.clone() if isinstance(value, Tensor) else value for name, value in vars(result).items()
     }
-    fields |= {"implementation": cell.attack, "parameters": cell.parameters, "curves": None}
     fields["distances"] = type(result.distances)(*(each.clone() for each in result.distances))
-    winner = torch.where(result.success, 0, -1)
-    return InTurnResult(**fields, winner=winner, tried=result.attacked.long())
+    return InTurnResult(**fields, winner=torch.where(result.success, 0, -1), tried=result.attacked.long())
 
 
 def _take(total: InTurnResult, rows: Tensor, result: AttackResult, place: int) -> InTurnResult:
     """The result so far with a further attack on some of the images: its cost, and its examples where they count."""
-    for name in _SPENT:
-        if (spent := getattr(total, name)) is not None:
-            spent[rows] += getattr(result, name)
-    total.seconds[rows.cpu()] += result.seconds
+    add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_share[rows], result.fooled_share
     better = result.success | result.usable & ((before <= after) | ~total.usable[rows])
     better = torch.where(fooled, result.success & (before < after), better)  # fooled before: of a random model alone
     total.winner[rows[result.success & better]] = place
-    for name in _OF_AN_EXAMPLE:
-        if (kept := getattr(total, name)) is not None:
-            kept[rows[better]] = getattr(result, name)[better]
-    for kept, new in zip(total.distances, result.distances, strict=True):
-        kept[rows[better]] = new[better]
+    copy_examples(total, rows, result, better)
     violations = list(total.violations)
     for image, kinds, done in zip(rows.tolist(), result.violations, (fooled | result.success).tolist(), strict=True):
         violations[image] = () if done else tuple(dict.fromkeys((*violations[image], *kinds)))

@@ -1,20 +1,25 @@
-"""The turns of several attacks on the same images: who gets how many passes, from which radius, with which settings."""
+"""Best effort of several attacks: what one finds bounds the search of the others, at one price for all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, attack_of, run_attack
-from ...adapters.catalogue.lookup import takes_radii
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
+from ...adapters.catalogue.lookup import accepts, check_support, load_class, takes_radii
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.models.images import check_images
 from ...adapters.running.call import Returned
+from ...adapters.running.draws import clean_logits
+from ...adapters.running.judge import distances_of
 from ...adapters.threat_model import Norm
-from ...errors import AttackFailed, ModelFailed, Unsupported
-from .incumbents import Incumbents
-from .line import PASSES, on_the_line
+from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
+from .best_examples import LINE_QUERIES, BestExamples, on_the_line
+from .kinds import MAX_QUERIES, Portfolio, combinations, portfolio_row
+from .radius_search import alike, largest_change, radii_of, run_at
+from .single import on_pixels
 from .tuning import (
     Turn,
     begins_near,
@@ -31,7 +36,186 @@ _SHARE = 48  # passes of a turn in the first round; each further round has twice
 _SLACK = 8  # passes that are too few for another turn
 _BELOW, _HALF, _LEAST_STEP = 1 / 32, 1 / 2, 1 / 1024  # how far below the best radius the next run is, as a share of it
 _TRIES, _ROUGH_TRIES = 2, 6  # runs that a fixed-budget attack's turn has room for: near the best radius, far from it
-_FEWEST = 8  # passes of such a run
+_FEWEST = 8  # passes of such a run, and of a whole search
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortfolioResult(AttackResult):
+    """What `best_of` found: the nearest example of each image over all attacks, and all that it cost.
+
+    `runs` is how often each image was attacked, (N,) int64; `winner` the place of the attack that found its example,
+    (N,) int64, -1 where none did; `curves` have judged points only. `budget` is the distance; `searched` the largest
+    radius that was looked at, (N,) float64, inf where an attack looked for the smallest change by itself.
+    """
+
+    runs: Tensor
+    winner: Tensor
+    searched: Tensor
+
+
+def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    attacks: list[str] | tuple[str, ...],
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    max_queries: int = MAX_QUERIES,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    first: int | Tensor = 0,
+    logits: Tensor | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    pixels: bool = False,
+    progress: Callable[[int], object] | None = None,
+    **parameters: Any,
+) -> PortfolioResult:
+    """Look for the smallest change of each image by several attacks that share what they find and what they may spend.
+
+    The first attack opens with a few passes and gives each image its first radius. In l2 adv-lib's DeepFool, which goes
+    to the nearest class where the others go to the likeliest, then has one step: classes + 1 passes, if that is an
+    eighth of all at most, and no other turn (unless it is the first). PDGD and then ALMA, which come
+    from far outside, have 200 and 300 passes at once, or what is left if it suffices (110 and 140). Then the attacks
+    take turns, round after round, with 48 passes an image in the first round and twice as many in each further one,
+    until what is kept for the end is left of `max_queries`: in linf and l2 up to 33 passes, a fifth of all, for a run
+    of FMN (if it is among the attacks) that begins at the nearest example of each image, whoever found it; and six that
+    bisect the line between each example and its image (not in l0). In linf every other turn of FMN begins there, too.
+    On a model that draws random numbers, which an example may fool no more, none does; each pass of the six and of
+    DeepFool's step is `eot` passes there.
+    Whatever the model is asked about counts: the nearest point that fools it is judged like any example. A
+    minimum-norm attack gets as many steps as fit its turn, and steps as long as the radius known so far suggests; a
+    fixed-budget attack runs below that radius, farther below after a success, nearer after a failure, and where
+    nothing has fooled the model yet, at ever larger radii. From turn to turn step sizes, learning rates and seeds
+    vary (`tuning`). An attack that crashes on images takes no further turn on them; the others go on.
+
+    Args:
+        attacks: at least two rows, "adv-lib:fmn" and "foolbox:pgd"; the first one opens.
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, targeted, and perhaps a radius: success then means an example within it.
+        max_queries: forward plus backward passes of each image over all attacks, at least 8.
+        targets: target classes, shape (N,), for a targeted threat model.
+        seed: random seed.
+        first: place of the first image in the whole data set, or of each, as in `run_attack`.
+        logits: of the clean images, where they are known, as in `run_attack`.
+        grid: further parameters, and the values of each: an attack takes another combination each turn.
+        pixels: success and distance count on the examples rounded to 8 bits, and those are returned; the curves then
+            have the distances at the end of each run only.
+        progress: called with the number of images that the work since the last call amounts to.
+        **parameters: canonical parameters, which go to every attack that has them and are not chosen any more.
+
+    Returns:
+        The result of a minimum-norm implementation called `best(adv-lib:fmn,foolbox:pgd)`.
+
+    Raises:
+        Unsupported: if an attack cannot do what is asked, is universal or a user's.
+        InvalidInput: if an argument has a wrong value.
+        AttackFailed, ModelFailed: if every run crashed.
+    """
+    row = portfolio_row(attacks)
+    check_images(inputs)
+    components = inputs[0].numel()
+    settings = [{**parameters, **choice} for choice in combinations(grid or {})]
+    check_portfolio(row, threat_model, components, settings, max_queries)
+    rows = Portfolio(row.attack).rows(row)
+    for each in rows:
+        load_class(each, threat_model.norm)
+    with classifier.frozen():
+        aims: dict[str, Any] = {"targets": targets, "logits": logits, "seed": seed}
+        base = _untouched(row, classifier, inputs, labels, replace(threat_model, epsilon=None), **aims)
+        widest = threat_model.epsilon or largest_change(threat_model.norm, components)
+        places = first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first
+        limits = Limits(max_queries, _first_radius(row, threat_model, components), widest, pixels)
+        turns = Turns(rows, classifier, inputs.detach().float(), base, places, limits, settings)
+        turns.take_all(progress)
+    nearest = turns.state.finish_within(threat_model)
+    curves = tuple(map(tuple, turns.state.curves))
+    result = PortfolioResult(
+        **{**vars(nearest), "parameters": {**parameters, "max_queries": max_queries}, "curves": curves},
+        runs=turns.state.runs,
+        winner=turns.state.winner,
+        searched=turns.searched,
+    )
+    return on_pixels(result, classifier, inputs) if pixels else result
+
+
+def check_portfolio(
+    row: Implementation,
+    threat_model: ThreatModel,
+    components: int,
+    settings: Sequence[Mapping[str, Any]],
+    max_queries: int,
+) -> None:
+    """Refuse a search that cannot be made, before anything is computed.
+
+    Raises:
+        Unsupported: if one of the attacks cannot do what is asked.
+        UnknownName: if a parameter is not in the vocabulary.
+        InvalidInput: if a parameter has a wrong value.
+    """
+    rows = Portfolio(row.attack).rows(row)
+    if len(rows) < 2:
+        raise InvalidInput(f"expected several attacks, got {row.attack}: best({row.attack}) searches with one")
+    if not isinstance(max_queries, int) or max_queries < _FEWEST:
+        raise InvalidInput(
+            f"expected max_queries of best(...) as a whole number from {_FEWEST} on, got {max_queries!r}"
+        )
+    top = _first_radius(row, threat_model, components)
+    for each in rows:
+        fixed = attack_of(each).kind == "fixed-budget"
+        rules = replace(threat_model, epsilon=top if fixed else None)
+        for values in settings:
+            taken = {name: value for name, value in values.items() if accepts(each, name)}
+            check_support(each, rules, resolve_step(taken, top if fixed else None))
+            if lost := [name for name in values if not any(accepts(other, name) for other in rows)]:
+                raise Unsupported(f"none of {row.attack} has parameter {', '.join(lost)}")
+
+
+def _first_radius(row: Implementation, threat_model: ThreatModel, components: int) -> float | None:
+    """Where a fixed-budget attack begins on an image that nothing has fooled; None if there is no such attack."""
+    fixed = [each for each in Portfolio(row.attack).rows(row) if attack_of(each).kind == "fixed-budget"]
+    return radii_of(fixed[0], threat_model, components, 1).upper if fixed else None
+
+
+def _untouched(  # noqa: PLR0913 - what a result is made of
+    row: Implementation,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    targets: Tensor | None,
+    logits: Tensor | None,
+    seed: int,
+) -> AttackResult:
+    """The result of nothing: no image is fooled and nothing was spent."""
+    logits = clean_logits(classifier, inputs, labels, logits)
+    labels = labels.to(inputs.device, torch.long)
+    none, images = torch.zeros_like(labels), inputs.detach().float()
+    return AttackResult(
+        implementation=Portfolio(row.attack).name,
+        threat_model=threat_model,
+        parameters={},
+        seed=seed,
+        adv_inputs=images.clone(),
+        logits=logits,
+        adv_logits=logits.clone(),
+        labels=labels,
+        attacked=logits.argmax(1) == labels,
+        success=none.bool(),
+        success_8bit=none.bool(),
+        distances=distances_of(images, images),
+        forwards=none.clone(),
+        backwards=none.clone(),
+        seconds=torch.zeros(len(labels), dtype=torch.double, device="cpu"),
+        violations=((),) * len(labels),
+        targets=targets,
+        knowledge=attack_of(row).knowledge,
+        draws=classifier.draws if classifier.random else 0,
+        eot=classifier.eot if classifier.random else 1,
+        draws_fooled=torch.zeros_like(none, dtype=torch.double) if classifier.random else None,
+    )
 
 
 class Limits(NamedTuple):
@@ -66,7 +250,7 @@ class Turns:
         limits: Limits,
         settings: Sequence[Mapping[str, Any]],
     ):
-        self.state = Incumbents(base, inputs, pixels=limits.pixels)
+        self.state = BestExamples(base, inputs, pixels=limits.pixels)
         self._rows, self._classifier, self._inputs, self._places = rows, classifier, inputs, places
         self._limits, self._settings = limits, settings
         self._progress: Callable[[int], object] | None = None
@@ -101,10 +285,10 @@ class Turns:
         self._take_the_first(order, least, once)
         order = [place for place in order if not once[place]]
         while True:
-            spent = self.state.used.clone()
+            spent = self.state.queries_used.clone()
             for place in order:
                 self._take(place, share, slack=share // 2, least=least[place])
-            if torch.equal(spent, self.state.used):
+            if torch.equal(spent, self.state.queries_used):
                 break
             share *= 2
         self._go_on_from_the_nearest()
@@ -163,7 +347,7 @@ class Turns:
     @property
     def _line_passes(self) -> int:
         """Passes that are kept for the line at the end: where fewer changed components are not what counts."""
-        passes = PASSES * self._cost
+        passes = LINE_QUERIES * self._cost
         return passes if 4 * passes <= self._limits.max_queries and self._norm in ("linf", "l2", "l1") else 0
 
     def _walk_the_line(self) -> None:
@@ -172,21 +356,10 @@ class Turns:
         rows = self._images[state.distance[self._images].isfinite()]
         if not self._line_passes or not len(rows):
             return
-        best, trace = state.best, state.trace(rows)
-        result = run_attack(
-            on_the_line(best.adv_inputs[rows], PASSES),
-            self._classifier,
-            self._inputs[rows],
-            best.labels[rows],
-            best.threat_model,
-            targets=None if best.targets is None else best.targets[rows],
-            seed=best.seed,
-            first=self._places[rows.to(self._places.device)],
-            logits=best.logits[rows],
-            batch_size=len(rows),
-            trace=trace,
-        )
-        state.take(rows, result, trace, torch.zeros_like(rows), self._classifier, state.winner[rows])
+        line, trace = on_the_line(state.best.adv_inputs[rows], LINE_QUERIES), state.trace(rows)
+        options = {"seed": state.best.seed, "batch_size": len(rows), "trace": trace}
+        result = run_attack(line, *self._nouns_of(rows), **self._options_of(rows), **options)
+        state.take_traced(rows, result, state.winner[rows], trace, torch.zeros_like(rows), self._classifier)
 
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
         """One turn of an attack on every image that has passes for it; less than `slack` is not left over.
@@ -194,7 +367,7 @@ class Turns:
         With `begun` it begins at the nearest example, where there is one, whatever the number of its turn.
         """
         rows = self._images
-        left = self._end - self.state.used[rows]
+        left = self._end - self.state.queries_used[rows]
         passes = left.where(left - share < slack, share)
         able = (passes >= least) & self._open[place, rows]
         rows, passes = rows[able], passes[able]
@@ -222,7 +395,7 @@ class Turns:
 
     def _search_below(self, place: int, rows: Tensor, passes: Tensor) -> None:
         """Runs of a fixed-budget attack below the best radius of each image, as many as fit the turn."""
-        end = self.state.used[rows] + passes
+        end = self.state.queries_used[rows] + passes
         known = self.state.distance[rows].isfinite() & (self._step[place, rows] == 0)
         self._step[place, rows] = self._step[place, rows].where(~known, _BELOW).clamp(min=_BELOW / 8)
         rough = (self._step[place, rows] >= _HALF / 2) | self.state.distance[rows].isinf()
@@ -230,16 +403,16 @@ class Turns:
         attempt = 0
         while True:
             radii = self._radii(place, rows)
-            going = (end - self.state.used[rows] >= one_run) & (radii > 0)
+            going = (end - self.state.queries_used[rows] >= one_run) & (radii > 0)
             rows, end, one_run, radii = rows[going], end[going], one_run[going], radii[going]
             if not len(rows):
                 return
             for settings, number, some in self._groups(place, rows, one_run):
-                images, left = rows[some], (end - self.state.used[rows])[some]
+                images, left = rows[some], (end - self.state.queries_used[rows])[some]
                 mixed = takes_radii(self._rows[place], self._norm, settings)
-                for one in [some] if mixed else [some[radii[some] == radius] for radius in radii[some].unique()]:
-                    within = torch.isin(some, one)
-                    self._run(place, images[within], left[within], settings, number + 101 * attempt, radii=radii[one])
+                for one in alike(radii[some], mixed=mixed):
+                    tried = radii[some][one]
+                    self._run(place, images[one], left[one], settings, number + 101 * attempt, radii=tried)
             attempt += 1
 
     def _radii(self, place: int, rows: Tensor) -> Tensor:
@@ -287,49 +460,44 @@ class Turns:
     ) -> None:
         """One run of an attack: of a minimum-norm one (from `examples`), or (with `radii`) of a fixed-budget one."""
         row, state, most = self._rows[place], self.state, int(passes.max())
-        best, fresh, rules = state.best, state.distance[rows].isinf(), state.best.threat_model
-        options = resolve_step(settings, None)
-        if radii is not None:
-            rules, mixed = replace(rules, epsilon=float(radii.max())), bool((radii != radii.max()).any())
-            options = resolve_step(settings, radii if mixed else float(radii.max()))
-            options |= {"radii": radii} if mixed else {}
+        fresh = state.distance[rows].isinf()
         if examples is not None:
             row = replace(row, fixed={**row.fixed, row.begins_at: examples})
         trace, calls = state.trace(rows), list[Returned]()
+        options = self._options_of(rows) | {"seed": (state.best.seed + 1009 * place + 7919 * number) % 2**32}
+        options |= {"trace": trace, "watch": calls.append, "spent": most - passes, "max_queries": most}
         try:
-            result = run_attack(
-                row,
-                self._classifier,
-                self._inputs[rows],
-                best.labels[rows],
-                rules,
-                targets=None if best.targets is None else best.targets[rows],
-                seed=(best.seed + 1009 * place + 7919 * number) % 2**32,
-                first=self._places[rows.to(self._places.device)],
-                spent=most - passes,
-                logits=best.logits[rows],
-                trace=trace,
-                watch=calls.append,
-                **{**options, "max_queries": most},
-            )
+            result = run_at(row, *self._nouns_of(rows), radii, settings, **options)
         except (AttackFailed, ModelFailed, Unsupported) as error:
             self._error = error
             self._open[place, rows] = False
             self._step[place, rows], self._upper[place, rows] = 0.0, torch.inf
             if not isinstance(error, Unsupported):
                 state.crash(rows, error, calls)
+                state.runs[rows] += 1
             return
         self._completed = True
-        state.take(rows, result, trace, most - passes, self._classifier, place)
+        state.take_traced(rows, result, place, trace, most - passes, self._classifier)
         if radii is not None:
             self._learn(place, rows, radii.to(state.distance), fresh)
         self._report()
+
+    def _nouns_of(self, rows: Tensor) -> tuple[Classifier, Tensor, Tensor, ThreatModel]:
+        """What `run_attack` takes by position, of some images."""
+        best = self.state.best
+        return self._classifier, self._inputs[rows], best.labels[rows], best.threat_model
+
+    def _options_of(self, rows: Tensor) -> dict[str, Any]:
+        """What `run_attack` takes by keyword in every run, of some images."""
+        best = self.state.best
+        targets = None if best.targets is None else best.targets[rows]
+        return {"targets": targets, "first": self._places[rows.to(self._places.device)], "logits": best.logits[rows]}
 
     def _report(self) -> None:
         """Report progress in whole images."""
         if self._progress is None or not len(self._images):
             return
-        share = float(self.state.used[self._images].double().mean()) / self._limits.max_queries
+        share = float(self.state.queries_used[self._images].double().mean()) / self._limits.max_queries
         new = min(int(share * len(self._images)), len(self._images)) - self._reported
         if new > 0:
             self._progress(new)

@@ -1,21 +1,112 @@
-"""An attack at the radius where its success stops growing (CANARY, 3.2.1), which is searched over all of its images."""
+"""The radius at which an attack is to be evaluated: where its success stops growing (CANARY, 3.2.1)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
+from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.catalogue.lookup import check_support, row_of
 from ...adapters.catalogue.step_size import resolve_step
-from ...errors import AttackFailed, Unsupported
-from ..search import search_of
-from .best_effort import check_learns_nothing, largest_change, on_pixels
-from .saturation import DOUBLINGS, LEAST_L0, THRESHOLD, Saturation, default_budgets, is_near
+from ...adapters.models.images import check_images
+from ...adapters.threat_model import Norm
+from ...errors import AttackFailed, InvalidInput, Unsupported
+from .kinds import AtSaturation, check_learns_nothing
+from .radius_search import largest_change
+from .single import on_pixels
 
+THRESHOLD = 0.01
+LEAST_L0 = 3.0  # a pixel in colour: below it some attacks cannot run, JSMA changes two components at a time
+DOUBLINGS = range(-4, 5)  # of the customary radius: linf 0.25/255 to 64/255
 _HALVINGS = 8  # of the smallest radius, where that already loses nothing
+_ROUNDING = 1e-9  # of the difference of two ratios
 _SPENT = ("forwards", "backwards", "seconds")
+
+
+class Saturation(NamedTuple):
+    """Where the ratio stops growing, None if it was not seen to; the budgets, ascending, and the ratio at each.
+
+    `attacked` is the number of images that the ratios are of; `violations` how many results at each budget prove
+    nothing: they count as not fooled.
+    """
+
+    epsilon: float | None
+    budgets: tuple[float, ...]
+    ratios: tuple[float, ...]
+    threshold: float
+    attacked: int
+    violations: tuple[int, ...] = ()
+
+
+def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    implementation: Any,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    norm: Norm,
+    *,
+    budgets: Sequence[float] | None = None,
+    threshold: float = THRESHOLD,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    progress: Callable[[int], object] | None = None,
+    **parameters: Any,
+) -> Saturation:
+    """Run a fixed-budget attack at several budgets, and find the smallest one that loses nothing against the best.
+
+    The paper walks from a first budget: up while the misclassification ratio grows significantly, then down while it
+    does not fall significantly. It says neither where to start, nor how long the steps are, nor what is significant.
+    Here all budgets are run and the answer is the smallest whose ratio is at most `threshold` below the highest: where
+    the walk ends if its ratio only grows, but neither a flat start, where nothing succeeds yet, nor many small losses
+    on the way down can mislead it. A ratio counts the images that the classifier gets right when clean, of a model that
+    draws random numbers the shares of their draws.
+
+    Args:
+        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        norm: of the budgets.
+        budgets: at least two radii; None: the customary one (`default_epsilon`) times 1/16, 1/8, ... 16.
+        threshold: difference of ratios from which on it is significant, 0 to 1; below 1 / N none is tolerated.
+        targets: target classes, shape (N,): the attack is targeted then.
+        seed: random seed.
+        progress: called with the number of images done after each library call.
+        **parameters: canonical parameters; `step_size` may be relative to the radius, as in `best_effort`.
+
+    Returns:
+        The budget; None if nothing succeeds, or the ratio still grows at the largest budget. It cannot beyond 1.
+
+    Raises:
+        Unsupported: for a minimum-norm row, which has no budget, or what the row cannot do.
+        InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
+        AttackFailed: if the library crashed on every image at a budget.
+    """
+    row = row_of(implementation)
+    if attack_of(row).kind != "fixed-budget":
+        raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no budget to choose")
+    if not 0 <= threshold <= 1:
+        raise InvalidInput(f"expected a threshold from 0 to 1, got {threshold}")
+    check_images(inputs)
+    chosen = default_budgets(norm, inputs[0].numel()) if budgets is None else sorted(set(map(float, budgets)))
+    if len(chosen) < 2:
+        raise InvalidInput(f"expected at least two different budgets, got {list(budgets or ())}")
+    balls = [ThreatModel(norm, budget, targets is not None) for budget in chosen]
+    settings = [check_support(row, ball, resolve_step(parameters, ball.epsilon)) for ball in balls]
+    shared: dict[str, Any] = {"targets": targets, "seed": seed, "progress": progress}
+    ratios, violations, attacked = dict[float, float](), [], 0
+    for ball, values in zip(balls, settings, strict=True):
+        result = run_attack(row, classifier, inputs, labels, ball, **shared, **values)
+        if not result.attacked.any():
+            raise InvalidInput("expected at least one image that the classifier gets right, got none")
+        attacked = int(result.attacked.sum())
+        ratios[ball.epsilon or 0.0] = _share_fooled(result)
+        violations.append(int(result.violated.sum()))
+    settled = _settled(ratios, threshold)
+    return Saturation(settled, tuple(chosen), tuple(ratios.values()), threshold, attacked, tuple(violations))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +187,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         result = on_pixels(result, classifier, inputs) if pixels else result
         costs = [getattr(result, name) for name in _SPENT]
         spent = [before + cost for before, cost in zip(spent, costs, strict=True)] if spent else costs
-        share = float(result.fooled_share.sum()) / max(1, int(result.attacked.sum()))
-        ratios = dict(sorted({**ratios, radius: share}.items()))
+        ratios = dict(sorted({**ratios, radius: _share_fooled(result)}.items()))
         violated[radius] = int(result.violated.sum())
         kept = {each: one for each, one in {**kept, radius: result}.items() if each in _near(ratios)}
 
@@ -108,25 +198,18 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     if not ratios:
         raise _nothing_ran(row, list(failed.values()))
     for radius in _wider_radii(threat_model, radii[-1], components):
-        if _goes_on(ratios):
+        if _may_grow(ratios):
             run(radius)
     for radius in _narrower_radii(threat_model, radii[0]):
         if max(ratios.values()) > 0 and _near(ratios)[0] == min(ratios):
             run(radius)
-    last = max(ratios)
-    seen = max(ratios.values()) > 0 and (not _goes_on(ratios) or last == largest_change(threat_model.norm, components))
-    radius = _near(ratios)[0] if seen else last
-    chosen = kept[radius]
-    attacked = int(chosen.attacked.sum())
-    settled, violations = radius if seen else None, tuple(violated[each] for each in ratios)
+    settled = _settled(ratios, largest=largest_change(threat_model.norm, components))
+    radius = max(ratios) if settled is None else settled
+    violations, attacked = tuple(violated[each] for each in ratios), int(kept[radius].attacked.sum())
     saturation = Saturation(settled, (*ratios,), (*ratios.values(),), THRESHOLD, attacked, violations)
-    names = {
-        "implementation": search_of("at-saturation", [row.name]).name,
-        "threat_model": threat_model,
-        "parameters": parameters,
-    }
+    names = {"implementation": AtSaturation(row.name).name, "threat_model": threat_model, "parameters": parameters}
     why = {each: str(error) for each, error in failed.items()}
-    whole = {**vars(chosen), **dict(zip(_SPENT, spent, strict=True)), **names}
+    whole = {**vars(kept[radius]), **dict(zip(_SPENT, spent, strict=True)), **names}
     return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=why)
 
 
@@ -182,13 +265,41 @@ def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
     return sorted({float(int(half)) for half in halves if half >= LEAST_L0}, reverse=True)
 
 
-def _near(ratios: Mapping[float, float]) -> list[float]:
-    """The radii, ascending, at which the share is near the highest."""
-    highest = max(ratios.values())
-    return [radius for radius, ratio in ratios.items() if is_near(ratio, highest)]
+def _share_fooled(result: AttackResult) -> float:
+    """How many of the attacked images are fooled, of a model that draws random numbers by the shares of their draws."""
+    return float(result.fooled_share.sum()) / max(1, int(result.attacked.sum()))
 
 
-def _goes_on(ratios: Mapping[float, float]) -> bool:
+def _near(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> list[float]:
+    """The radii, ascending, whose ratio is not significantly below the highest one."""
+    least = max(ratios.values()) - threshold - _ROUNDING
+    return [radius for radius, ratio in ratios.items() if ratio >= least]
+
+
+def _may_grow(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> bool:
     """Whether a larger radius may fool more: nothing is fooled yet, or most are at the last radius, and not all."""
     highest = max(ratios.values())
-    return highest == 0 or (highest < 1 and len(_near(ratios)) == 1 and max(ratios) in _near(ratios))
+    return highest == 0 or (highest < 1 and _near(ratios, threshold)[0] == max(ratios))
+
+
+def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, largest: float = torch.inf) -> float | None:
+    """The smallest radius whose ratio is near the highest, if more cannot be had: None if that was not seen.
+
+    Args:
+        ratios: by radius, ascending.
+        threshold: difference of ratios from which on it is significant.
+        largest: radius beyond which there is none.
+    """
+    if max(ratios.values()) > 0 and (max(ratios) == largest or not _may_grow(ratios, threshold)):
+        return _near(ratios, threshold)[0]
+    return None
+
+
+def default_budgets(norm: Norm, components: int) -> list[float]:
+    """The customary radius times 1/16, 1/8, ... 16, ascending; Unsupported for a norm without a ball."""
+    customary = default_epsilon(norm, components)
+    if customary is None:
+        raise Unsupported(f"expected a norm with a ball to choose a budget in, got {norm}")
+    largest = components if norm in ("l0", "l1") else torch.inf
+    sizes = [min(customary * 2.0**doubling, largest) for doubling in DOUBLINGS]
+    return sorted({max(LEAST_L0, float(int(size))) if norm == "l0" else size for size in sizes})
