@@ -10,7 +10,7 @@ from typing import Any, get_args
 from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of
 from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
-from ..errors import UnknownName
+from ..errors import InvalidInput, UnknownName, Unsupported
 from .searches.kinds import Search, parse_search
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
@@ -171,7 +171,15 @@ class Cell:
         Raises:
             UnknownName: if it is not in the catalogue and nothing is known of it.
         """
-        return self.implementation or self.search.find_row()
+        if self.implementation is not None:
+            return self.implementation
+        try:
+            return self.search.find_row()
+        except (InvalidInput, Unsupported) as error:
+            if not self.search.is_portfolio:
+                raise
+            # a spec that another version or hand wrote
+            raise UnknownName("implementation", self.search.inside, IMPLEMENTATIONS) from error
 
     @cached_property
     def search(self) -> Search:

@@ -13,7 +13,8 @@ from ...errors import InvalidInput, Unsupported
 from ..expected_passes import expected_passes
 from ..plan.choices import USUAL_SIZE, rows_of
 from ..plan.config import AttackChoice
-from ..searches.kinds import MAX_QUERIES, Search, Single, parse_search
+from ..searches.kinds import Search, Single, parse_search
+from ..searches.portfolio import MAX_QUERIES
 
 _ALONE = Single("")  # a row is never in no search: fields after those of a row need a value
 

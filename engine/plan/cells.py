@@ -8,8 +8,9 @@ from ...adapters.words import threat_text
 from ...errors import InvalidInput
 from ..cell import Cell
 from ..expected_passes import passes_of_cell
-from ..searches.kinds import WorstCase, combinations
+from ..searches.kinds import combinations
 from ..searches.reach import warn_repeated_draws, warn_unreachable
+from ..searches.worst_case import WorstCase
 from .config import Config
 
 # Of a cell: what the attacks of one may differ in.

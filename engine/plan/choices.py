@@ -9,7 +9,7 @@ from ...adapters.catalogue.customary import choose_threat_model
 from ...adapters.catalogue.lookup import accepts, find_library
 from ...adapters.words import radius_text
 from ...errors import InvalidInput, Unsupported
-from ..searches.kinds import Search, parse_search, portfolio_row
+from ..searches.kinds import Search, parse_search
 from .config import AttackChoice
 
 USUAL_SIZE = 3 * 224 * 224  # components of an image where none is known yet: what a customary radius is then for
@@ -48,7 +48,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
 def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:
     """The row of `best(A,B)`; of `best(auto)` that of the default attacks in the norm, linf where none is given."""
     search = search.choose_members(choice.norm or "linf", targeted=bool(choice.target))
-    row = portfolio_row(search.members)
+    row = search.find_row()
     wanted = {each.library for each in search.rows(row)}
     if libraries and not wanted <= set(libraries):
         have = ", ".join(sorted(wanted))

@@ -25,7 +25,7 @@ from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE
 from ..measure_groups import is_group, read_group
 from ..metric_names import is_parametrised, options_of, unknown_measure
-from ..searches.kinds import AUTO, Portfolio, parse_search
+from ..searches.kinds import AUTO, parse_search
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
 
@@ -87,7 +87,7 @@ class AttackChoice:
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": _prefixed("epsilon", parse_number, self.epsilon, "a radius")})
         if self.attack == "best":
-            _store(self, {"attack": Portfolio(AUTO).name})
+            _store(self, {"attack": f"best({AUTO})"})
         _store(self, check_record(AttackChoice, vars(self)))
 
 

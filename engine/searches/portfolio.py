@@ -7,18 +7,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
-from ...adapters.catalogue.lookup import accepts, check_support, load_class, takes_radii
+from ...adapters import (
+    AttackResult,
+    Classifier,
+    Implementation,
+    ThreatModel,
+    attack_of,
+    find_implementation,
+    run_attack,
+)
+from ...adapters.catalogue.lookup import accepts, check_support, find_library, load_class, takes_radii
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.images import check_images
+from ...adapters.parameters import SUPPLIED
 from ...adapters.running.call import Returned
 from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import distances_of
 from ...adapters.threat_model import Norm
+from ...adapters.user_file import is_file_name
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .best_examples import LINE_QUERIES, BestExamples, on_the_line
-from .kinds import MAX_QUERIES, Portfolio, combinations, portfolio_row
-from .radius_search import alike, largest_change, radii_of, run_at
+from .kinds import AUTO, Grid, Search, Values, combinations, joint_row
+from .radius_search import RadiusSearch, alike, largest_change, radii_of, run_at
 from .single import on_pixels
 from .tuning import (
     Turn,
@@ -32,11 +42,99 @@ from .tuning import (
     tuned,
 )
 
+MAX_QUERIES = 2000  # for each image: AttackBench's limit
+_VERSION = "5"  # part of the key of a cell, raised whenever the same attacks would search otherwise
+_NEAREST_CLASS = "adv-lib:deepfool"
+# The attacks of best(auto), chosen on the digits models: tools/best_effort/RESULTS.md.
+_DEFAULTS: Mapping[str, tuple[str, ...]] = {
+    "linf": ("adv-lib:fab-t", "adv-lib:fmn@repaired", "adv-lib:fab", "adv-lib:apgd-dlr"),
+    "l2": (
+        "adv-lib:ddn@repaired",
+        "adv-lib:fmn@repaired",
+        _NEAREST_CLASS,
+        "adv-lib:pdgd",
+        "adv-lib:alma@repaired",
+    ),
+}
 _SHARE = 48  # passes of a turn in the first round; each further round has twice as many
 _SLACK = 8  # passes that are too few for another turn
 _BELOW, _HALF, _LEAST_STEP = 1 / 32, 1 / 2, 1 / 1024  # how far below the best radius the next run is, as a share of it
 _TRIES, _ROUGH_TRIES = 2, 6  # runs that a fixed-budget attack's turn has room for: near the best radius, far from it
 _FEWEST = 8  # passes of such a run, and of a whole search
+
+
+class Portfolio(Search):
+    """`best(A,B,...)`: several attacks that look for the smallest change together; `best(auto)`: davylamp's choice."""
+
+    kind = "best"
+    searches_radius = finds_smallest = True
+    stands_for_several = True
+    runs = 8
+    why_no_surrogate = RadiusSearch.why_no_surrogate
+
+    def choose_members(self, norm: str, *, targeted: bool) -> "Portfolio":
+        """Of `best(auto)` the attacks in the norm; DeepFool, which cannot be aimed at a class, in no targeted search.
+
+        Raises:
+            Unsupported: for a norm in which no attacks were compared.
+        """
+        return Portfolio(",".join(default_names(norm, targeted=targeted))) if self.inside == AUTO else self
+
+    def find_row(self) -> Implementation:
+        """The implementation that stands for all: it has the norms that all of them have.
+
+        Raises:
+            InvalidInput: if a name is missing, occurs twice, or is no `library:attack`.
+            Unsupported: for a user's attack or one perturbation for all images, or if no norm is common.
+            UnknownName: if there is no such attack.
+        """
+        for name in self.members:
+            if ":" not in name or set(name) & set("()"):
+                raise InvalidInput(f"expected best(...) of several attacks as LIBRARY:NAME each, got {name!r}")
+            if is_file_name(name):
+                raise Unsupported(_run_users_attack(name))
+        if len(set(self.members)) < len(self.members):
+            raise InvalidInput(f"expected different attacks in best(...), got {', '.join(self.members)}")
+        rows = [find_implementation(name) for name in self.members]
+        if universal := next((row.name for row in rows if row.universal), ""):
+            raise Unsupported(f"{universal} makes one perturbation for all images: no image has a radius of its own")
+        joint = joint_row(",".join(self.members), rows, "Best", "minimum-norm")
+        if not joint.classes:
+            raise Unsupported(f"{', '.join(self.members)} have no norm in common")
+        return replace(joint, params={name: name for row in rows for name in row.params if name not in SUPPLIED})
+
+    def version(self, row: Implementation) -> str:
+        """Of the search, and of every library in it."""
+        libraries = dict.fromkeys(each.library for each in self.rows(row))
+        versions = [f"{name} {find_library(name).version}" for name in libraries]
+        return f"search {_VERSION}, {', '.join(versions)}"
+
+    def complete_parameters(
+        self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
+    ) -> dict[str, Any]:
+        """With what an image may cost, which is part of what the search is; the attacks' parameters it chooses."""
+        del row, epsilon, defaults
+        return {"max_queries": MAX_QUERIES, **given}
+
+    def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
+        """Refuse fewer than two attacks, too few queries, and what one of the attacks cannot do."""
+        settings = [{**given, **values} for values in combinations(grid)]
+        _check(self.rows(row), rules, components, settings, given["max_queries"])
+
+    def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
+        """As `best_of`."""
+        del row
+        return best_of(self.members, *nouns, **options)
+
+
+def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
+    """The attacks of `best(auto)`; Unsupported for a norm in which none were compared.
+
+    DeepFool, which cannot be aimed at a class, is left out of a targeted search.
+    """
+    if norm not in _DEFAULTS:
+        raise Unsupported(f"best(auto) knows {' and '.join(_DEFAULTS)}, not {norm}: name the attacks, best(A,B)")
+    return tuple(name for name in _DEFAULTS[norm] if not (targeted and name == _NEAREST_CLASS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +211,13 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         InvalidInput: if an argument has a wrong value.
         AttackFailed, ModelFailed: if every run crashed.
     """
-    row = portfolio_row(attacks)
+    search = Portfolio(",".join(attacks))
+    row = search.find_row()
+    rows = search.rows(row)
     check_images(inputs)
     components = inputs[0].numel()
     settings = [{**parameters, **choice} for choice in combinations(grid or {})]
-    check_portfolio(row, threat_model, components, settings, max_queries)
-    rows = Portfolio(row.attack).rows(row)
+    _check(rows, threat_model, components, settings, max_queries)
     for each in rows:
         load_class(each, threat_model.norm)
     with classifier.frozen():
@@ -126,7 +225,7 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         base = _untouched(row, classifier, inputs, labels, replace(threat_model, epsilon=None), **aims)
         widest = threat_model.epsilon or largest_change(threat_model.norm, components)
         places = first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first
-        limits = Limits(max_queries, _first_radius(row, threat_model, components), widest, pixels)
+        limits = Limits(max_queries, _first_radius(rows, threat_model, components), widest, pixels)
         turns = Turns(rows, classifier, inputs.detach().float(), base, places, limits, settings)
         turns.take_all(progress)
     nearest = turns.state.finish_within(threat_model)
@@ -140,41 +239,40 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     return on_pixels(result, classifier, inputs) if pixels else result
 
 
-def check_portfolio(
-    row: Implementation,
-    threat_model: ThreatModel,
-    components: int,
-    settings: Sequence[Mapping[str, Any]],
-    max_queries: int,
+def _check(
+    rows: Sequence[Implementation], rules: ThreatModel, components: int, settings: Sequence[Values], most: int
 ) -> None:
-    """Refuse a search that cannot be made, before anything is computed.
-
-    Raises:
-        Unsupported: if one of the attacks cannot do what is asked.
-        UnknownName: if a parameter is not in the vocabulary.
-        InvalidInput: if a parameter has a wrong value.
-    """
-    rows = Portfolio(row.attack).rows(row)
+    """Refuse fewer than two attacks, fewer than 8 queries at most, and what one of the attacks cannot do."""
+    names = ",".join(row.name for row in rows)
     if len(rows) < 2:
-        raise InvalidInput(f"expected several attacks, got {row.attack}: best({row.attack}) searches with one")
-    if not isinstance(max_queries, int) or max_queries < _FEWEST:
-        raise InvalidInput(
-            f"expected max_queries of best(...) as a whole number from {_FEWEST} on, got {max_queries!r}"
-        )
-    top = _first_radius(row, threat_model, components)
+        raise InvalidInput(f"expected several attacks, got {names}: best({names}) searches with one")
+    if not isinstance(most, int) or most < _FEWEST:
+        raise InvalidInput(f"expected max_queries of best(...) as a whole number from {_FEWEST} on, got {most!r}")
+    top = _first_radius(rows, rules, components)
     for each in rows:
         fixed = attack_of(each).kind == "fixed-budget"
-        rules = replace(threat_model, epsilon=top if fixed else None)
+        ball = replace(rules, epsilon=top if fixed else None)
         for values in settings:
             taken = {name: value for name, value in values.items() if accepts(each, name)}
-            check_support(each, rules, resolve_step(taken, top if fixed else None))
+            check_support(each, ball, resolve_step(taken, top if fixed else None))
             if lost := [name for name in values if not any(accepts(other, name) for other in rows)]:
-                raise Unsupported(f"none of {row.attack} has parameter {', '.join(lost)}")
+                raise Unsupported(f"none of {names} has parameter {', '.join(lost)}")
 
 
-def _first_radius(row: Implementation, threat_model: ThreatModel, components: int) -> float | None:
+def _run_users_attack(name: str) -> str:
+    """How a user's attack can be run, which does not search together with others."""
+    refused = f"{name}: expected attacks of libraries in best(A,B), got one of a file"
+    row = find_implementation(name)
+    if row.universal:
+        return f"{refused}; it makes one perturbation for all images: run it without best(...)"
+    if attack_of(row).kind == "minimum-norm":
+        return f"{refused}; it looks for the smallest change by itself: run it without best(...)"
+    return f"{refused}; search it alone: best({name})"
+
+
+def _first_radius(rows: Sequence[Implementation], threat_model: ThreatModel, components: int) -> float | None:
     """Where a fixed-budget attack begins on an image that nothing has fooled; None if there is no such attack."""
-    fixed = [each for each in Portfolio(row.attack).rows(row) if attack_of(each).kind == "fixed-budget"]
+    fixed = [row for row in rows if attack_of(row).kind == "fixed-budget"]
     return radii_of(fixed[0], threat_model, components, 1).upper if fixed else None
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,13 +14,35 @@ from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.images import check_images
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .best_examples import BestExamples
-from .kinds import RadiusSearch, check_learns_nothing, combinations
+from .kinds import Grid, Search, Values, check_learns_nothing, combinations
 from .reach import reaching
 from .single import on_pixels
 
 UPPER = 16  # largest radius of a search that is given none, in customary radii
 ROUNDS = 8
 MAX_ROUNDS = 24  # float32 images do not tell more halvings apart
+
+
+class RadiusSearch(Search):
+    """`best(A)`: of each image the smallest radius at which a fixed-budget attack succeeds."""
+
+    kind = "best"
+    searches_radius = finds_smallest = True
+    runs = 8
+    why_no_surrogate = "the smallest change there just fools the surrogate, not the model"
+    options_of_cells: ClassVar[Mapping[str, Any]] = {"reach": False}  # it runs with no other step size than it says
+
+    def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
+        """At the largest radius of the search."""
+        return replace(threat_model, epsilon=radii_of(row, threat_model, components).upper)
+
+    def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
+        """Refuse minimum-norm and universal attacks, a threat model without a ball, and what the attack cannot do."""
+        _check(row, rules, components, [{**given, **values} for values in combinations(grid)], ROUNDS)
+
+    def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
+        """As `best_effort`."""
+        return best_effort(row, *nouns, **options)
 
 
 class Radii(NamedTuple):
@@ -126,7 +148,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         limit = radii_of(row, threat_model, inputs[0].numel(), rounds).upper
         parameters = reaching(row, replace(threat_model, epsilon=limit), parameters)
     settings = [{**parameters, **choice} for choice in choices]
-    nodes, scaled = check_search(row, threat_model, inputs[0].numel(), settings, rounds)
+    nodes, scaled = _check(row, threat_model, inputs[0].numel(), settings, rounds)
     top = replace(threat_model, epsilon=nodes.upper)
     known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
     start = run_attack(row, classifier, inputs, labels, top, **known, **scaled[0])
@@ -165,23 +187,13 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     return on_pixels(result, classifier, inputs) if pixels else result
 
 
-def check_search(
-    row: Implementation,
-    threat_model: ThreatModel,
-    components: int,
-    settings: Sequence[Mapping[str, Any]],
-    rounds: int = ROUNDS,
+def _check(
+    row: Implementation, rules: ThreatModel, components: int, settings: Sequence[Values], rounds: int
 ) -> tuple[Radii, list[dict[str, Any]]]:
-    """The radii of a search over images of `components` = C x H x W, and its settings at the largest of them.
-
-    Raises:
-        Unsupported: for a minimum-norm or universal row, a threat model without a ball, or what the row cannot do.
-        UnknownName: if a parameter is not in the vocabulary.
-        InvalidInput: if a parameter or the number of rounds has a wrong value.
-    """
+    """The radii of a search over images of so many components, and its settings at the largest of them."""
     check_learns_nothing(row)
-    radii = radii_of(row, threat_model, components, rounds)
-    top = replace(threat_model, epsilon=radii.upper)
+    radii = radii_of(row, rules, components, rounds)
+    top = replace(rules, epsilon=radii.upper)
     return radii, [check_support(row, top, resolve_step(values, radii.upper)) for values in settings]
 
 

@@ -14,7 +14,7 @@ from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.images import check_images
 from ...adapters.threat_model import Norm
 from ...errors import AttackFailed, InvalidInput, Unsupported
-from .kinds import AtSaturation, check_learns_nothing
+from .kinds import Grid, Search, Values, check_learns_nothing
 from .radius_search import largest_change
 from .single import on_pixels
 
@@ -24,6 +24,29 @@ DOUBLINGS = range(-4, 5)  # of the customary radius: linf 0.25/255 to 64/255
 _HALVINGS = 8  # of the smallest radius, where that already loses nothing
 _ROUNDING = 1e-9  # of the difference of two ratios
 _SPENT = ("forwards", "backwards", "seconds")
+
+
+class AtSaturation(Search):
+    """`at-saturation(A)`: a fixed-budget attack at the radius where its success stops growing, one for all images."""
+
+    kind = "at-saturation"
+    searches_radius = runs_once = True
+    runs = 8
+    why_no_surrogate = "the radius would be chosen by asking the model, which the attacker cannot"
+
+    def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
+        """At the largest of the radii that are run whatever comes of them."""
+        del row
+        return replace(threat_model, epsilon=max(saturation_radii(threat_model, components)))
+
+    def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
+        """Refuse minimum-norm attacks, a threat model without a ball, and what the attack cannot do at a radius."""
+        del grid
+        _check(row, rules, components, given)
+
+    def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
+        """As `at_saturation`."""
+        return at_saturation(row, *nouns, **options)
 
 
 class Saturation(NamedTuple):
@@ -167,7 +190,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     """
     row = row_of(implementation)
     components = inputs[0].numel()
-    check_saturation(row, threat_model, components, parameters)
+    _check(row, threat_model, components, parameters)
     radii = saturation_radii(threat_model, components)
     known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
     kept: dict[float, AttackResult] = {}
@@ -219,16 +242,8 @@ def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupporte
     return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
 
 
-def check_saturation(
-    row: Implementation, threat_model: ThreatModel, components: int, parameters: Mapping[str, Any]
-) -> None:
-    """Refuse what no run could do, at any of the radii.
-
-    Raises:
-        Unsupported: for a minimum-norm row, a threat model without a ball, or what the row cannot do.
-        UnknownName: if a parameter is not in the vocabulary.
-        InvalidInput: if a parameter has a wrong value.
-    """
+def _check(row: Implementation, threat_model: ThreatModel, components: int, parameters: Values) -> None:
+    """Refuse what no run could do, at any of the radii."""
     check_learns_nothing(row)
     if attack_of(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no radius to choose")

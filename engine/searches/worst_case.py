@@ -3,17 +3,75 @@
 Of a model that draws random numbers an image is done when all of its draws are fooled: a later attack may fool more.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, ThreatModel
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, find_implementation
+from ...errors import InvalidInput, Unsupported
 from .best_examples import add_costs, copy_examples
-from .kinds import WorstCase
+from .kinds import Search, joint_row
 from .single import run_single
+
+_VERSION = "1"  # part of the key of a cell, raised whenever the same attacks would come to something else
+
+
+class WorstCase(Search):
+    """`worst-case(A,B,...)`: attacks one after the other, each on the images that none before it has fooled."""
+
+    kind = "worst-case"
+    stands_for_several = True
+
+    def find_row(self) -> Implementation:
+        """The implementation that stands for all: it has the norms that all of them have."""
+        rows = [find_implementation(each) for each in self.members]
+        return joint_row(",".join(row.name for row in rows), rows, "Worst case", "fixed-budget")
+
+    def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
+        """As `attack_in_turn`."""
+        return attack_in_turn(dict(zip(self.members, self.rows(row), strict=True)), *nouns, **options)
+
+    def version(self, row: Implementation, versions: Sequence[str] = ()) -> str:
+        """Of what is made of several attacks, of every library in it, and of the code of users' attacks.
+
+        Args:
+            row: stands for all.
+            versions: of each member, in order.
+        """
+        parts = [
+            version if each.given is not None else f"{each.library} {version}"
+            for each, version in zip(self.rows(row), versions, strict=True)
+        ]
+        return f"worst case {_VERSION}, {', '.join(dict.fromkeys(parts))}"
+
+    @staticmethod
+    def check_member(search: Search, row: Implementation, threat_model: ThreatModel) -> None:
+        """Refuse what cannot be one of several attacks of which the first success counts.
+
+        Raises:
+            InvalidInput: for a search, or a minimum-norm attack without a radius.
+            Unsupported: if it learns from all images, or is known as an object only.
+        """
+        if search.searches_radius:
+            raise InvalidInput(
+                f"expected attacks at one radius with --stop-when-fooled, got {search.name}: run it apart"
+            )
+        if attack_of(row).kind == "minimum-norm" and threat_model.epsilon is None:
+            raise InvalidInput(
+                f"expected --epsilon with --stop-when-fooled and {search.name}, which looks for the smallest change: "
+                "without a radius any change counts"
+            )
+        if row.universal or row.fit:
+            raise Unsupported(f"{row.name} learns from all images, not from those that others leave: run it apart")
+        if set(row.name) & set(",()"):
+            raise Unsupported(
+                f"expected a file without commas and brackets in its name with --stop-when-fooled: {row.name}"
+            )
+        if row.given is not None and row.library == "user":
+            raise Unsupported(f"{row.name} was handed over: with --stop-when-fooled name it, my_file.py:{row.attack}")
 
 
 @dataclass(frozen=True, kw_only=True)

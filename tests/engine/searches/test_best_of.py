@@ -10,8 +10,7 @@ from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.adapters.running.judge import distances_of
 from davylamp.engine.searches import portfolio as turns
 from davylamp.engine.searches import radius_search
-from davylamp.engine.searches.kinds import default_names
-from davylamp.engine.searches.portfolio import best_of
+from davylamp.engine.searches.portfolio import best_of, default_names
 from davylamp.errors import AttackFailed, InvalidInput, ModelDied, Unavailable, UnknownName, Unsupported
 
 PAIR = ("adv-lib:fmn", "foolbox:pgd")
