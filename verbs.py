@@ -52,8 +52,7 @@ from .engine.challenge.document import Challenge
 from .engine.comparison.compare import matched_parameters
 from .engine.comparison.searches import SearchRow, is_search, search_rows
 from .engine.plan.cells import list_repeated_draws, list_unreachable
-from .engine.plan.choices import check_one_norm
-from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
+from .engine.plan.choices import check_one_norm, chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.searches.reach import note_library_step, warn_repeated_draws, warn_unreachable
 from .engine.store.earlier import list_changed
@@ -377,7 +376,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
-    from .engine.plan.parts import count_processes, read_part, take_part
+    from .engine.plan.plan import count_processes, read_part, take_part
     from .engine.run.choose import choose_executor
 
     keep_freed_memory()

@@ -196,8 +196,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     from ..adapters.models.zoo.load import load_model
     from ..engine import compare
     from ..engine.comparison.searches import attack_inside, passes_of_row
-    from ..engine.plan.choices import threat_model_of
-    from ..engine.plan.chosen import chosen_of
+    from ..engine.plan.choices import chosen_of, threat_model_of
     from ..report.text.console import print_error
 
     asked = config.attacks[0]
@@ -312,7 +311,7 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
 def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set[str]) -> None:
     """Print that the model is not steady, before any number, and what the program chose, on standard error."""
     from ..adapters.result import UNSTEADY
-    from ..engine.plan.chosen import chosen_text, join_chosen, settings_texts
+    from ..engine.plan.choices import chosen_text, join_chosen, settings_texts
     from ..report.text.console import print_error
 
     if UNSTEADY in comparison.notes:

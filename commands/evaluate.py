@@ -123,7 +123,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
 
 def _check_part(run: Running, detectors: list[Path] | None) -> None:
     """Refuse a part that is none, or beside what needs all parts."""
-    from ..engine.plan.parts import read_part
+    from ..engine.plan.plan import read_part
 
     if run.part is None:
         return
@@ -251,7 +251,7 @@ def _run(
     from ..engine.detection.detect import check_beside
     from ..engine.expected_passes import expected_work
     from ..engine.plan.cells import list_unreachable
-    from ..engine.plan.chosen import chosen_line
+    from ..engine.plan.choices import chosen_line
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
     from ..engine.store.model_hints import list_unsteady
@@ -327,7 +327,7 @@ def _make_plan(settings: Any, store: Any, executor: Any, part: str | None) -> An
     """The plan of an evaluation, or of a part of it; servers are asked at a rate that all parts at once keep to."""
     from ..adapters.models.remote.kept_answers import FILE as ANSWERS
     from ..engine.plan.make import make_plan
-    from ..engine.plan.parts import count_processes, read_part, take_part
+    from ..engine.plan.plan import count_processes, read_part, take_part
 
     chosen = read_part(part) if part else None
     at_once = count_processes(getattr(executor, "workers", 1), chosen)

@@ -55,7 +55,7 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
         DavylampError: if it learns nothing, or cannot do what is asked.
         typer.Exit: with code 1 if all of its rows failed.
     """
-    from ..engine.plan.chosen import chosen_line
+    from ..engine.plan.choices import chosen_line
     from ..engine.plan.config import Config, choice_from
     from ..engine.plan.make import make_plan
     from ..engine.run.evaluate import learn

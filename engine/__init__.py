@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .exchange.attackbench_export import export_attackbench
     from .exchange.attackbench_import import import_attackbench
     from .plan.config import AttackChoice, Config, read_config, write_config
-    from .plan.make import Plan, make_plan
+    from .plan.make import make_plan
+    from .plan.plan import Plan
     from .run.corruptions import CorruptionPlan, measure_corruptions
     from .run.evaluate import EvaluationSummary, evaluate
     from .searches.portfolio import PortfolioResult, best_of
@@ -53,10 +54,8 @@ _HOMES = {
         "read_config",
         "write_config",
     ),
-    ".plan.make": (
-        "Plan",
-        "make_plan",
-    ),
+    ".plan.make": ("make_plan",),
+    ".plan.plan": ("Plan",),
     ".run.corruptions": (
         "CorruptionPlan",
         "measure_corruptions",

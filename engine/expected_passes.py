@@ -43,7 +43,7 @@ def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
     """What is to be done of a plan here, by the names that executors report: images, and passes that one will cost.
 
     Args:
-        plan: see `plan.make.Plan`.
+        plan: see `plan.plan.Plan`.
     """
     work: dict[str, tuple[int, float]] = {}
 

@@ -8,7 +8,7 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...errors import AttackFailed
 from ..cell import Cell, ModelOnData
-from ..plan.make import conditions
+from ..plan.cells import conditions
 from ..run.measure import result_table
 from ..run.origin import describe_run
 from ..run.task import Task, TaskResult

@@ -11,7 +11,7 @@ from ...adapters.models.remote.traffic import Traffic
 from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, digest_of
-from ..plan.make import Plan
+from ..plan.plan import Plan
 from ..store.columns import logits_of, maps_of
 from ..store.examples import read_examples
 from ..store.fits import fitted_of

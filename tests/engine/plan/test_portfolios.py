@@ -8,7 +8,7 @@ import pytest
 from davylamp.adapters import ThreatModel
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.cell import Cell, ModelOnData, describe_attack, is_foreign
-from davylamp.engine.plan.chosen import chosen_line
+from davylamp.engine.plan.choices import chosen_line
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.store.contents import unknown_attack
 from davylamp.engine.store.outcomes import read_outcomes

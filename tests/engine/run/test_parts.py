@@ -8,7 +8,7 @@ import pytest
 
 import davylamp
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, make_plan
-from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.plan.plan import Part, take_part
 from davylamp.engine.run import worker
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.sharing.merge import merge_folders
@@ -71,7 +71,7 @@ import sys, time
 from pathlib import Path
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.plan.plan import Part, take_part
 
 number = int(sys.argv[1])
 attacks = [AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})]

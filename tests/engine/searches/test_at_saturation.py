@@ -9,7 +9,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
 from davylamp.engine.cell import Cell, ModelOnData, describe_attack
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.plan.chosen import chosen_line
+from davylamp.engine.plan.choices import chosen_line
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
