@@ -47,16 +47,15 @@ from .adapters.running.targets import note_moved, targets_for
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
-from .engine.attack.reach import list_unreachable, note_library_step, warn_unreachable
-from .engine.attack.repeated_draws import list_repeated_draws, warn_repeated_draws
 from .engine.challenge.challenge import challenge as challenge_model
 from .engine.challenge.document import Challenge
 from .engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from .engine.comparison.compare import matched_parameters
 from .engine.comparison.searches import SearchRow, is_search, search_rows
-from .engine.plan.choices import check_one_norm
-from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
+from .engine.plan.cells import list_repeated_draws, list_unreachable
+from .engine.plan.choices import check_one_norm, chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
+from .engine.searches.reach import note_library_step, warn_repeated_draws, warn_unreachable
 from .engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from .engine.store.notes import list_changed, list_model_hints, list_unsteady
 from .engine.tables.metric_matrix import build_layers
@@ -377,7 +376,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
-    from .engine.plan.parts import count_processes, read_part, take_part
+    from .engine.plan.plan import count_processes, read_part, take_part
     from .engine.run.choose import choose_executor
 
     keep_freed_memory()

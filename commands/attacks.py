@@ -196,8 +196,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     from ..adapters.models.zoo.load import load_model
     from ..engine import compare
     from ..engine.comparison.searches import attack_inside, passes_of_row
-    from ..engine.plan.choices import threat_model_of
-    from ..engine.plan.chosen import chosen_of
+    from ..engine.plan.choices import chosen_of, threat_model_of
     from ..report.text.console import print_error
 
     asked = config.attacks[0]
@@ -252,10 +251,9 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
 
 def _warn_before(rows: list[Any], asked: Any, threat_model: Any, eot: int) -> None:
     """Print, before it runs, which implementation cannot reach the edge of the ball, and which averages draws twice."""
-    from ..engine.attack.reach import warn_unreachable
-    from ..engine.attack.repeated_draws import warn_repeated_draws
     from ..engine.comparison.compare import matched_parameters
     from ..engine.comparison.searches import SearchRow
+    from ..engine.searches.reach import warn_repeated_draws, warn_unreachable
     from ..report.text.console import print_error
 
     given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
@@ -313,7 +311,7 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
 def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set[str]) -> None:
     """Print that the model is not steady, before any number, and what the program chose, on standard error."""
     from ..adapters.result import UNSTEADY
-    from ..engine.plan.chosen import chosen_text, join_chosen, settings_texts
+    from ..engine.plan.choices import chosen_text, join_chosen, settings_texts
     from ..report.text.console import print_error
 
     if UNSTEADY in comparison.notes:

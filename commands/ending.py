@@ -102,7 +102,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 def _model_line(row: Any, pairs: Any) -> str:
     """What is left of a model in the worst case, and the attack that fooled most, or nearest."""
     from ..adapters.words import labels_text
-    from ..engine.search import kind_in
+    from ..engine.searches.kinds import kind_in
 
     labels, worst = row.labels, row.metrics["RA"]
     has_radius = _has_radius(labels)

@@ -123,7 +123,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
 
 def _check_part(run: Running, detectors: list[Path] | None) -> None:
     """Refuse a part that is none, or beside what needs all parts."""
-    from ..engine.plan.parts import read_part
+    from ..engine.plan.plan import read_part
 
     if run.part is None:
         return
@@ -248,10 +248,10 @@ def _run(
 ) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
     from ..adapters.paths import expand_path
-    from ..engine.attack.reach import list_unreachable
     from ..engine.detection.detect import check_beside
     from ..engine.expected_passes import expected_work
-    from ..engine.plan.chosen import chosen_line
+    from ..engine.plan.cells import list_unreachable
+    from ..engine.plan.choices import chosen_line
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
     from ..engine.store.notes import list_unsteady
@@ -309,7 +309,7 @@ def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> li
     """How models and defences are asked, what no attack can reach, and which models have changed."""
     from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.models.room.isolated import describe_isolated
-    from ..engine.attack.repeated_draws import list_repeated_draws
+    from ..engine.plan.cells import list_repeated_draws
     from ..engine.store.notes import list_changed
 
     passed = {name: describe_gradients(name) for name in plan.config.models}
@@ -327,7 +327,7 @@ def _make_plan(settings: Any, store: Any, executor: Any, part: str | None) -> An
     """The plan of an evaluation, or of a part of it; servers are asked at a rate that all parts at once keep to."""
     from ..adapters.models.remote.kept_answers import FILE as ANSWERS
     from ..engine.plan.make import make_plan
-    from ..engine.plan.parts import count_processes, read_part, take_part
+    from ..engine.plan.plan import count_processes, read_part, take_part
 
     chosen = read_part(part) if part else None
     at_once = count_processes(getattr(executor, "workers", 1), chosen)
@@ -391,7 +391,7 @@ def _say_radii(store: Any, plan: Any) -> None:
     from ..report.text.console import print_error
 
     for cell in plan.cells:
-        if cell.is_saturated and store.path("cells", cell.key).is_file():
+        if cell.search.kind == "at-saturation" and store.path("cells", cell.key).is_file():
             meta = store.read("cells", cell.key).meta
             if line := saturation_line(Cell.from_record(meta), meta):
                 print_error(f"- {line}")

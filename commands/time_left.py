@@ -178,7 +178,7 @@ class TimeLeft:
 
 
 def _part(name: str, images: int, passes: float) -> _Part:
-    from ..engine.search import kind_in
+    from ..engine.searches.kinds import kind_in
 
     return (_PartInTurn if kind_in(name) == "worst-case" else _Part)(images, passes)
 

@@ -43,9 +43,9 @@ class Lesson:
 def is_attack(name: str) -> bool:
     """Whether a name is that of an attack in the catalogue, or of a search over one."""
     from ..adapters import ATTACKS, IMPLEMENTATIONS
-    from ..engine.search import read_search
+    from ..engine.searches.kinds import parse_search
 
-    return read_search(name).inside in {*ATTACKS, *IMPLEMENTATIONS}
+    return parse_search(name).inside in {*ATTACKS, *IMPLEMENTATIONS}
 
 
 def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> None:
@@ -55,7 +55,7 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
         DavylampError: if it learns nothing, or cannot do what is asked.
         typer.Exit: with code 1 if all of its rows failed.
     """
-    from ..engine.plan.chosen import chosen_line
+    from ..engine.plan.choices import chosen_line
     from ..engine.plan.config import Config, choice_from
     from ..engine.plan.make import make_plan
     from ..engine.run.evaluate import learn

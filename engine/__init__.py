@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
     from ..intervals import share_interval
-    from .attack.best_effort import SearchResult, best_effort, on_pixels
-    from .attack.best_of import PortfolioResult, best_of
-    from .attack.saturation import Saturation, saturating_budget
     from .comparison.compare import Comparison, Pair, Row, compare
     from .exchange.attackbench_export import export_attackbench
     from .exchange.attackbench_import import import_attackbench
     from .plan.config import AttackChoice, Config, read_config, write_config
-    from .plan.make import Plan, make_plan
+    from .plan.make import make_plan
+    from .plan.plan import Plan
     from .run.corruptions import CorruptionPlan, measure_corruptions
     from .run.evaluate import EvaluationSummary, evaluate
+    from .searches.portfolio import PortfolioResult, best_of
+    from .searches.radius_search import SearchResult, best_effort
+    from .searches.saturation import Saturation, saturating_budget
+    from .searches.single import on_pixels
     from .statistics.paired_tests import mcnemar, wilcoxon
     from .statistics.verdict import Judgement
     from .store.data_frames import load, load_clean, load_transfer
@@ -38,19 +40,6 @@ _HOMES = {
         "default_epsilon",
     ),
     "..intervals": ("share_interval",),
-    ".attack.best_effort": (
-        "SearchResult",
-        "best_effort",
-        "on_pixels",
-    ),
-    ".attack.best_of": (
-        "PortfolioResult",
-        "best_of",
-    ),
-    ".attack.saturation": (
-        "Saturation",
-        "saturating_budget",
-    ),
     ".comparison.compare": (
         "Comparison",
         "Pair",
@@ -65,10 +54,8 @@ _HOMES = {
         "read_config",
         "write_config",
     ),
-    ".plan.make": (
-        "Plan",
-        "make_plan",
-    ),
+    ".plan.make": ("make_plan",),
+    ".plan.plan": ("Plan",),
     ".run.corruptions": (
         "CorruptionPlan",
         "measure_corruptions",
@@ -77,6 +64,19 @@ _HOMES = {
         "EvaluationSummary",
         "evaluate",
     ),
+    ".searches.portfolio": (
+        "PortfolioResult",
+        "best_of",
+    ),
+    ".searches.radius_search": (
+        "SearchResult",
+        "best_effort",
+    ),
+    ".searches.saturation": (
+        "Saturation",
+        "saturating_budget",
+    ),
+    ".searches.single": ("on_pixels",),
     ".statistics.paired_tests": (
         "mcnemar",
         "wilcoxon",

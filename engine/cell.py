@@ -7,14 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
 
-from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of, find_implementation
+from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of
 from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
-from ..adapters.running.precision import precision_of
 from ..errors import InvalidInput, UnknownName, Unsupported
-from .portfolio import portfolio_row
-from .search import Search, names_several, read_search
-from .worst_case import worst_case_row
+from .searches.kinds import Search, parse_search
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
 _LATER: Mapping[str, Any] = {
@@ -176,48 +173,18 @@ class Cell:
         """
         if self.implementation is not None:
             return self.implementation
-        search = self.search
-        if search.kind == "worst-case":
-            return worst_case_row([find_implementation(each) for each in search.members])
-        if not search.is_portfolio:
-            return find_implementation(search.inside)
         try:
-            return portfolio_row(search.members)
-        except (InvalidInput, Unsupported) as error:  # a spec that another version or hand wrote
-            raise UnknownName("implementation", search.inside, IMPLEMENTATIONS) from error
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether its attack is known from its record alone: another version, library or user had it."""
-        return self.implementation is not None and self.implementation.given is None
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What is known of its attack now, as JSON types: who reads the record later may not have it any more."""
-        try:
-            row = self.row
-            attack = attack_of(row)
-        except UnknownName:
-            return {}
-        facts = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
-        facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
-        facts |= {"canonical": row.canonical} if row.canonical else {}
-        return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
+            return self.search.find_row()
+        except (InvalidInput, Unsupported) as error:
+            if not self.search.is_portfolio:
+                raise
+            # a spec that another version or hand wrote
+            raise UnknownName("implementation", self.search.inside, IMPLEMENTATIONS) from error
 
     @cached_property
     def search(self) -> Search:
         """What its attack is run in."""
-        return read_search(self.attack)
-
-    @property
-    def is_best(self) -> bool:
-        """Whether the smallest successful radius of each image is searched for."""
-        return self.search.kind == "best"
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether the radius is searched where success stops growing, one for all images."""
-        return self.search.kind == "at-saturation"
+        return parse_search(self.attack)
 
     @property
     def planned(self) -> "Cell":
@@ -225,27 +192,12 @@ class Cell:
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
 
     @property
-    def is_portfolio(self) -> bool:
-        """Whether several attacks search together."""
-        return self.search.is_portfolio
-
-    @property
-    def is_worst_case(self) -> bool:
-        """Whether several attacks run one after the other, each on the images that none before it has fooled."""
-        return self.search.kind == "worst-case"
-
-    @property
     def members(self) -> "tuple[Cell, ...]":
         """The attacks of a worst case in their order, each as a cell of its own; of another cell itself alone."""
-        if not self.is_worst_case:
+        if self.search.kind != "worst-case":
             return (self,)
         alone = replace(self, implementation=None)
         return tuple(replace(alone, attack=name, parameters=self.parameters[name]) for name in self.search.members)
-
-    @property
-    def precisions(self) -> tuple[str | None, ...]:
-        """What the passes of its attack are made in: as it was given, or each that a search tries."""
-        return self.grid.get("precision", (precision_of(self.row, self.parameters),))
 
     @property
     def knowledge(self) -> Access:
@@ -259,51 +211,24 @@ class Cell:
         return "transfer" if self.surrogate else attack_of(self.row).knowledge
 
     @property
-    def via(self) -> str:
-        """What names add where the examples are made on a surrogate, " via SURROGATE"; "" where not."""
-        return f" via {ensemble_name([each.model for each in self.surrogate])}" if self.surrogate else ""
-
-    @property
-    def learned_from(self) -> str:
-        """What names add of an attack that learns once: " fitted on DATA (200)", " fitted on what it is scored on"."""
-        if self.fitted_on is not None:
-            if self.fitted_on.data_digest == self.subject.data_digest:
-                return " fitted on what it is scored on"
-            seen = f" fitted on {self.fitted_on.data} ({self.fitted_on.images})"
-            return seen if self.fitted_on.images else ""
-        row = self.implementation or IMPLEMENTATIONS.get(self.search.inside)
-        return " fitted on what it is scored on" if row is not None and row.universal else ""
-
-    @property
     def title(self) -> str:
         """What tables call its implementation: "foolbox:pgd", "foolbox:pgd via demo:digits"."""
-        return self.attack + self.via + self.learned_from
+        return self.attack + _origin_text(self)
 
     @property
     def attack_title(self) -> str:
         """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
-        return self.search._replace(inside=self.row.canonical_name).name + self.via + self.learned_from
-
-    @property
-    def fit_spec(self) -> dict[str, Any]:
-        """What `fit_key` hashes: all that decides what is learned, and nothing of what it is scored on."""
-        learner = self.surrogate or (Surrogate(self.subject.model, self.subject.model_digest),)
-        shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
-        spec = {name: self.spec.get(name) for name in shared}
-        spec["parameters"] = {
-            name: value for name, value in self.spec["parameters"].items() if name not in self.row.searches
-        }
-        return {"fitted": [asdict(each) for each in learner], **spec}
+        return replace(self.search, inside=self.row.canonical_name).name + _origin_text(self)
 
     @property
     def fit_key(self) -> str:
         """Name of the file with what its attack has learned; "" for a cell that keeps nothing of that kind."""
-        return "" if self.fitted_on is None else digest_of(self.fit_spec)
+        return "" if self.fitted_on is None else digest_of(_fit_spec(self))
 
     @property
     def shards(self) -> int:
         """Number of pieces: one for an attack that looks for one perturbation, or one radius, for all images."""
-        whole = self.is_saturated or (self.row.universal and self.fitted_on is None)
+        whole = self.search.runs_once or (self.row.universal and self.fitted_on is None)
         return 1 if whole else -(-self.subject.images // self.shard_size)
 
     def span(self, shard: int) -> range:
@@ -325,11 +250,6 @@ class Cell:
     def key(self) -> str:
         """20 hexadecimal digits of a hash over the spec: equal on every machine, different if anything is."""
         return digest_of(self.spec)
-
-    def with_name_of(self, names: Mapping[str, str]) -> "Cell":
-        """The cell with its model called as `tell_apart` says."""
-        called = names.get(self.subject.key)
-        return replace(self, subject=replace(self.subject, called=called)) if called else self
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "Cell":
@@ -359,12 +279,36 @@ class Cell:
         cell = cls.from_spec(meta["spec"])
         if not isinstance(cell.attack, str):
             return cell
-        if cell.is_saturated and "saturation" in meta:
+        if cell.search.kind == "at-saturation" and "saturation" in meta:
             reached = replace(cell.threat_model, epsilon=float(meta["saturation"]["radius"]))
             cell = replace(cell, threat_model=reached, asked=cell.threat_model)
         if all(each in IMPLEMENTATIONS for each in cell.search.members):
             return cell
-        return replace(cell, implementation=_stand_in(cell.search.inside, meta.get("about")))
+        return replace(cell, implementation=_stand_in(cell.search, meta.get("about")))
+
+
+def call_as(cell: Cell, names: Mapping[str, str]) -> Cell:
+    """The cell with its model called as `tell_apart` says."""
+    called = names.get(cell.subject.key)
+    return replace(cell, subject=replace(cell.subject, called=called)) if called else cell
+
+
+def describe_attack(cell: Cell) -> dict[str, Any]:
+    """What is known of its attack now, as JSON types: who reads the record later may not have it any more."""
+    try:
+        row = cell.row
+        attack = attack_of(row)
+    except UnknownName:
+        return {}
+    facts = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
+    facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
+    facts |= {"canonical": row.canonical} if row.canonical else {}
+    return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
+
+
+def is_foreign(cell: Cell) -> bool:
+    """Whether its attack is known from its record alone: another version, library or user had it."""
+    return cell.implementation is not None and cell.implementation.given is None
 
 
 def is_single_step(cell: Cell) -> bool:
@@ -374,12 +318,30 @@ def is_single_step(cell: Cell) -> bool:
 
 def is_iterated(cell: Cell) -> bool:
     """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
-    if cell.is_worst_case:  # what it comes to is that of its attacks, whatever they are
+    if cell.search.kind == "worst-case":  # what it comes to is that of its attacks, whatever they are
         return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS
 
 
-def _stand_in(name: str, about: Any) -> Implementation | None:
+def _origin_text(cell: Cell) -> str:
+    """What titles add of where examples are made: " via SURROGATE", " fitted on DATA (200)"; "" on the model itself."""
+    via = f" via {ensemble_name([each.model for each in cell.surrogate])}" if cell.surrogate else ""
+    row, fit = cell.implementation or IMPLEMENTATIONS.get(cell.search.inside), cell.fitted_on
+    if fit.data_digest == cell.subject.data_digest if fit else row is not None and row.universal:
+        return f"{via} fitted on what it is scored on"
+    return f"{via} fitted on {fit.data} ({fit.images})" if fit and fit.images else via
+
+
+def _fit_spec(cell: Cell) -> dict[str, Any]:
+    """What `Cell.fit_key` hashes: all that decides what is learned, and nothing of what it is scored on."""
+    learner = cell.surrogate or (Surrogate(cell.subject.model, cell.subject.model_digest),)
+    shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
+    spec = {name: cell.spec.get(name) for name in shared}
+    spec["parameters"] = {name: v for name, v in cell.spec["parameters"].items() if name not in cell.row.searches}
+    return {"fitted": [asdict(each) for each in learner], **spec}
+
+
+def _stand_in(search: Search, about: Any) -> Implementation | None:
     """A row for an attack that is not here, from what a record says of it; None if that is too little."""
     if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
         return None
@@ -401,7 +363,7 @@ def _stand_in(name: str, about: Any) -> Implementation | None:
         described=Attack(texts["attack"], texts["title"], about["kind"], about["knowledge"], texts["source"]),
         canonical=texts["canonical"],
     )
-    return row if name == (row.attack if names_several(name) else row.name) else None
+    return row if search.around(row) == search else None
 
 
 def digest_of(value: Any) -> str:

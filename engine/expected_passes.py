@@ -8,7 +8,6 @@ from ..errors import DavylampError
 from .cell import Cell
 
 _WITHOUT_STEPS = {"white-box": 1, "score-based": 500, "decision-based": 1000}
-SEARCHED = 8  # runs of a search over radii
 
 
 def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str) -> float:
@@ -35,17 +34,16 @@ def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: st
 
 def passes_of_cell(cell: Cell) -> float:
     """The same of a cell; of one that searches over radii a multiple, of a worst case where nothing is fooled."""
-    if cell.is_worst_case:
+    if cell.search.kind == "worst-case":
         return sum(map(passes_of_cell, cell.members))
-    passes = expected_passes(cell.row, cell.parameters, cell.threat_model.norm)
-    return passes * SEARCHED if cell.is_best or cell.is_saturated else passes
+    return expected_passes(cell.row, cell.parameters, cell.threat_model.norm) * cell.search.runs
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
     """What is to be done of a plan here, by the names that executors report: images, and passes that one will cost.
 
     Args:
-        plan: see `plan.make.Plan`.
+        plan: see `plan.plan.Plan`.
     """
     work: dict[str, tuple[int, float]] = {}
 

@@ -15,7 +15,7 @@ import davylamp
 from davylamp import cli
 from davylamp.adapters import IMPLEMENTATIONS
 from davylamp.adapters.data.datasets import Data
-from davylamp.engine.search import read_search
+from davylamp.engine.searches.kinds import parse_search
 from davylamp.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
@@ -62,7 +62,7 @@ def test_the_commands_parse(page, line):
     _, name, *arguments = shlex.split(line)
     parsed = APP.commands[name].make_context(name, arguments)
     attack = parsed.params.get("attack")
-    attack = read_search(attack).inside if isinstance(attack, str) else attack
+    attack = parse_search(attack).inside if isinstance(attack, str) else attack
     assert not isinstance(attack, str) or any(attack in (row.attack, row.name) for row in IMPLEMENTATIONS.values())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...adapters import find_attack
 from ...engine import AttackChoice
 from ...engine.plan.presets import find_preset
-from ...engine.search import read_search
+from ...engine.searches.kinds import parse_search
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_beside, find_place, find_value, load_rows
 from ..shared.paper_result import PaperLine
@@ -116,7 +116,7 @@ def paper_name(implementation: str) -> str:
     Args:
         implementation: name of a row, as "foolbox:fgsm".
     """
-    return NAMES[find_attack(read_search(implementation.partition(" ")[0]).inside.partition(":")[2]).name]
+    return NAMES[find_attack(parse_search(implementation.partition(" ")[0]).inside.partition(":")[2]).name]
 
 
 def run_name(implementation: str) -> str:

@@ -20,7 +20,7 @@ from ...adapters.models.zoo.load import load_model
 from ...adapters.paths import expand_path
 from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
 from ...engine.cell import Cell, digest_of
-from ...engine.search import read_search
+from ...engine.searches.kinds import parse_search
 from ...engine.store.columns import read_examples
 from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
@@ -254,7 +254,7 @@ def _load_digits_model(name: str) -> Classifier:
 
 
 def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:
-    attack = find_attack(read_search(choice.attack).inside.rpartition(":")[2].partition("@")[0])
+    attack = find_attack(parse_search(choice.attack).inside.rpartition(":")[2].partition("@")[0])
     known = {**attack.matched, **choice.parameters}
     cut = {name: min(known[name], most) for name, most in size.limits.items() if name in known}
     if size.queries is not None:

@@ -17,7 +17,8 @@ from ...adapters.threat_model import ThreatModel
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..checks.check_folder import check_folder
 from ..plan.config import AttackChoice, Config
-from ..plan.make import Plan, make_plan
+from ..plan.make import make_plan
+from ..plan.plan import Plan
 from ..probes.probe_cell import largest_radius
 from ..run.evaluate import evaluate
 from ..store.columns import read_examples

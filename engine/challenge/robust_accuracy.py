@@ -15,15 +15,16 @@ from ...adapters.data.datasets import Data, load_data_for
 from ...adapters.models.classifier import DRAWS
 from ...adapters.words import radius_text
 from ...errors import AttackFailed, InvalidInput
-from ..attack.reach import list_unreachable
 from ..checks.check_folder import check_folder
+from ..plan.cells import list_unreachable
 from ..plan.config import AttackChoice, Config
-from ..plan.make import Plan, make_plan
+from ..plan.make import make_plan
+from ..plan.plan import Plan
 from ..run.evaluate import evaluate
 from ..run.executor import Progress
 from ..sources import LOADED_HERE, Loading
 from ..statistics.bootstrap import Estimate
-from ..store.model_hints import list_model_hints, list_unsteady
+from ..store.notes import list_model_hints, list_unsteady
 from ..store.outcomes import Outcome, read_outcomes
 from ..store.store import ResultsStore
 from ..tables.table import build_table

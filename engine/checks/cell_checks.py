@@ -39,7 +39,7 @@ def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[C
         if outcome.cell.fitted_on is not None:
             yield make_check(name, "unknown", *about, "the attack has learned once, from other images")
             continue
-        if outcome.cell.is_worst_case:
+        if outcome.cell.search.kind == "worst-case":
             yield make_check(name, "unknown", *about, "a worst case over several attacks: run each of them in full")
             continue
         probe = None if probes is None else probes[name]

@@ -242,7 +242,7 @@ def _settings(cell: Cell, skip: str = "") -> tuple[Any, ...]:
 
 def _has_ball(cell: Cell) -> bool:
     fixed = attack_of(cell.row).kind == "fixed-budget"
-    return fixed and not cell.is_best and not cell.is_saturated and cell.threat_model.epsilon is not None
+    return fixed and not cell.search.searches_radius and cell.threat_model.epsilon is not None
 
 
 def _others(cell: Cell) -> set[str]:

@@ -8,11 +8,12 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...errors import AttackFailed
 from ..cell import Cell, ModelOnData
-from ..plan.make import conditions, version_of
+from ..plan.cells import conditions
 from ..run.measure import result_table
 from ..run.origin import describe_run
 from ..run.task import Task, TaskResult
 from ..run.worker import Workbench
+from ..searches.kinds import parse_search
 from ..sources import DataSource, ModelSource
 from ..store.store import ResultsStore
 from .compare import Comparison, Row
@@ -68,6 +69,7 @@ def keep_comparison(
 
 def _cell(subject: ModelOnData, comparison: Comparison, row: Row, device: str) -> Cell:
     implementation = row.implementation
+    cell_search = parse_search(implementation.name)
     return Cell(
         subject=subject,
         attack=implementation.name,
@@ -75,7 +77,7 @@ def _cell(subject: ModelOnData, comparison: Comparison, row: Row, device: str) -
         parameters={name: value for name, value in comparison.parameters.items() if accepts(implementation, name)},
         seed=comparison.seed,
         measures=MEASURES,
-        version=version_of(implementation),
+        version=cell_search.version(implementation),
         implementation=implementation if implementation.given is not None else None,
         **conditions(device),
     )

@@ -1,8 +1,8 @@
 """A search over radii as a row of a comparison: `best(foolbox:pgd)`, `best(A,B)`, `at-saturation(foolbox:pgd)`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any
 
 from torch import Tensor
 
@@ -10,16 +10,13 @@ from ...adapters import Attack, AttackResult, Classifier, Implementation, Threat
 from ...adapters.catalogue.lookup import accepts
 from ...adapters.running.draws import drawing
 from ...errors import InvalidInput, Unsupported
-from ..attack.at_saturation import at_saturation, check_saturation
-from ..attack.best_effort import best_effort, check_search
-from ..attack.best_of import MAX_QUERIES, best_of, check_portfolio
-from ..expected_passes import SEARCHED, expected_passes
+from ..expected_passes import expected_passes
 from ..plan.choices import USUAL_SIZE, rows_of
 from ..plan.config import AttackChoice
-from ..portfolio import inside_of
-from ..search import names_several, read_search, search_of
+from ..searches.kinds import Search, Single, parse_search
+from ..searches.portfolio import MAX_QUERIES
 
-Search = Literal["best", "at-saturation"]
+_ALONE = Single("")  # a row is never in no search: fields after those of a row need a value
 
 
 @dataclass(frozen=True)
@@ -27,34 +24,34 @@ class SearchRow(Implementation):
     """A row, or several together, inside a search over the radius; it has the norms and parameters of what it runs.
 
     Args:
-        search: "best": the smallest radius of each image; "at-saturation": the radius where success stops growing.
+        search: what it is run in.
         inner: what is searched with.
     """
 
-    search: Search = "best"
+    search: Search = _ALONE
     inner: Implementation | None = None
 
     @property
     def name(self) -> str:
         """As evaluations call it: "best(foolbox:pgd)"."""
-        return search_of(self.search, [inside_of(self.around)]).name
+        return self.search.name
 
     @property
     def around(self) -> Implementation:
         """The row that is searched with."""
         if self.inner is None:
-            raise InvalidInput(f"expected a row inside {self.search}(...), got none")
+            raise InvalidInput(f"expected a row inside {self.search.name}, got none")
         return self.inner
 
     @property
     def together(self) -> bool:
         """Whether several attacks search together: they choose their parameters by themselves."""
-        return names_several(self.attack)
+        return self.search.is_portfolio
 
 
 def is_search(attack: Any) -> bool:
     """Whether a name is that of a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
-    return isinstance(attack, str) and (attack == "best" or read_search(attack).kind is not None)
+    return isinstance(attack, str) and (attack == "best" or parse_search(attack).kind is not None)
 
 
 def search_rows(
@@ -72,14 +69,14 @@ def search_rows(
         UnknownName, InvalidInput, Unsupported: as `rows_of`, or for a minimum-norm attack, which has no radius.
     """
     choice = AttackChoice(attack, norm)
-    search: Search = "best" if read_search(choice.attack).kind == "best" else "at-saturation"
-    return [_search_row(search, row) for row in rows_of(choice, libraries, repaired=repaired)]
+    search = parse_search(choice.attack)
+    return [_search_row(search.around(row), row) for row in rows_of(choice, libraries, repaired=repaired)]
 
 
 def _search_row(search: Search, row: Implementation) -> SearchRow:
     known = attack_of(row)
-    kind = "minimum-norm" if search == "best" else "fixed-budget"
-    title = f"{known.title}, {'best effort' if search == 'best' else 'at saturation'}"
+    kind = "minimum-norm" if search.finds_smallest else "fixed-budget"
+    title = f"{known.title}, {'best effort' if search.finds_smallest else 'at saturation'}"
     described = Attack(known.name, title, kind, known.knowledge, known.source, known.matched)
     parts = {item.name: getattr(row, item.name) for item in fields(Implementation)}
     return SearchRow(**{**parts, "described": described}, search=search, inner=row)
@@ -87,7 +84,7 @@ def _search_row(search: Search, row: Implementation) -> SearchRow:
 
 def attack_inside(search: str) -> str:
     """The canonical attack of a search, "pgd" of "best(foolbox:pgd)"; "" of several together; another name as it is."""
-    known = read_search(search)
+    known = parse_search(search)
     if not is_search(search):
         return search
     return "" if known.is_portfolio or search == "best" else known.inside.rpartition(":")[2].partition("@")[0]
@@ -101,9 +98,7 @@ def parameters_of_search(row: SearchRow, given: Mapping[str, Any], *, defaults: 
         given: what the user gave.
         defaults: without the matched parameters of its attack.
     """
-    if row.together:
-        return {"max_queries": MAX_QUERIES, **given}
-    return {**({} if defaults else attack_of(row).matched), **given}
+    return row.search.complete_parameters(row, given, defaults=defaults)
 
 
 def check_searches(
@@ -129,12 +124,7 @@ def check_searches(
 def _check_one(row: SearchRow, threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool) -> None:
     chosen = parameters_of_search(row, given, defaults=defaults)
     parameters = {name: value for name, value in chosen.items() if accepts(row, name)}
-    if row.search == "at-saturation":
-        check_saturation(row.around, threat_model, USUAL_SIZE, parameters)
-    elif row.together:
-        check_portfolio(row.around, threat_model, USUAL_SIZE, [parameters], parameters["max_queries"])
-    else:
-        check_search(row.around, threat_model, USUAL_SIZE, [parameters])
+    row.search.check(row.around, threat_model, USUAL_SIZE, parameters, {})
 
 
 def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> float:
@@ -149,7 +139,7 @@ def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> f
         return expected_passes(row, given, norm)
     if row.together:
         return float(given.get("max_queries", MAX_QUERIES))
-    return expected_passes(row.around, given, norm) * SEARCHED
+    return expected_passes(row.around, given, norm) * row.search.runs
 
 
 def run_search(
@@ -169,10 +159,4 @@ def run_search(
         DavylampError: whatever the search raises.
     """
     with drawing(classifier, draws=draws, eot=eot):
-        if row.search == "at-saturation":
-            return at_saturation(row.around, classifier, inputs, labels, threat_model, **options)
-        if row.together:
-            names = read_search(row.name).members
-            return best_of(names, classifier, inputs, labels, threat_model, **options)
-        result = best_effort(row.around, classifier, inputs, labels, threat_model, **options)
-        return replace(result, implementation=row.name)
+        return row.search.run(row.around, classifier, inputs, labels, threat_model, **options)

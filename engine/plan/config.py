@@ -25,7 +25,7 @@ from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE
 from ..measure_groups import is_group, read_group
 from ..metric_names import is_parametrised, options_of, unknown_measure
-from ..search import AUTO, read_search, search_of
+from ..searches.kinds import AUTO, parse_search
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
 
@@ -87,7 +87,7 @@ class AttackChoice:
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": _prefixed("epsilon", parse_number, self.epsilon, "a radius")})
         if self.attack == "best":
-            _store(self, {"attack": search_of("best", [AUTO]).name})
+            _store(self, {"attack": f"best({AUTO})"})
         _store(self, check_record(AttackChoice, vars(self)))
 
 
@@ -391,7 +391,7 @@ def expand_models(config: Config) -> Config:
 
 def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
     """The parameters that users' attacks among these have besides the vocabulary."""
-    searches = [read_search(attack) for attack in attacks if isinstance(attack, str)]
+    searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
     names = [each.inside for each in searches if not each.is_portfolio]
     rows = [find_implementation(name) for name in names if is_file_name(name)]
     return {name: parameter for row in rows for name, parameter in row.more.items()}

@@ -1,17 +1,12 @@
-"""From a config to cells: models loaded and hashed, attacks spread over the libraries, parameters resolved."""
+"""From a config to a plan: every model loaded once to hash it, and asked for what its cells need."""
 
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
-import torch
-
-from ...adapters import Classifier, Implementation, ThreatModel, attack_of
-from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
-from ...adapters.catalogue.step_size import resolve_step
+from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.data.repeated import note_fewer, note_repeated
 from ...adapters.models.classifier import check_several
@@ -22,137 +17,16 @@ from ...adapters.models.remote.transport import Transport, check_token
 from ...adapters.models.room.apart import attacks_apart
 from ...adapters.models.room.isolating import NOT_ISOLATED
 from ...adapters.paths import name_from_here
-from ...adapters.running.fit import check_one_target
-from ...adapters.running.judge import RULES
 from ...adapters.running.readings import identify_asked
-from ...adapters.running.targets import class_of, note_moved
-from ...adapters.user_file import is_file_name
+from ...adapters.running.targets import note_moved
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
-from ..attack.at_saturation import check_saturation
-from ..attack.best_effort import check_learns_nothing, check_search, combinations
-from ..attack.best_of import MAX_QUERIES, check_portfolio
-from ..cell import Cell, FitData, ModelOnData, Surrogate
+from ..cell import Cell, FitData, ModelOnData
 from ..defended import originals_of
-from ..measure_groups import is_group
-from ..portfolio import inside_of, version_of_search
-from ..search import names_several, read_search, search_of
 from ..sources import DataSource, FitSource, LastLoaded, Loading, ModelSource
-from ..user_metrics import find_metric, plain_name, sealed_name
-from .answerable import answerable, left_of
-from .choices import USUAL_SIZE, rows_of, threat_model_of
-from .config import AttackChoice, Config, expand_models
-from .parts import Part
-from .sealing import note_hierarchies, seal_groups
-from .stopping import arrange, check_stopping
-from .surrogates import (
-    NO_SURROGATE,
-    LoadedSurrogate,
-    check_surrogates,
-    load_surrogates,
-    sources_of,
-    surrogate_names,
-)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an evaluation consists of.
-
-    Args:
-        config: with every pattern expanded.
-        subjects: each model on its images, with where it comes from.
-        cells: in the order in which they are run: model by model.
-        data: where the images come from.
-        failed: models and implementations that cannot take part, each with the reason.
-        unknown: by key of a subject or a cell, what in it (model, attack, metric) cannot be known in full, with why:
-            its records hold for this plan alone.
-        name: of this plan, by which it knows such records that it has made itself.
-        choices: by key of a cell, the places in `config.attacks` of those that it runs.
-        surrogates: where what examples are made on comes from, by what it is; () is each model itself.
-        fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
-        notes: what was decided while the models were loaded.
-        traffic: what servers were asked to know what their models are.
-        part: what of it is run here, see `parts.take_part`; None: all.
-        parts: by key of a cell the part of each of its shards.
-        loaded: the last model and its images, where a run in this process can begin with them.
-    """
-
-    config: Config
-    subjects: tuple[tuple[ModelOnData, ModelSource], ...]
-    cells: tuple[Cell, ...]
-    data: DataSource
-    failed: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
-    choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    surrogates: Mapping[tuple[Surrogate, ...], tuple[ModelSource, ...]] = field(default_factory=dict)
-    fit: FitSource | None = None
-    traffic: Traffic = field(default_factory=Traffic)
-    notes: tuple[str, ...] = ()
-    part: Part | None = None
-    parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    loaded: LastLoaded = field(default_factory=LastLoaded, compare=False, repr=False)
-
-    def source(self, subject: ModelOnData) -> ModelSource:
-        """Where the model of a subject comes from."""
-        return next(source for known, source in self.subjects if known == subject)
-
-    def surrogate(self, cell: Cell) -> tuple[ModelSource, ...]:
-        """Where what a cell's examples are made on comes from; empty: they are made on its model."""
-        return self.surrogates.get(cell.surrogate, ())
-
-    @property
-    def transfers(self) -> list[tuple[ModelOnData, Cell]]:
-        """The models that each cell's examples are tried on: others that see the same images."""
-        first, rule, originals = self.config.models[0], self.config.transfer, self.originals
-        return [
-            (subject, cell)
-            for subject, _ in self.subjects
-            for cell in self.cells
-            if cell.subject.data_digest == subject.data_digest and cell.subject != subject
-            if (rule == "full" and not cell.surrogate)
-            or (rule == "simple" and first in (subject.model, cell.subject.model) and not cell.surrogate)
-            or originals.get(subject.model) == cell.subject.model
-        ]
-
-    @property
-    def transfers_here(self) -> list[tuple[ModelOnData, Cell]]:
-        """Those of cells of which any shard is run here: whichever part finds such a cell whole does them."""
-        return [(subject, cell) for subject, cell in self.transfers if self.shards(cell)]
-
-    @property
-    def originals(self) -> dict[str, str]:
-        """The undefended model of each that sees its examples; empty: each sees its own only."""
-        return {} if self.config.examples == "own" else originals_of(self.config.models)
-
-    def shards(self, cell: Cell) -> list[int]:
-        """The shards of a cell that are run here: all, or those of the part."""
-        numbers = range(cell.shards)
-        return [*numbers] if self.part is None else [n for n in numbers if self.parts[cell.key][n] == self.part.number]
-
-    @property
-    def cells_here(self) -> tuple[Cell, ...]:
-        """The cells of which any shard is run here."""
-        return self.cells if self.part is None else tuple(cell for cell in self.cells if self.shards(cell))
-
-    @property
-    def subjects_here(self) -> tuple[tuple[ModelOnData, ModelSource], ...]:
-        """The subjects of these cells; those that nothing is made on go round the parts."""
-        if self.part is None:
-            return self.subjects
-        attacked, needed = ({cell.subject for cell in cells} for cells in (self.cells, self.cells_here))
-        others = [subject for subject, _ in self.subjects if subject not in attacked]
-        needed |= {*others[self.part.number - 1 :: self.part.of]}
-        return tuple(pair for pair in self.subjects if pair[0] in needed)
-
-    @property
-    def images(self) -> int:
-        """Images that go through a task here, counted once for each: the unit of progress."""
-        tasks = [subject for subject, _ in self.subjects_here]
-        tasks += [subject for subject, _ in self.transfers_here]
-        spans = (len(cell.span(shard)) for cell in self.cells_here for shard in self.shards(cell))
-        return sum(subject.images for subject in tasks) + sum(spans)
-
+from .cells import arrange, cells_of, check_stopping, drawn_of, note_hierarchies, seal_groups, unknown_parts
+from .config import Config, expand_models
+from .models import answerable, check_surrogates, left_of, load_surrogates, sources_of, surrogate_names
+from .plan import Plan
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -241,7 +115,7 @@ def make_plan(
         measured = replace(config, measures=seal_groups(config, classifier))
         of_model: list[tuple[int, Cell]] = []
         for names, each in usable.items():
-            asked = _cells(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)
+            asked = cells_of(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)
             answered = answerable(asked, classifier, each.classifier, loaded, refused=lacking)
             of_model += [
                 (place, replace(cell, **drawn_of(config, classifier, each.is_random))) for place, cell in answered
@@ -251,7 +125,7 @@ def make_plan(
     unique = left_of({cell.key: cell for _, cell in cells}, lacking)
     vague = {each.identities: each.unknown for each in loaded_surrogates.values()}
     unknown |= {
-        key: parts for key, cell in unique.items() if (parts := {**vague[cell.surrogate], **_unknown_parts(cell)})
+        key: parts for key, cell in unique.items() if (parts := {**vague[cell.surrogate], **unknown_parts(cell)})
     }
     return Plan(
         config,
@@ -324,13 +198,6 @@ def _look(classifier: Classifier, data: Data) -> None:
         check_labels(data.labels, len(data.labels), classes)
 
 
-def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
-    """What a cell says of draws: of the model that is judged, and of the one that is attacked (a random surrogate?)."""
-    is_drawn = classifier.random if surrogate is None else surrogate
-    drawn = {"draws": config.draws} if classifier.random else {}
-    return {**drawn, "eot": config.eot} if is_drawn else drawn
-
-
 @_attacks_apart
 def check_config(config: Config) -> None:
     """Refuse what no model and no images could make right, before any of them is loaded.
@@ -348,7 +215,7 @@ def check_config(config: Config) -> None:
     check_token(config.token, (*config.models, *surrogates))
     seal_groups(config)
     nobody = ModelOnData("", "", config.data, "", 1)
-    asked = [*_cells(config, nobody, None, {})]
+    asked = [*cells_of(config, nobody, None, {})]
     check_stopping(config, asked)
     rows = [cell.row for _, cell in asked]
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):
@@ -360,167 +227,3 @@ def check_config(config: Config) -> None:
 
 def _describe_fit_data(data: Data, fit: FitSource) -> FitData:
     return FitData(fit.name, digest_data(data.inputs, data.labels), len(data.labels))
-
-
-def _cells(
-    config: Config,
-    subject: ModelOnData,
-    components: int | None,
-    refused: dict[str, str],
-    surrogates: Mapping[tuple[str, ...], LoadedSurrogate] | None = None,
-    fitted_on: FitData | None = None,
-) -> Iterator[tuple[int, Cell]]:
-    """The cells of a model, each with the place of its attack in the config.
-
-    Rows that cannot do what others of their attack can go into `refused`; attacks whose surrogate is not among
-    `surrogates` (None: any) are left out. Without `components` (no image is known yet)
-    no radius is refused for its size.
-    """
-    from .presets import preset_radius  # builds every preset
-
-    for place, choice in enumerate(config.attacks):
-        surrogate = NO_SURROGATE if surrogates is None else surrogates.get(surrogate_names(config, choice))
-        if surrogate is None:
-            continue
-        asked = choice
-        if choice.epsilon is None and choice.norm is not None:
-            asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components or USUAL_SIZE))
-        rows = rows_of(choice, config.libraries, repaired=config.repaired)
-        threat_model = threat_model_of(asked, rows, components)
-        if components is not None:
-            threat_model.check_radius(components)
-        fitting = [row for row in rows if threat_model.norm in row.classes]
-        refusals: dict[str, str] = {}
-        for row in fitting:
-            try:
-                cells = [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
-                free = FitData("", f"{components} components", 0) if row.data_free else None
-                seen = FitData(subject.data, subject.data_digest, subject.images) if row.learned else None
-                learned = {"fitted_on": free or fitted_on or seen} if row.fit else {}
-                if learned.get("fitted_on"):
-                    check_one_target(row, threat_model, class_of(choice.target))
-                yield from ((place, replace(cell, surrogate=surrogate.identities, **learned)) for cell in cells)
-            except Unsupported as error:
-                refusals[row.name] = str(error)
-                if len(refusals) == len(fitting):
-                    raise
-        refused.update(refusals)
-
-
-def _cells_of_row(
-    config: Config,
-    choice: AttackChoice,
-    subject: ModelOnData,
-    row: Implementation,
-    threat_model: ThreatModel,
-    fitting: list[Implementation],
-    components: int | None,
-) -> Iterator[Cell]:
-    for seed in config.seeds:
-        cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
-        if cell.is_best:
-            settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
-            size = components or USUAL_SIZE
-            if cell.is_portfolio:
-                check_portfolio(row, threat_model, size, settings, cell.parameters["max_queries"])
-            else:
-                check_search(row, threat_model, size, settings)
-        if cell.is_saturated:
-            check_saturation(row, threat_model, components or USUAL_SIZE, cell.parameters)
-            check_learns_nothing(row, apart=bool(config.fit_data))
-        yield cell
-
-
-def _cell(
-    config: Config,
-    choice: AttackChoice,
-    subject: ModelOnData,
-    row: Implementation,
-    threat_model: ThreatModel,
-    seed: int,
-    rows: list[Implementation],
-) -> Cell:
-    kind = read_search(choice.attack).kind
-    best, saturated = kind == "best", kind == "at-saturation"
-    if kind and surrogate_names(config, choice):
-        why = "the smallest change there just fools the surrogate, not the model"
-        why = "the radius would be chosen by asking the model, which the attacker cannot" if saturated else why
-        raise InvalidInput(
-            f"expected a fixed radius with a surrogate, got {choice.attack}: {why}; run the attack at several radii "
-            "(--epsilon, repeated)"
-        )
-    if choice.grid and not best:
-        raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
-    given, grid = _limited(config, choice)
-    check_parameter_names((*given, *grid), row.attack, rows, row.more)
-    shared = given if choice.defaults else {**attack_of(row).matched, **given}
-    if not kind:  # a search resolves a relative step size at each of its radii
-        shared = resolve_step(shared, threat_model.epsilon)
-    if names_several(row.attack):  # what it may cost is part of what it is
-        shared = {"max_queries": MAX_QUERIES, **shared}
-    parameters = {name: value for name, value in shared.items() if accepts(row, name)}
-    if not kind:
-        check_support(row, threat_model, parameters)
-    return Cell(
-        subject=subject,
-        attack=search_of(kind, [inside_of(row)]).name if kind else row.name,
-        threat_model=threat_model,
-        parameters=parameters,
-        grid={name: values for name, values in grid.items() if accepts(row, name)},
-        target=choice.target,
-        seed=seed,
-        pixels=config.pixels,
-        measures=tuple(
-            name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures
-        ),
-        shard_size=config.shard_size,
-        version=version_of(row),
-        implementation=row if row.given is not None else None,
-        **conditions(config.device),
-    )
-
-
-def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
-    """The parameters and the grid of a choice, with batch size, precision and budget of queries that hold for all."""
-    parameters, grid = dict(choice.parameters), dict(choice.grid)
-    if config.batch_size is not None:
-        parameters.setdefault("batch_size", config.batch_size)
-    if config.precision is not None:
-        parameters.setdefault("precision", config.precision)
-    if config.max_queries is not None:
-        parameters["max_queries"] = min(config.max_queries, parameters.get("max_queries", config.max_queries))
-        if "max_queries" in grid:
-            grid["max_queries"] = tuple(min(config.max_queries, limit) for limit in grid["max_queries"])
-    return parameters, grid
-
-
-def conditions(device: str) -> dict[str, Any]:
-    """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
-    return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
-
-
-def version_of(row: Implementation) -> str:
-    """Version of the row's library; of a user's attack the digest of its code, and the library that it is built on.
-
-    Of a search by several attacks, that of the search and of each library.
-
-    Where the code cannot be known in full, the digest is of what is known: `Plan.unknown` says that there is more.
-    """
-    if names_several(row.attack):
-        return version_of_search(row)
-    if row.given is None:
-        return find_library(row.library).version
-    built_on = f", {row.given.form} {find_library(row.given.form).version}" if row.given.form in LIBRARIES else ""
-    return f"code {row.given.identity.digest}{built_on}"
-
-
-def _unknown_parts(cell: Cell) -> dict[str, str]:
-    """A user's attack and metrics in a cell that cannot be known in full, by name, each with why."""
-    metrics = [
-        find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
-    ]
-    reasons = {metric.name: metric.unknown for metric in metrics}
-    for row in (each.row for each in cell.members):
-        if row.given is not None:
-            reasons[row.name] = row.given.identity.reasons
-    return {name: "; ".join(why) for name, why in reasons.items() if why}

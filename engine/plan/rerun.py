@@ -114,8 +114,8 @@ def configs_of(
             [asdict(each) for each in cell.surrogate],
             asdict(cell.fitted_on) if cell.fitted_on and cell.fitted_on.images else None,
             [cell.draws, cell.eot],
-            cell.attack if cell.is_worst_case else "",
-            cell.parameters if cell.is_worst_case else {},
+            cell.attack if cell.search.kind == "worst-case" else "",
+            cell.parameters if cell.search.kind == "worst-case" else {},
         ]
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(
@@ -149,7 +149,7 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
         fit_limit=fit.images if fit else None,
         draws=first.draws or DRAWS,
         eot=first.eot,
-        stop_when_fooled=first.is_worst_case,
+        stop_when_fooled=first.search.kind == "worst-case",
     )
 
 

@@ -15,7 +15,7 @@ from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.criterion import fooled as is_fooled
 from ...adapters.running.draws import clean_logits, judged
 from ...errors import DavylampError, InvalidInput, Unsupported
-from ..attack.attack_cell import attack_shard
+from ..attack_shard import attack_shard
 from ..cell import Cell, is_single_step
 from .planted import plant
 from .random_points import random_points
@@ -193,7 +193,7 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 def _fixed(cell: Cell, components: int) -> Cell:
     """The fixed-budget cell inside a search over its radius, at its radius or the customary one; others as they are."""
-    if cell.is_portfolio or not (cell.is_best or cell.is_saturated):
+    if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
     threat_model = replace(cell.threat_model, epsilon=epsilon)

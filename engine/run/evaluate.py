@@ -11,7 +11,7 @@ from ...adapters.models.remote.traffic import Traffic
 from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, digest_of
-from ..plan.make import Plan
+from ..plan.plan import Plan
 from ..store.columns import logits_of, maps_of, read_examples
 from ..store.other_records import fitted_of
 from ..store.plans import forget_finished, forget_plan, note_failed, note_plan

@@ -9,8 +9,8 @@ from ...adapters.models.remote.traffic import Traffic, read_traffic
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, Unavailable
 from ..cell import Cell, ModelOnData, digest_of
-from ..plan.chosen import chosen_of_cell
-from ..plan.make import Plan
+from ..plan.choices import chosen_of_cell
+from ..plan.plan import Plan
 from ..store.contents import find_fault
 from ..store.plans import join_pieces, remove_pieces
 from ..store.sealed import Conflict, Damaged, Record

@@ -18,12 +18,12 @@ from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, PLAIN, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
-from ..attack.best_effort import SearchResult
-from ..attack.best_of import PortfolioResult
-from ..attack.in_turn import InTurnResult
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group, group_names, is_group
 from ..metric_names import NO_CONFIDENCES, base_of, is_parametrised, needs_confidences, options_of
+from ..searches.portfolio import PortfolioResult
+from ..searches.radius_search import SearchResult
+from ..searches.worst_case import InTurnResult
 from ..store.columns import (
     EXAMPLES,
     column_of_logits,

@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...adapters import LIBRARIES
+from ..cell import describe_attack
 from ..store.other_records import describe_fit
 from .task import TaskResult
 
@@ -21,7 +22,7 @@ def describe_run(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, 
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}
     return {
         **about,
-        **({"about": task.cell.about} if task.cell else {}),
+        **({"about": describe_attack(task.cell)} if task.cell else {}),
         "subject": task.subject.spec,
         "kind": task.kind,
         "status": "done" if outcome.table is not None else "failed",

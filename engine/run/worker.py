@@ -26,11 +26,11 @@ from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import class_of
 from ...errors import AttackFailed, DavylampError, InvalidInput, ModelFailed, ModelSpoiled
 from ...memory import give_memory_back_if_short
-from ..attack.at_saturation import SaturatedResult
-from ..attack.attack_cell import attack_shard
+from ..attack_shard import attack_shard, precisions_of
 from ..cell import Cell, ModelOnData
 from ..measure_groups import read_group, seal_of
 from ..probes.probe_model import probe_model
+from ..searches.saturation import SaturatedResult
 from ..sources import LastLoaded
 from ..store.columns import column_of_logits, column_of_values, compact_images
 from ..store.image_results import DETECTED
@@ -102,7 +102,7 @@ class Workbench(LastLoaded):
         else:
             gives = "" if classifier.outputs in (None, "logits") else classifier.outputs
             cells = () if task.cell is None else task.cell.members
-            asked = {name for each in cells for name in each.precisions} or {None}
+            asked = {name for each in cells for name in precisions_of(each)} or {None}
             about = {"gpu": describe_gpu(classifier.device, asked), "traffic": self._take_traffic()}
             about |= {"outputs": gives, "output_note": classifier.output_note}
             return outcome._replace(seconds=time.perf_counter() - start, **about)

@@ -194,7 +194,7 @@ def _is_sane(cell: Cell) -> bool:
         and (radius is None or type(radius) in (int, float))
         and cell.shard_size > 0 < cell.subject.images
         and isinstance(cell.parameters, Mapping)
-        and (not cell.is_worst_case or _names_its_attacks(cell))
+        and (cell.search.kind != "worst-case" or _names_its_attacks(cell))
         and isinstance(cell.grid, Mapping)
     )
 

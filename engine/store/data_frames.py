@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ...adapters import attack_of
 from ...errors import InvalidInput, Unavailable
-from ..cell import Cell, ModelOnData, tell_apart
+from ..cell import Cell, ModelOnData, call_as, tell_apart
 from ..defended import named_originals
 from .columns import COVERAGE_BITS
 from .contents import read_records, unknown_attack
@@ -73,7 +72,7 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     if not done:
         raise _none_finished(folder, left_out)
     names = tell_apart(cell.subject for cell, _, _ in done)
-    frames = [_frame(cell.with_name_of(names), meta, rows) for cell, meta, rows in done]
+    frames = [_frame(call_as(cell, names), meta, rows) for cell, meta, rows in done]
     table = pd.concat(frames, ignore_index=True).sort_values([*_ORDER, "index"], ignore_index=True)
     table.attrs.update(left_out)
     return table
@@ -154,7 +153,7 @@ def about_cell(cell: Cell) -> dict[str, Any]:
         "implementation": cell.title,
         "attack": cell.attack_title,
         "knowledge": cell.knowledge,
-        "minimum_norm": cell.is_best or attack_of(row).kind == "minimum-norm",
+        "minimum_norm": cell.search.attack_kind(row) == "minimum-norm",
         "library": row.library,
         "norm": cell.threat_model.norm,
         "epsilon": float("nan") if epsilon is None else epsilon,
@@ -277,7 +276,7 @@ def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.Dat
     import pandas as pd
 
     about = {**about_cell(cell), **fit_costs(meta)}
-    if cell.is_saturated:
+    if cell.search.kind == "at-saturation":
         about["radius"] = cell.threat_model.epsilon
     if {"violated", "violations"} <= set(rows):
         rows = rows.assign(**results_of({name: rows[name].to_numpy() for name in ("violated", "violations")}).faults)

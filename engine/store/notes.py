@@ -12,7 +12,7 @@ from ...adapters.models.remote.address import is_address
 from ...adapters.result import UNSTEADY
 from ...adapters.words import radius_text
 from ...errors import DavylampError
-from ..cell import Cell, ModelOnData
+from ..cell import Cell, ModelOnData, is_foreign
 from .columns import logits_of
 from .contents import read_records, usable_record
 from .image_results import NOT_MISCLASSIFIED, results_of
@@ -30,7 +30,7 @@ def list_notes(outcomes: "Outcomes") -> list[str]:
     lines += [line for each in outcomes.done if (line := saturation_line(each.cell, each.meta))]
     lines += [line for each in outcomes.done if (line := _worst_case_line(each.cell, each.columns))]
     lines += [f"left out: {why}, on {cell.subject.name}" for cell, why in outcomes.unknown]
-    foreign = {each.cell.attack for each in outcomes.done if each.cell.is_foreign and not each.cell.row.is_users}
+    foreign = {each.cell.attack for each in outcomes.done if is_foreign(each.cell) and not each.cell.row.is_users}
     lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
     lines += [f"not finished, left out: {cell.title} on {cell.subject.name}" for cell in outcomes.running]
     if outcomes.waiting:
@@ -126,7 +126,7 @@ def describe_saturation(result: Any) -> dict[str, Any]:
     The radius, whether success was seen to stop growing there, the radii that were run, and the share fooled at each.
 
     Args:
-        result: of `engine.attack.at_saturation`.
+        result: of `engine.searches.saturation`.
     """
     search = result.saturation
     return {
@@ -144,7 +144,7 @@ def describe_saturation(result: Any) -> dict[str, Any]:
 def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
     """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
     search = meta.get("saturation")
-    if not (cell.is_saturated and isinstance(search, Mapping)):
+    if not (cell.search.kind == "at-saturation" and isinstance(search, Mapping)):
         return ""
     norm, shares = cell.threat_model.norm, dict(zip(search["radii"], search["shares"], strict=True))
     radius, n = search["radius"], search["attacked"]
@@ -166,7 +166,7 @@ def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
 
 def _worst_case_line(cell: Cell, columns: Mapping[str, np.ndarray]) -> str:
     """How many of the images left to it each attack of a worst case fooled, in a line; "" for any other cell."""
-    if not cell.is_worst_case or not {"winner", "tried"} <= columns.keys():
+    if cell.search.kind != "worst-case" or not {"winner", "tried"} <= columns.keys():
         return ""
     winner, tried, parts = columns["winner"], columns["tried"], []
     for place, member in enumerate(cell.members):

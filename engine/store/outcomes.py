@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ...adapters import attack_of
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ..at_once import map_at_once
-from ..cell import Cell, ModelOnData, tell_apart
+from ..cell import Cell, ModelOnData, call_as, tell_apart
 from ..measure_groups import is_group
 from ..metric_names import NO_CONFIDENCES, needs_confidences
 from ..statistics.verdict import Side
@@ -93,7 +92,7 @@ class Outcome:
     @property
     def is_minimum(self) -> bool:
         """Whether its distances are the smallest that the attack found: minimum-norm attacks and searches."""
-        return self.cell.is_best or attack_of(self.cell.row).kind == "minimum-norm"
+        return self.cell.search.attack_kind(self.cell.row) == "minimum-norm"
 
     @property
     def results(self) -> ImageResults:
@@ -383,12 +382,12 @@ def _with_model_names(outcomes: Outcomes) -> Outcomes:
     }
     return replace(
         outcomes,
-        done=tuple(replace(each, cell=each.cell.with_name_of(names)) for each in outcomes.done),
-        failed=tuple((cell.with_name_of(names), why) for cell, why in outcomes.failed),
-        running=tuple(cell.with_name_of(names) for cell in outcomes.running),
-        waiting=tuple(cell.with_name_of(names) for cell in outcomes.waiting),
-        unknown=tuple((cell.with_name_of(names), why) for cell, why in outcomes.unknown),
-        states={key: each._replace(cell=each.cell.with_name_of(names)) for key, each in outcomes.states.items()},
+        done=tuple(replace(each, cell=call_as(each.cell, names)) for each in outcomes.done),
+        failed=tuple((call_as(cell, names), why) for cell, why in outcomes.failed),
+        running=tuple(call_as(cell, names) for cell in outcomes.running),
+        waiting=tuple(call_as(cell, names) for cell in outcomes.waiting),
+        unknown=tuple((call_as(cell, names), why) for cell, why in outcomes.unknown),
+        states={key: each._replace(cell=call_as(each.cell, names)) for key, each in outcomes.states.items()},
         clean=clean,
     )
 

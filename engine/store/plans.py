@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...adapters.models.remote.traffic import Traffic, read_traffic
 from ...errors import DavylampError
-from ..cell import Cell, digest_of, tell_apart
+from ..cell import Cell, call_as, describe_attack, digest_of, tell_apart
 from .contents import order_of, read_records, unknown_attack, usable_record
 from .sealed import Record
 from .store import KINDS, Kind, ResultsStore
@@ -79,7 +79,7 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
     unfinished = {key: each._replace(status="running") if key in running else each for key, each in unfinished.items()}
     states = sorted({**unfinished, **finished}.values(), key=lambda state: order_of(state.cell))
     names = tell_apart(state.cell.subject for state in states)
-    return Survey([state._replace(cell=state.cell.with_name_of(names)) for state in states], damaged)
+    return Survey([state._replace(cell=call_as(state.cell, names)) for state in states], damaged)
 
 
 class PartState(NamedTuple):
@@ -109,7 +109,7 @@ def note_plan(
     key = _plan_key(cells, of)
     if not store.path("plans", key).is_file():
         specs = [json.dumps(cell.spec, sort_keys=True) for cell in cells]
-        about = [json.dumps(cell.about, sort_keys=True) for cell in cells]
+        about = [json.dumps(describe_attack(cell), sort_keys=True) for cell in cells]
         columns = {"cell": [cell.key for cell in cells], "spec": specs, "about": about}
         if parts:
             columns["parts"] = pa.array([list(parts[cell.key]) for cell in cells], pa.list_(pa.int32()))

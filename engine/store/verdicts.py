@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...adapters import attack_of
 from ...adapters.catalogue.lookup import accepts
 from ...errors import AttackFailed
 from ..cell import Cell
@@ -126,7 +125,7 @@ def _judge(a: CellResult, b: CellResult, pairs: int) -> PairVerdict:
 
 def is_minimum_norm(cell: Cell) -> bool:
     """Whether a cell looks for the smallest change, so that distances count in verdicts."""
-    return cell.is_best or attack_of(cell.row).kind == "minimum-norm"
+    return cell.search.attack_kind(cell.row) == "minimum-norm"
 
 
 def _conditions(cell: Cell) -> tuple[Any, ...]:

@@ -105,7 +105,7 @@ def searched_to(outcome: Outcome) -> float:
     """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
     columns, cell = outcome.columns, outcome.cell
     left = columns["attacked"] & ~columns["success"] & outcome.results.proven
-    if not cell.is_best or not left.any():
+    if not cell.search.finds_smallest or not left.any():
         return math.inf
     if "searched" in columns:
         return float(columns["searched"][left].min())

@@ -156,7 +156,7 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str,
         "images": _total(done, "attacked"),
         "violations": int(sum(outcome.results.violated.sum() for outcome in done)),
     }
-    if first.is_saturated and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
+    if first.search.kind == "at-saturation" and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
         labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which
     return Group(labels, list(parts.values()), finer)
 

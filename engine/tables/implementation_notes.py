@@ -51,6 +51,6 @@ def _about(cell: Cell) -> About:
         defaults = library_defaults(row, norm)
     except (MissingLibrary, UnknownName, Unsupported):
         defaults = {}
-    kind = "minimum-norm" if cell.is_best else attack.kind
+    kind = cell.search.attack_kind(cell.row)
     findings = {key: FINDINGS[key] for key in findings_of(row, norm)}
     return About(attack.title, kind, attack.knowledge, attack.source, findings, tuple(row.repairs), defaults)

@@ -13,7 +13,6 @@ from ...adapters.models.detectors.detector_rows import ROWS as DETECTORS
 from ...adapters.models.zoo.load import PROVIDERS
 from ...engine.challenge.document import FILE as CHALLENGES
 from ...engine.metric_names import base_of
-from ...engine.portfolio import rows_in
 from ...engine.store.contents import read_records
 from ...engine.store.plans import CellState, list_cells
 from ...engine.store.store import ResultsStore
@@ -143,12 +142,10 @@ def _of_cell(state: CellState) -> Iterator[Used]:
 def _rows_of(state: CellState) -> Sequence[Implementation]:
     """The implementations of a cell; none where its attack is not known here."""
     try:
-        if state.cell.is_portfolio:
-            return rows_in(state.cell.row)
-        if state.cell.is_worst_case:  # of a user's file nothing is loaded
+        if state.cell.search.kind == "worst-case":  # of a user's file nothing is loaded
             names = [member.attack for member in state.cell.members]
             return [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
-        return [state.cell.row]
+        return state.cell.search.rows(state.cell.row)
     except UnknownName:
         return []
 

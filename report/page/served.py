@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...adapters.words import threat_text
-from ...engine.store.frames import CellState, survey_folder
+from ...engine.store.plans import CellState, survey_folder
 from ...engine.store.store import ResultsStore, expand_path
 from ...errors import Unavailable
 from ..parts.blocks import Section, Text, badge, make_table

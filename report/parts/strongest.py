@@ -48,7 +48,8 @@ def judge_strongest(outcomes: Outcomes) -> list[Said]:
         if group.parts and group.parts[0][0].cell.threat_model.epsilon is not None:
             threats.setdefault(_ball_of(group), []).append(group)
     for threat, groups in threats.items():  # a worst case does what all of its attacks do: no match for one of them
-        threats[threat] = [group for group in groups if not group.parts[0][0].cell.is_worst_case] or groups
+        single = [group for group in groups if group.parts[0][0].cell.search.kind != "worst-case"]
+        threats[threat] = single or groups
     ordered = sorted(threats.items(), key=lambda item: -len(item[1]))
     return [_judge(threat, groups) for threat, groups in ordered]
 

@@ -26,7 +26,7 @@ def line_of(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
 
 
 def _line(cell: Cell) -> str:
-    if cell.is_worst_case:  # its attacks have parameters of their own, which one line cannot say: the file does
+    if cell.search.kind == "worst-case":  # parameters of several attacks do not fit a line: the file has them
         return "davylamp evaluate cell.toml -o again"
     threat, subject = cell.planned.threat_model, cell.subject
     options: list[tuple[str, object]] = [("models", subject.model), ("attacks", cell.attack), ("norm", threat.norm)]

@@ -30,7 +30,7 @@ from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.trace import CurvePoint, Trace
 from davylamp.benchmarks.shared.small_models import TRAININGS, load_digits_data, load_small_model
 from davylamp.engine import best_of
-from davylamp.engine.portfolio import default_names
+from davylamp.engine.searches.portfolio import default_names
 from davylamp.engine.statistics.paired_tests import median_interval
 from davylamp.errors import DavylampError
 

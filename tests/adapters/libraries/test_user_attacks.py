@@ -19,7 +19,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import identify_code
 from davylamp.engine import AttackChoice, Config, ResultsStore, best_effort, compare, evaluate, load, make_plan
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.plan.chosen import chosen_of_cell
+from davylamp.engine.plan.choices import chosen_of_cell
 from davylamp.engine.store.plans import list_cells
 from davylamp.errors import AttackFailed, InvalidInput, Unavailable, UnknownName, Unsupported
 from davylamp.report.citations.usage import used_in

@@ -9,7 +9,7 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.running.judge import quantise
 from davylamp.adapters.running.surrogate import run_transfer
-from davylamp.engine.attack.best_effort import on_pixels
+from davylamp.engine.searches.single import on_pixels
 
 RULES = ThreatModel("linf", 0.1)
 LABELS = torch.zeros(60, dtype=torch.long)

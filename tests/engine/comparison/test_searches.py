@@ -6,8 +6,8 @@ import torch
 import davylamp
 from davylamp.adapters import ThreatModel, find_implementation
 from davylamp.engine import best_effort, best_of, compare
-from davylamp.engine.attack.at_saturation import at_saturation
 from davylamp.engine.comparison.searches import check_searches, search_rows
+from davylamp.engine.searches.saturation import at_saturation
 from davylamp.errors import Unsupported
 
 BALL, FREE = ThreatModel("linf", 0.2), ThreatModel("linf")

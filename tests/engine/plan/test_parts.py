@@ -6,7 +6,7 @@ import pytest
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine.cell import Cell, ModelOnData
-from davylamp.engine.plan.parts import Part, deal_pieces, read_part
+from davylamp.engine.plan.plan import Part, deal_pieces, read_part
 from davylamp.errors import InvalidInput
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.cell import Cell, ModelOnData
-from davylamp.engine.plan.chosen import chosen_line
+from davylamp.engine.cell import Cell, ModelOnData, describe_attack, is_foreign
+from davylamp.engine.plan.choices import chosen_line
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.store.contents import unknown_attack
 from davylamp.engine.store.outcomes import read_outcomes
@@ -127,7 +127,7 @@ def test_libraries_have_to_fit(digits, images):
 
 def test_names_of_one_attack_keep_their_keys():
     cell = Cell(SUBJECT, "best(foolbox:pgd)", ThreatModel("linf"), {"steps": 5})
-    assert not cell.is_portfolio
+    assert not cell.search.is_portfolio
     assert cell.row.name == "foolbox:pgd"
     assert cell.key == "8d56f1a82e5f336f9f6a"
 
@@ -135,9 +135,12 @@ def test_names_of_one_attack_keep_their_keys():
 def test_a_record_of_attacks_that_are_not_here_describes_itself():
     cell = Cell(SUBJECT, NAME, ThreatModel("linf"), {"max_queries": 100})
     foreign = "best(adv-lib:fmn,newlib:new)"
-    meta = {"spec": cell.spec | {"attack": foreign}, "about": cell.about | {"attack": "adv-lib:fmn,newlib:new"}}
+    meta = {
+        "spec": cell.spec | {"attack": foreign},
+        "about": describe_attack(cell) | {"attack": "adv-lib:fmn,newlib:new"},
+    }
     read = Cell.from_record(json.loads(json.dumps(meta)))
-    assert read.is_foreign
+    assert is_foreign(read)
     assert read.row.attack == "adv-lib:fmn,newlib:new"
     assert unknown_attack(read) == ""
     for damaged in (foreign, "best(,)", "best(adv-lib:fmn,adv-lib:fmn)", "best(adv-lib:sigma-zero,foolbox:pgd)"):

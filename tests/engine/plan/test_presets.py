@@ -10,14 +10,14 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.canary.setting import paper_name, run_name
 from davylamp.engine import make_plan
 from davylamp.engine.plan.presets import PRESETS
-from davylamp.engine.search import read_search
+from davylamp.engine.searches.kinds import parse_search
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_no_row_with_a_known_finding_without_a_reason(name):
     preset, met = PRESETS[name], set()
     for choice in preset.config.attacks:
-        row = find_implementation(read_search(choice.attack).inside)
+        row = find_implementation(parse_search(choice.attack).inside)
         assert not row.broken
         assert choice.norm is not None
         assert choice.norm in row.classes

@@ -288,7 +288,7 @@ def test_each_threat_model_and_seed_is_a_cell_of_its_own(digits, images):
     alone = AttackChoice("foolbox:fgsm", "linf", 0.1)
     plan = stopping(digits, images, PGD, FGSM, alone, seeds=(0, 1))
     assert [cell.attack for cell in plan.cells].count("foolbox:fgsm") == 2  # one attack has nothing to stop for
-    several = [cell for cell in plan.cells if cell.is_worst_case]
+    several = [cell for cell in plan.cells if cell.search.kind == "worst-case"]
     assert {(cell.threat_model.epsilon, cell.seed) for cell in several} == {(0.05, 0), (0.05, 1)}
 
 

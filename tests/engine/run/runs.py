@@ -25,7 +25,7 @@ import torch
 
 from davylamp.adapters import LIBRARIES
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.plan.plan import Part, take_part
 from davylamp.engine.run import processes
 from davylamp.engine.run import worker as work
 from davylamp.engine.run.processes import LocalWorkers

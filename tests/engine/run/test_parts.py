@@ -8,7 +8,7 @@ import pytest
 
 import davylamp
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, make_plan
-from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.plan.plan import Part, take_part
 from davylamp.engine.run import worker
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.sharing.merge import merge_folders
@@ -71,7 +71,7 @@ import sys, time
 from pathlib import Path
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.plan.plan import Part, take_part
 
 number = int(sys.argv[1])
 attacks = [AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})]
@@ -176,7 +176,7 @@ def test_several_models_and_transfers(files, assert_same):
 def test_a_worst_case_is_complete_in_each_of_its_shards(files, assert_same):
     asked = config(PGD, FGSM, models=("net.py:one", "net.py:two"), order="cheap-first", stop_when_fooled=True)
     plan = check_both_ways(asked, assert_same, {"clean", "cells"})
-    assert all(cell.is_worst_case and cell.shards == 3 for cell in plan.cells)
+    assert all(cell.search.kind == "worst-case" and cell.shards == 3 for cell in plan.cells)
     assert any(len(set(take_part(plan, Part(1, 3)).parts[cell.key])) > 1 for cell in plan.cells)
 
 

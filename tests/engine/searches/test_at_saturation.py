@@ -7,13 +7,13 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.attack.at_saturation import at_saturation
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.cell import Cell, ModelOnData, describe_attack
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.plan.chosen import chosen_line
+from davylamp.engine.plan.choices import chosen_line
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
+from davylamp.engine.searches.saturation import at_saturation
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import AttackFailed, InvalidInput, Unsupported
@@ -58,7 +58,7 @@ def test_where_the_share_still_grows_larger_radii_follow_unless_a_limit_was_give
     nothing = at_limit(linear, least[0] / 2)
     assert (nothing.saturation.epsilon, nothing.radius, nothing.saturation.ratios) == (None, least[0] / 2, (0,) * 9)
     monkeypatch.setattr(
-        "davylamp.engine.attack.at_saturation.default_budgets", lambda *_: [least[0] / 2, least[0] / 1.5]
+        "davylamp.engine.searches.saturation.default_budgets", lambda *_: [least[0] / 2, least[0] / 1.5]
     )
     done = []
     wider = at_limit(linear, progress=done.append)
@@ -78,7 +78,7 @@ def test_radii_at_which_the_library_crashes_are_left_out_and_named(linear, monke
             raise AttackFailed("it crashed")
         return run_attack(row, classifier, inputs, labels, ball, **more)
 
-    monkeypatch.setattr("davylamp.engine.attack.at_saturation.run_attack", run)
+    monkeypatch.setattr("davylamp.engine.searches.saturation.run_attack", run)
     crashing = least / 8
     result = at_limit(linear, least * 3)
     assert result.failed == {least * 3 / 2**k: "it crashed" for k in (8, 7, 6, 5)}
@@ -216,7 +216,7 @@ def test_what_has_no_radius_of_its_own_is_refused(digits, images, choice, settin
 def test_a_record_that_says_nonsense_of_its_radius_is_no_record(digits):
     subject = ModelOnData("net", "aa", "digits", "bb", 4)
     cell = Cell(subject, NAME, ThreatModel("linf"))
-    meta = {"spec": cell.spec, "about": cell.about, "saturation": {"radius": 0.25}}
+    meta = {"spec": cell.spec, "about": describe_attack(cell), "saturation": {"radius": 0.25}}
     read = Cell.from_record(meta)
     assert (read.threat_model.epsilon, read.key, read.planned) == (0.25, cell.key, cell)
     for radius in ("much", -1.0, np.nan):

@@ -8,9 +8,9 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.foolbox import driver as foolbox
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.adapters.running.judge import distances_of
-from davylamp.engine.attack import turns
-from davylamp.engine.attack.best_of import best_of
-from davylamp.engine.portfolio import default_names
+from davylamp.engine.searches import portfolio as turns
+from davylamp.engine.searches import radius_search
+from davylamp.engine.searches.portfolio import best_of, default_names
 from davylamp.errors import AttackFailed, InvalidInput, ModelDied, Unavailable, UnknownName, Unsupported
 
 PAIR = ("adv-lib:fmn", "foolbox:pgd")
@@ -39,6 +39,7 @@ def watched(monkeypatch):
         return result
 
     monkeypatch.setattr(turns, "run_attack", watch)
+    monkeypatch.setattr(radius_search, "run_attack", watch)
     return runs
 
 

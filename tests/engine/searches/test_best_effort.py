@@ -7,7 +7,7 @@ import torch
 
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
 from davylamp.engine import best_effort
-from davylamp.engine.attack import best_effort as search
+from davylamp.engine.searches import radius_search as search
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 PGD = {"steps": 5, "step_size": "2.5 epsilon / steps", "random_start": False}

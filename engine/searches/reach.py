@@ -1,17 +1,17 @@
-"""Whether steps can reach the edge of the ball: what cannot be reached looks robust, and is not."""
+"""Settings that look like more than they are: steps that cannot reach the edge of the ball, draws averaged twice."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...adapters import Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import accepts, library_defaults
 from ...adapters.catalogue.step_size import is_relative, resolve_step
 from ...errors import InvalidInput, MissingLibrary
-from ..cell import Cell
 
 REACHING = "2.5 epsilon / steps"
 # The length of a step, where another parameter has it: Adam moves a component by about its learning rate.
 _LENGTH = {"spsa": "learning_rate"}
+_ANSWERS = "eot_iter"  # what libraries call the answers at one point whose gradients they average
 
 
 def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
@@ -80,21 +80,6 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
     return None if step is None else f"step_size {said}, {row.library}'s own (compare and evaluate: {matched})"
 
 
-def list_unreachable(cells: Iterable[Cell]) -> list[str]:
-    """A line for each row of a plan that cannot reach its ball, before anything is run.
-
-    Args:
-        cells: of a plan.
-    """
-    lines: dict[str, None] = {}
-    for cell in (member for each in cells for member in each.members):
-        for values in _settings(cell):
-            line = warn_unreachable(cell.row, cell.threat_model, values)
-            if line is not None:
-                lines[line] = None
-    return list(lines)
-
-
 def reaching(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a search, with a step size that reaches every ball where the library's default does not.
 
@@ -114,14 +99,31 @@ def reaching(row: Implementation, threat_model: ThreatModel, parameters: Mapping
     return {**parameters, "steps": steps, "step_size": REACHING}
 
 
+def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str, Any], eot: int) -> str | None:
+    """A line for a row that averages answers at one point by itself, if each of them is already a mean; else None.
+
+    Args:
+        row: of any attack.
+        norm: of the threat model.
+        parameters: that it gets; what is not given is the library's default.
+        eot: answers of the random model whose mean it is shown.
+    """
+    if eot < 2 or row.params.get("samples") != _ANSWERS or norm not in row.classes:
+        return None
+    try:
+        samples = {**library_defaults(row, norm), **parameters}.get("samples")
+    except (MissingLibrary, KeyError):
+        return None
+    if not isinstance(samples, int) or samples < 2:
+        return None
+    return (
+        f"{row.name} averages {samples} answers by itself (samples): with --eot {eot} each of its gradients costs "
+        f"{samples * eot} draws; --param samples=1 leaves {eot}, --eot 1 leaves {samples}"
+    )
+
+
 def _resolve(used: Mapping[str, Any]) -> float | None:
     try:
         return resolve_step(used, 1.0).get("step_size")
     except InvalidInput:  # a text that is no step size: the run says so
         return None
-
-
-def _settings(cell: Cell) -> Iterable[Mapping[str, Any]]:
-    from .best_effort import combinations
-
-    return [{**cell.parameters, **values} for values in combinations(cell.grid)]

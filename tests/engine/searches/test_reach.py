@@ -7,7 +7,8 @@ from davylamp.adapters import ThreatModel, find_implementation, run_attack
 from davylamp.adapters.catalogue.lookup import library_defaults
 from davylamp.adapters.catalogue.step_size import resolve_step
 from davylamp.engine import AttackChoice, Config, best_effort, make_plan
-from davylamp.engine.attack.reach import list_unreachable, note_library_step, reach_of, warn_unreachable
+from davylamp.engine.plan.cells import list_unreachable
+from davylamp.engine.searches.reach import note_library_step, reach_of, warn_unreachable
 
 LINF = ThreatModel("linf", 8 / 255)
 

@@ -9,7 +9,7 @@ import torch
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.engine import saturating_budget
-from davylamp.engine.attack.saturation import default_budgets
+from davylamp.engine.searches.saturation import default_budgets
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 

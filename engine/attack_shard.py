@@ -1,0 +1,78 @@
+"""A cell's attack on some of its images."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from ..adapters import AttackResult, Classifier, Implementation, find_implementation
+from ..adapters.running.access import look
+from ..adapters.running.draws import clean_logits, drawing
+from ..adapters.running.fit import Fitted
+from ..adapters.running.precision import precision_of
+from ..adapters.running.targets import targets_for
+from ..adapters.user_file import is_file_name
+from ..errors import InvalidInput
+from .cell import CURVE, Cell, is_foreign
+
+
+def attack_shard(  # noqa: PLR0913 - as run_attack
+    cell: Cell,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    first: int = 0,
+    logits: Tensor | None = None,
+    surrogate: Classifier | None = None,
+    fitted: Fitted | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> AttackResult:
+    """Run a cell's attack on some of its images.
+
+    Args:
+        cell: what to run.
+        classifier: the cell's model.
+        inputs: clean images, shape (N, C, H, W).
+        labels: shape (N,).
+        first: place of the first of them in the data; with it every shard draws different random numbers.
+        logits: of these images, if they are known.
+        surrogate: what the examples are made on, for a cell that has one; targets are chosen by what it predicts.
+        fitted: what the attack has learned before, for a cell with `fitted_on`.
+        progress: called with the number of images just attacked.
+
+    Raises:
+        DavylampError: whatever the attack raises.
+    """
+    if (fitted is None) != (cell.fitted_on is None):
+        raise InvalidInput(f"expected {cell.title} with what it has learned, and others without")
+    if (surrogate is None) == bool(cell.surrogate):
+        raise InvalidInput(f"expected {cell.title} with the surrogate that it names, got it without or with another")
+    options: dict[str, Any] = {"seed": cell.seed, "first": first, "progress": progress, "pixels": cell.pixels}
+    options |= {"grid": cell.grid} if cell.grid else {}
+    options |= {} if surrogate is None else {"surrogate": surrogate}
+    options |= {} if fitted is None else {"fitted": fitted}
+    options |= {"with_curves": True} if CURVE in cell.measures and not cell.search.searches_radius else {}
+    options |= cell.search.options_of_cells
+    with drawing(classifier, draws=cell.draws or None, eot=cell.eot), drawing(surrogate or classifier, eot=cell.eot):
+        if cell.threat_model.targeted:
+            logits = clean_logits(classifier, inputs, labels, logits)
+            look(surrogate or classifier, inputs)
+            seen = logits if surrogate is None else surrogate.predict_logits(inputs)
+            targets = targets_for(surrogate or classifier, seen, labels, cell.target, cell.seed + first)
+            options |= {"targets": targets}
+        nouns = classifier, inputs, labels, cell.threat_model
+        result = cell.search.run(_row_to_run(cell), *nouns, logits=logits, **options, **cell.parameters)
+    return result if fitted is None else replace(result, knowledge=cell.knowledge)
+
+
+def precisions_of(cell: Cell) -> tuple[str | None, ...]:
+    """What the passes of a cell's attack are made in: as it was given, or each that a search tries."""
+    return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
+
+
+def _row_to_run(cell: Cell) -> Implementation:
+    """The row of a cell; a user's attack that was read from a folder is looked for in its file."""
+    name = cell.search.inside
+    return find_implementation(name) if is_foreign(cell) and is_file_name(name) else cell.row

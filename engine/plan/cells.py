@@ -1,0 +1,301 @@
+"""From a config to the cells of a model: attacks spread over the libraries, parameters resolved, measures sealed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...adapters import Classifier, Implementation, ThreatModel
+from ...adapters.catalogue.lookup import accepts, check_parameter_names
+from ...adapters.data.streaming import describe_files
+from ...adapters.paths import expand_path
+from ...adapters.running.fit import check_one_target
+from ...adapters.running.judge import RULES
+from ...adapters.running.targets import class_of
+from ...adapters.user_file import is_file_name
+from ...adapters.words import threat_text
+from ...errors import InvalidInput, Unsupported
+from ..cell import Cell, FitData, ModelOnData
+from ..expected_passes import passes_of_cell
+from ..hierarchy import check_order, read_hierarchy
+from ..measure_groups import digest_of_file, is_group, read_group, sealed_measure, with_setting
+from ..searches.kinds import check_learns_nothing, combinations, parse_search
+from ..searches.reach import warn_repeated_draws, warn_unreachable
+from ..searches.worst_case import WorstCase
+from ..user_metrics import find_metric, plain_name, sealed_name
+from .choices import USUAL_SIZE, rows_of, threat_model_of
+from .config import AttackChoice, Config
+from .models import NO_SURROGATE, LoadedSurrogate, surrogate_names
+
+# Of a cell: what the attacks of one may differ in.
+_APART: Mapping[str, Any] = {"attack": "", "parameters": {}, "grid": {}, "version": "", "implementation": None}
+
+
+def cells_of(
+    config: Config,
+    subject: ModelOnData,
+    components: int | None,
+    refused: dict[str, str],
+    surrogates: Mapping[tuple[str, ...], LoadedSurrogate] | None = None,
+    fitted_on: FitData | None = None,
+) -> Iterator[tuple[int, Cell]]:
+    """The cells of a model, each with the place of its attack in the config.
+
+    Rows that cannot do what others of their attack can go into `refused`; attacks whose surrogate is not among
+    `surrogates` (None: any) are left out. Without `components` (no image is known yet)
+    no radius is refused for its size.
+    """
+    from .presets import preset_radius  # builds every preset
+
+    for place, choice in enumerate(config.attacks):
+        surrogate = NO_SURROGATE if surrogates is None else surrogates.get(surrogate_names(config, choice))
+        if surrogate is None:
+            continue
+        asked = choice
+        if choice.epsilon is None and choice.norm is not None:
+            asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components or USUAL_SIZE))
+        rows = rows_of(choice, config.libraries, repaired=config.repaired)
+        threat_model = threat_model_of(asked, rows, components)
+        if components is not None:
+            threat_model.check_radius(components)
+        fitting = [row for row in rows if threat_model.norm in row.classes]
+        refusals: dict[str, str] = {}
+        for row in fitting:
+            try:
+                cell = _cell(config, choice, subject, row, threat_model, fitting, components or USUAL_SIZE)
+                free = FitData("", f"{components} components", 0) if row.data_free else None
+                seen = FitData(subject.data, subject.data_digest, subject.images) if row.learned else None
+                learned: dict[str, Any] = {"fitted_on": free or fitted_on or seen} if row.fit else {}
+                if learned.get("fitted_on"):
+                    check_one_target(row, threat_model, class_of(choice.target))
+                learned["surrogate"] = surrogate.identities
+                yield from ((place, replace(cell, seed=seed, **learned)) for seed in config.seeds)
+            except Unsupported as error:
+                refusals[row.name] = str(error)
+                if len(refusals) == len(fitting):
+                    raise
+        refused.update(refusals)
+
+
+def _cell(
+    config: Config,
+    choice: AttackChoice,
+    subject: ModelOnData,
+    row: Implementation,
+    threat_model: ThreatModel,
+    rows: list[Implementation],
+    components: int,
+) -> Cell:
+    search = parse_search(choice.attack).around(row)
+    if search.why_no_surrogate and surrogate_names(config, choice):
+        raise InvalidInput(
+            f"expected a fixed radius with a surrogate, got {choice.attack}: {search.why_no_surrogate}; run the attack "
+            "at several radii (--epsilon, repeated)"
+        )
+    if choice.grid and not search.finds_smallest:
+        raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
+    given, grid = _limited(config, choice)
+    check_parameter_names((*given, *grid), row.attack, rows, row.more)
+    shared = search.complete_parameters(row, given, threat_model.epsilon, defaults=choice.defaults)
+    parameters, grid = ({name: value for name, value in each.items() if accepts(row, name)} for each in (shared, grid))
+    search.check(row, threat_model, components, parameters, grid)
+    if search.runs_once:
+        check_learns_nothing(row, apart=bool(config.fit_data))
+    return Cell(
+        subject=subject,
+        attack=search.name,
+        threat_model=threat_model,
+        parameters=parameters,
+        grid=grid,
+        target=choice.target,
+        pixels=config.pixels,
+        measures=tuple(
+            name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures
+        ),
+        shard_size=config.shard_size,
+        version=search.version(row),
+        implementation=row if row.given is not None else None,
+        **conditions(config.device),
+    )
+
+
+def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+    """The parameters and the grid of a choice, with batch size, precision and budget of queries that hold for all."""
+    parameters, grid = dict(choice.parameters), dict(choice.grid)
+    if config.batch_size is not None:
+        parameters.setdefault("batch_size", config.batch_size)
+    if config.precision is not None:
+        parameters.setdefault("precision", config.precision)
+    if config.max_queries is not None:
+        parameters["max_queries"] = min(config.max_queries, parameters.get("max_queries", config.max_queries))
+        if "max_queries" in grid:
+            grid["max_queries"] = tuple(min(config.max_queries, limit) for limit in grid["max_queries"])
+    return parameters, grid
+
+
+def conditions(device: str) -> dict[str, Any]:
+    """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
+    return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
+
+
+def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
+    """What a cell says of draws: of the model that is judged, and of the one that is attacked (a random surrogate?)."""
+    is_drawn = classifier.random if surrogate is None else surrogate
+    drawn = {"draws": config.draws} if classifier.random else {}
+    return {**drawn, "eot": config.eot} if is_drawn else drawn
+
+
+def unknown_parts(cell: Cell) -> dict[str, str]:
+    """A user's attack and metrics in a cell that cannot be known in full, by name, each with why."""
+    metrics = [
+        find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
+    ]
+    reasons = {metric.name: metric.unknown for metric in metrics}
+    for row in (each.row for each in cell.members):
+        if row.given is not None:
+            reasons[row.name] = row.given.identity.reasons
+    return {name: "; ".join(why) for name, why in reasons.items() if why}
+
+
+def arrange(config: Config, cells: Iterable[tuple[int, Cell]]) -> list[tuple[int, Cell]]:
+    """The cells of a model as `order` and `stop_when_fooled` of the config have them.
+
+    Args:
+        config: what is asked for.
+        cells: each with the place of its attack in the config.
+
+    Returns:
+        The same cells, or, where a success ends it, for each threat model (and target, seed, surrogate) one cell of
+        all its attacks, once for each place.
+    """
+    ordered = list(cells)
+    if config.order == "cheap-first":
+        ordered.sort(key=lambda each: passes_of_cell(each[1]))  # stable: equal ones stay as they were given
+    if not config.stop_when_fooled:
+        return ordered
+    return [(place, whole) for group in _grouped(ordered, config) for whole in [_join(group)] for place, _ in group]
+
+
+def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
+    """Refuse what cannot stop at a success, before any model is loaded.
+
+    Raises:
+        InvalidInput: if an attack looks for the smallest change, or two runs of one attack would be one cell, or no two
+            attacks are under one threat model.
+        Unsupported: if an attack learns from all images, or is known as an object only.
+    """
+    if not config.stop_when_fooled:
+        return
+    groups = _grouped(cells, config)
+    for group in groups:
+        for _, cell in group:
+            WorstCase.check_member(cell.search, cell.row, cell.threat_model)
+        names = [cell.attack for _, cell in group]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise InvalidInput(
+                f"expected each attack once under {threat_text(group[0][1].threat_model)} with --stop-when-fooled, got "
+                f"{twice} twice"
+            )
+    if all(len(group) < 2 for group in groups):
+        under = "; ".join(f"{cell.attack} under {threat_text(cell.threat_model)}" for ((_, cell), *_) in groups[:4])
+        raise InvalidInput(
+            f"expected several attacks under one threat model with --stop-when-fooled, got {under}: give --norm and "
+            "--epsilon, or more attacks"
+        )
+
+
+def _grouped(cells: Iterable[tuple[int, Cell]], config: Config) -> list[list[tuple[int, Cell]]]:
+    """The cells that differ in nothing but their attack, in order."""
+    groups: dict[Any, list[tuple[int, Cell]]] = {}
+    for place, cell in cells:
+        blank = replace(cell, **_APART)
+        groups.setdefault((blank.key, config.attacks[place].surrogate), []).append((place, cell))
+    return list(groups.values())
+
+
+def _join(group: Sequence[tuple[int, Cell]]) -> Cell:
+    """The cell of all attacks of a group; of one alone its own."""
+    cells = [cell for _, cell in group]
+    if len(cells) == 1:
+        return cells[0]
+    search = WorstCase(",".join(cell.attack for cell in cells))
+    return replace(
+        cells[0],
+        attack=search.name,
+        parameters={cell.attack: dict(cell.parameters) for cell in cells},
+        version=search.version(cells[0].row, [cell.version for cell in cells]),
+        implementation=None,
+    )
+
+
+def list_unreachable(cells: Iterable[Cell]) -> list[str]:
+    """A line for each row of a plan that cannot reach its ball, before anything is run."""
+    lines = (
+        warn_unreachable(cell.row, cell.threat_model, {**cell.parameters, **values})
+        for cell in _members(cells)
+        for values in combinations(cell.grid)
+    )
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def list_repeated_draws(cells: Iterable[Cell]) -> list[str]:
+    """A line for each row of a plan whose draws are averaged twice, before anything is run."""
+    lines = (
+        warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in _members(cells)
+    )
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _members(cells: Iterable[Cell]) -> Iterator[Cell]:
+    return (member for cell in cells for member in cell.members)
+
+
+def seal_groups(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
+    """The measures of a config, with what they read from elsewhere: the data of a profile, the file of a hierarchy.
+
+    Args:
+        config: what is to be done.
+        classifier: the model that the profile is prepared for; None: nothing is read yet.
+
+    Raises:
+        InvalidInput: if coverage is asked for without a profile, or a profile without coverage.
+        DavylampError: if there is no such data or file.
+    """
+    sealed = []
+    groups = {measure: read_group(measure) for measure in config.measures if is_group(measure)}
+    if config.profile and "coverage" not in {group.name for group in groups.values()}:
+        raise InvalidInput("expected --metric coverage with a profile, got the profile alone")
+    for measure in config.measures:
+        group = groups.get(measure)
+        if group is not None and group.name == "coverage":
+            sealed.append(_seal_profile(measure, group["profile"], config.profile, classifier))
+        elif group is not None and group.name == "confusion" and (group["hierarchy"] or config.hierarchy):
+            path = group["hierarchy"] or config.hierarchy
+            classes, wanted = len(read_hierarchy(expand_path(path))), classifier and classifier.num_classes
+            if wanted and classes != wanted:
+                raise InvalidInput(f"expected {wanted} classes in the hierarchy {path}, got {classes}")
+            whole = measure if group["hierarchy"] else with_setting(measure, "hierarchy", path)
+            sealed.append(sealed_measure(whole, digest_of_file(path)))
+        else:
+            sealed.append(measure)
+    return tuple(sealed)
+
+
+def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
+    """What to say of the order of the classes in the hierarchies of a config, see `check_order`.
+
+    Raises:
+        DavylampError: if it is not the model's.
+    """
+    groups = [read_group(measure) for measure in config.measures if is_group(measure)]
+    paths = [group["hierarchy"] or config.hierarchy for group in groups if group.name == "confusion"]
+    return [note for path in paths if path and (note := check_order(path, classifier.class_names))]
+
+
+def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
+    """Coverage with the data of its profile, `inside` its name or `beside` it, and what these are."""
+    if not (inside or beside):
+        raise InvalidInput("expected data to take the neurons' ranges from: --profile DATA with coverage, got none")
+    whole = measure if inside else with_setting(measure, "profile", beside)
+    return whole if classifier is None else sealed_measure(whole, describe_files(classifier, inside or beside, None)[0])

@@ -1,0 +1,397 @@
+"""Best effort (RoBIC, eq. 1): per image, the smallest radius at which a fixed-budget attack succeeds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
+from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.lookup import check_support, row_of, takes_radii
+from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.models.images import check_images
+from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
+from .best_examples import BestExamples
+from .kinds import Grid, Search, Values, check_learns_nothing, combinations
+from .reach import reaching
+from .single import on_pixels
+
+UPPER = 16  # largest radius of a search that is given none, in customary radii
+ROUNDS = 8
+MAX_ROUNDS = 24  # float32 images do not tell more halvings apart
+
+
+class RadiusSearch(Search):
+    """`best(A)`: of each image the smallest radius at which a fixed-budget attack succeeds."""
+
+    kind = "best"
+    searches_radius = finds_smallest = True
+    runs = 8
+    why_no_surrogate = "the smallest change there just fools the surrogate, not the model"
+    options_of_cells: ClassVar[Mapping[str, Any]] = {"reach": False}  # it runs with no other step size than it says
+
+    def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
+        """At the largest radius of the search."""
+        return replace(threat_model, epsilon=radii_of(row, threat_model, components).upper)
+
+    def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
+        """Refuse minimum-norm and universal attacks, a threat model without a ball, and what the attack cannot do."""
+        _check(row, rules, components, [{**given, **values} for values in combinations(grid)], ROUNDS)
+
+    def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
+        """As `best_effort`."""
+        return best_effort(row, *nouns, **options)
+
+
+class Radii(NamedTuple):
+    """The grid of radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
+
+    upper: float
+    count: int
+    whole: bool
+
+    def at(self, node: int) -> float:
+        """The radius of a node."""
+        if self.whole:
+            return float(-(-node * int(self.upper) // self.count))
+        return node * self.upper / self.count
+
+    @property
+    def halvings(self) -> int:
+        """How often the grid can be halved: an image is run once more than that at most."""
+        return (self.count - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult(AttackResult):
+    """What `best_effort` found: the nearest example of each image over the whole search, and all that it cost.
+
+    `runs` is how often each image was attacked, (N,) int64; `chosen` the values of the grid that gave each image its
+    `budget`, None where nothing did. The radii were k / 2**rounds of `upper`, and of its doubles for the images that
+    nothing fooled there; `searched` is the largest radius that each image was run at, (N,) float64, inf for the largest
+    change that [0, 1] allows.
+    """
+
+    runs: Tensor
+    chosen: tuple[Mapping[str, Any] | None, ...]
+    upper: float
+    rounds: int
+    searched: Tensor
+
+
+def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    implementation: Any,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    rounds: int = ROUNDS,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    first: int | Tensor = 0,
+    logits: Tensor | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    pixels: bool = False,
+    progress: Callable[[int], object] | None = None,
+    reach: bool = True,
+    **parameters: Any,
+) -> SearchResult:
+    """Make a minimum-norm attack of a fixed-budget one: search each image for its smallest successful radius.
+
+    One run at the largest radius, then bisection: at most rounds + 1 runs for an image. Without an epsilon, images that
+    nothing fools there are run at twice the radius, and again, up to the largest change that [0, 1] allows; an image
+    that is fooled there is bisected between the two. The images of a round run together where the library takes a
+    radius for each of them (`Implementation.per_image_radii`), else those on the same radius do. For an attack that
+    succeeds at every radius above its first success this is the minimum over the whole grid; for another it is a radius
+    at which it succeeds although it fails one step below.
+
+    Every combination of a `grid` is searched; from the second on an image is tried below its best radius so far only:
+    one step below first, then by bisection. A row that gets one image at a time draws the same random numbers in every
+    run of an image. A run that crashes ends the search of its images, whose best so far stands; its queries are lost.
+
+    Args:
+        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, targeted, and the largest radius; without epsilon the first is 16 times the customary one
+            (`default_epsilon`): linf 64/255, l2 a root mean square change of 32/255, l0 16 % of the components.
+        rounds: halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole numbers).
+        targets: target classes, shape (N,), for a targeted threat model.
+        seed: random seed.
+        first: place of the first image in the whole data set, or of each, as in `run_attack`.
+        logits: of the clean images, where they are known, as in `run_attack`.
+        grid: further parameters, and the values to try of each.
+        pixels: success and distance count on the examples rounded to 8 bits, and those are returned.
+        progress: called with the number of images that the work since the last call amounts to.
+        reach: where the library's step size, times the steps, is shorter than the largest radius and none is given,
+            it is "2.5 epsilon / steps"; the result's parameters say so. False: the library's, whatever it reaches.
+        **parameters: canonical parameters; `max_queries` holds for the whole search of an image. `step_size` may be
+            relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
+
+    Returns:
+        The result of a minimum-norm implementation called `best(foolbox:pgd)`: queries and seconds of the whole search,
+        the nearest example seen in it, and `budget`, the smallest successful radius.
+
+    Raises:
+        Unsupported: for a minimum-norm or universal row, a threat model without a ball, or what the row cannot do.
+        InvalidInput: if an argument has a wrong value.
+        AttackFailed: if the run at the largest radius crashed on every image.
+    """
+    row = row_of(implementation)
+    check_images(inputs)
+    choices = combinations(grid or {})
+    if reach and "step_size" not in (grid or {}):
+        limit = radii_of(row, threat_model, inputs[0].numel(), rounds).upper
+        parameters = reaching(row, replace(threat_model, epsilon=limit), parameters)
+    settings = [{**parameters, **choice} for choice in choices]
+    nodes, scaled = _check(row, threat_model, inputs[0].numel(), settings, rounds)
+    top = replace(threat_model, epsilon=nodes.upper)
+    known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
+    start = run_attack(row, classifier, inputs, labels, top, **known, **scaled[0])
+    inputs = inputs.detach().float()
+    places = first if isinstance(first, Tensor) else torch.arange(len(inputs), device="cpu") + first
+
+    def attack(images: Tensor, radii: Tensor, number: int, spent: Tensor) -> AttackResult:
+        options = {
+            "targets": None if start.targets is None else start.targets[images],
+            "seed": seed,
+            "first": places[images.to(places.device)],
+            "spent": spent,
+            "logits": start.logits[images],
+        }
+        nouns = row, classifier, inputs[images], start.labels[images], threat_model
+        return run_at(*nouns, radii, settings[number], **options)
+
+    mixed = [takes_radii(row, threat_model.norm, values) for values in scaled]
+    search = Bisection(start, attack, inputs, nodes, mixed=mixed, pixels=pixels, progress=progress)
+    largest = largest_change(threat_model.norm, inputs[0].numel())
+    wider = [] if threat_model.epsilon is not None else wider_radii(nodes, largest)
+    for stage in (nodes, *wider):
+        if stage is not nodes and not search.extend(stage):
+            break
+        for number, values in enumerate(settings):
+            search.descend(number, values.get("max_queries"))
+    names = {"implementation": RadiusSearch(row.name).name, "threat_model": threat_model, "parameters": parameters}
+    result = SearchResult(
+        **{**vars(search.finish()), **names},
+        runs=search.state.runs,
+        chosen=tuple(None if number is None else choices[number] for number in search.choice),
+        upper=nodes.upper,
+        rounds=rounds,
+        searched=search.searched.masked_fill(search.searched >= largest, torch.inf),
+    )
+    return on_pixels(result, classifier, inputs) if pixels else result
+
+
+def _check(
+    row: Implementation, rules: ThreatModel, components: int, settings: Sequence[Values], rounds: int
+) -> tuple[Radii, list[dict[str, Any]]]:
+    """The radii of a search over images of so many components, and its settings at the largest of them."""
+    check_learns_nothing(row)
+    radii = radii_of(row, rules, components, rounds)
+    top = replace(rules, epsilon=radii.upper)
+    return radii, [check_support(row, top, resolve_step(values, radii.upper)) for values in settings]
+
+
+def radii_of(row: Implementation, threat_model: ThreatModel, components: int, rounds: int = ROUNDS) -> Radii:
+    """The grid of a search over images of `components` = C x H x W.
+
+    Raises:
+        Unsupported: for a minimum-norm or universal row, or a threat model without a ball.
+        InvalidInput: if the number of rounds is out of range.
+    """
+    if attack_of(row).kind != "fixed-budget":
+        raise Unsupported(f"{row.name} looks for the smallest change by itself: expected a fixed-budget attack")
+    if row.universal:
+        raise Unsupported(f"{row.name} makes one perturbation for all images: no image has a radius of its own")
+    upper = threat_model.epsilon
+    if upper is None:
+        customary = default_epsilon(threat_model.norm, components)
+        if customary is None:
+            raise Unsupported(f"expected a norm with a ball to search the radius of, got {threat_model.norm}")
+        upper = min(UPPER * customary, largest_change(threat_model.norm, components))
+    if not isinstance(rounds, int) or not 1 <= rounds <= MAX_ROUNDS:
+        raise InvalidInput(f"expected rounds as a whole number from 1 to {MAX_ROUNDS}, got {rounds!r}")
+    if threat_model.norm == "l0":
+        return Radii(float(int(upper)), min(2**rounds, int(upper)), whole=True)
+    return Radii(upper, 2**rounds, whole=False)
+
+
+def largest_change(norm: str, components: int) -> float:
+    """The largest change in a norm that images in [0, 1] of so many components can have."""
+    return {"linf": 1.0, "l2": components**0.5}.get(norm, float(components))
+
+
+def wider_radii(radii: Radii, largest: float) -> list[Radii]:
+    """The grids of twice the radius, and so on, up to the largest change there can be."""
+    wider, upper = [], radii.upper
+    while upper < largest:
+        upper = min(2 * upper, largest)
+        wider.append(radii._replace(upper=upper))
+    return wider
+
+
+def run_at(
+    row: Implementation,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    radii: Tensor | None,
+    settings: Mapping[str, Any],
+    **options: Any,
+) -> AttackResult:
+    """Run an attack at a radius for each image.
+
+    Args:
+        row: of the attack; radii that differ need one that takes them (`takes_radii`).
+        classifier: the model under attack.
+        inputs: clean images, shape (n, C, H, W).
+        labels: shape (n,).
+        threat_model: norm and targeted.
+        radii: float64, shape (n,); None: the attack looks for the smallest change by itself.
+        settings: canonical parameters, with a step size that may be relative to the radius.
+        **options: as for `run_attack`; canonical parameters among them replace those of `settings`.
+    """
+    if radii is None:
+        resolved = resolve_step(settings, None)
+    else:
+        largest = float(radii.max())
+        differ = bool((radii != largest).any())
+        resolved = resolve_step(settings, radii if differ else largest) | ({"radii": radii} if differ else {})
+        threat_model = replace(threat_model, epsilon=largest)
+    return run_attack(row, classifier, inputs, labels, threat_model, **{**resolved, **options})
+
+
+def alike(values: Tensor, *, mixed: bool) -> list[Tensor]:
+    """The images that can be run together, as places in `values`: all where radii may be mixed, else those of one."""
+    if mixed:
+        return [torch.arange(len(values), device=values.device)]
+    return [(values == value).nonzero()[:, 0] for value in values.unique()]
+
+
+# One run: its images, their radii, the number of the settings, and what each image has cost so far.
+Attack = Callable[[Tensor, Tensor, int, Tensor], AttackResult]
+
+
+class Bisection:
+    """Bisection over a grid of radii, synchronous over images: the smallest node at which each is fooled.
+
+    A round is one run of the attack where the library takes a radius for each image, else one for each node.
+    `state` starts as the result of the first settings at the largest radius on all images; `finish` completes it.
+    `choice` is the number of the settings that reached the smallest node of each image, None where nothing did;
+    `searched` the largest radius that each image was run at, with all settings where it was not fooled.
+    """
+
+    def __init__(
+        self,
+        start: AttackResult,
+        attack: Attack,
+        inputs: Tensor,
+        radii: Radii,
+        *,
+        mixed: Sequence[bool],
+        pixels: bool,
+        progress: Callable[[int], object] | None,
+    ):
+        self.state = BestExamples(start, inputs, pixels=pixels)
+        self._attack, self._radii, self._mixed = attack, radii, mixed
+        self._node = torch.full_like(start.labels, radii.count + 1)  # one above the grid: nothing has succeeded yet
+        self.choice: list[int | None] = [None] * len(start.labels)
+        self._closed = ~start.attacked
+        self._crashed = torch.zeros_like(self._closed)
+        self._reached = torch.full_like(self.state.distance, torch.inf)
+        self.searched = torch.zeros_like(self._reached).masked_fill(start.attacked, radii.upper)
+        self._failed_at = 0  # the node that images were run at before, without success; above 0 after `extend`
+        self._progress, self._planned = progress or (lambda _: None), (radii.halvings + 1) * len(mixed)
+        self._done, self._reported = 0, 0
+        everything = torch.arange(len(start.labels), device=start.labels.device)
+        self._learn(everything, self._node - 1, 0, self.state.take(everything, start, is_start=True))
+        self._count(start.attacked.nonzero()[:, 0])
+
+    def extend(self, radii: Radii) -> bool:
+        """Go on at larger radii with the images that nothing has fooled; False if there is none."""
+        left = self.state.best.attacked & self._reached.isinf() & ~self._crashed
+        self._closed = ~left
+        self._failed_at = int(radii.count * self._radii.upper / radii.upper)
+        self._radii = radii
+        self._node[left] = radii.count + 1
+        return bool(left.any())
+
+    def descend(self, number: int, max_queries: int | None) -> None:
+        """Search one choice of settings below the best node of each image.
+
+        The first has been run at the largest radius already; the others, and all after `extend`, are tried one node
+        below the best first, and bisected where they succeed there.
+        """
+        low, high = torch.full_like(self._node, self._failed_at), self._node.clone()
+        started = number == 0 and not self._failed_at
+        aim = high // 2 if started else high - 1
+        done = self._closed | (self._node > self._radii.count) if started else self._closed.clone()
+        while True:
+            done |= self._closed | (high - low <= 1)
+            if max_queries is not None:
+                done |= self.state.queries_used >= max_queries
+            if done.all():
+                return
+            going = (~done).nonzero()[:, 0]
+            for some in alike(aim[going], mixed=self._mixed[number]):
+                rows, nodes = going[some], aim[going[some]]
+                self._count(rows)
+                hit = self._attempt(rows, nodes, number)
+                high[rows] = high[rows].where(~hit, nodes)
+                low[rows] = low[rows].where(hit, nodes)
+            aim = (low + high) // 2
+
+    def finish(self) -> AttackResult:
+        """Report the images that needed fewer runs than planned; the best, with the radius of each image's node."""
+        best = self.state.finish()
+        self._progress(int(best.attacked.sum()) - self._reported)
+        return replace(best, budget=self._reached.where(best.attacked, 0.0))
+
+    def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
+        """Attack these images at their nodes; which are fooled, shape (rows,) bool."""
+        missed = torch.zeros_like(self._closed[rows])
+        radii = self._radii_at(nodes)
+        try:
+            result = self._attack(rows, radii, number, self.state.queries_used[rows])
+        except Unsupported:  # the library cannot be run at so small a radius: nothing is fooled there
+            return missed
+        except (AttackFailed, ModelFailed) as error:
+            nodes_tried = alike(nodes, mixed=False)
+            if len(nodes_tried) > 1:  # one radius may be to blame: each for itself
+                for some in nodes_tried:
+                    missed[some] = self._attempt(rows[some], nodes[some], number)
+                return missed
+            self._closed[rows] = self._crashed[rows] = True
+            self.state.crash(rows, error)
+            return missed
+        self.searched[rows] = self.searched[rows].maximum(radii.to(self.searched))
+        hit = self.state.take(rows, result)
+        self._learn(rows, nodes, number, hit)
+        return hit
+
+    def _learn(self, rows: Tensor, nodes: Tensor, number: int, hit: Tensor) -> None:
+        """Lower the node of the images that were fooled."""
+        below = hit & (nodes < self._node[rows])
+        lower = rows[below]
+        self._node[lower] = nodes[below]
+        self._reached[lower] = self._radii_at(nodes[below]).to(self._reached)
+        for image in lower.tolist():
+            self.choice[image] = number
+
+    def _radii_at(self, nodes: Tensor) -> Tensor:
+        return torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double, device="cpu")
+
+    def _count(self, rows: Tensor) -> None:
+        """Count one more run of these images, and report progress in whole images."""
+        self.state.runs[rows] += 1
+        self._done += len(rows)
+        new = min(self._done // self._planned, int(self.state.best.attacked.sum())) - self._reported
+        if new > 0:
+            self._progress(new)
+            self._reported += new

@@ -1,0 +1,320 @@
+"""The radius at which an attack is to be evaluated: where its success stops growing (CANARY, 3.2.1)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
+from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.lookup import check_support, row_of
+from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.models.images import check_images
+from ...adapters.threat_model import Norm
+from ...errors import AttackFailed, InvalidInput, Unsupported
+from .kinds import Grid, Search, Values, check_learns_nothing
+from .radius_search import largest_change
+from .single import on_pixels
+
+THRESHOLD = 0.01
+LEAST_L0 = 3.0  # a pixel in colour: below it some attacks cannot run, JSMA changes two components at a time
+DOUBLINGS = range(-4, 5)  # of the customary radius: linf 0.25/255 to 64/255
+_HALVINGS = 8  # of the smallest radius, where that already loses nothing
+_ROUNDING = 1e-9  # of the difference of two ratios
+_SPENT = ("forwards", "backwards", "seconds")
+
+
+class AtSaturation(Search):
+    """`at-saturation(A)`: a fixed-budget attack at the radius where its success stops growing, one for all images."""
+
+    kind = "at-saturation"
+    searches_radius = runs_once = True
+    runs = 8
+    why_no_surrogate = "the radius would be chosen by asking the model, which the attacker cannot"
+
+    def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
+        """At the largest of the radii that are run whatever comes of them."""
+        del row
+        return replace(threat_model, epsilon=max(saturation_radii(threat_model, components)))
+
+    def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
+        """Refuse minimum-norm attacks, a threat model without a ball, and what the attack cannot do at a radius."""
+        del grid
+        _check(row, rules, components, given)
+
+    def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
+        """As `at_saturation`."""
+        return at_saturation(row, *nouns, **options)
+
+
+class Saturation(NamedTuple):
+    """Where the ratio stops growing, None if it was not seen to; the budgets, ascending, and the ratio at each.
+
+    `attacked` is the number of images that the ratios are of; `violations` how many results at each budget prove
+    nothing: they count as not fooled.
+    """
+
+    epsilon: float | None
+    budgets: tuple[float, ...]
+    ratios: tuple[float, ...]
+    threshold: float
+    attacked: int
+    violations: tuple[int, ...] = ()
+
+
+def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    implementation: Any,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    norm: Norm,
+    *,
+    budgets: Sequence[float] | None = None,
+    threshold: float = THRESHOLD,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    progress: Callable[[int], object] | None = None,
+    **parameters: Any,
+) -> Saturation:
+    """Run a fixed-budget attack at several budgets, and find the smallest one that loses nothing against the best.
+
+    The paper walks from a first budget: up while the misclassification ratio grows significantly, then down while it
+    does not fall significantly. It says neither where to start, nor how long the steps are, nor what is significant.
+    Here all budgets are run and the answer is the smallest whose ratio is at most `threshold` below the highest: where
+    the walk ends if its ratio only grows, but neither a flat start, where nothing succeeds yet, nor many small losses
+    on the way down can mislead it. A ratio counts the images that the classifier gets right when clean, of a model that
+    draws random numbers the shares of their draws.
+
+    Args:
+        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        norm: of the budgets.
+        budgets: at least two radii; None: the customary one (`default_epsilon`) times 1/16, 1/8, ... 16.
+        threshold: difference of ratios from which on it is significant, 0 to 1; below 1 / N none is tolerated.
+        targets: target classes, shape (N,): the attack is targeted then.
+        seed: random seed.
+        progress: called with the number of images done after each library call.
+        **parameters: canonical parameters; `step_size` may be relative to the radius, as in `best_effort`.
+
+    Returns:
+        The budget; None if nothing succeeds, or the ratio still grows at the largest budget. It cannot beyond 1.
+
+    Raises:
+        Unsupported: for a minimum-norm row, which has no budget, or what the row cannot do.
+        InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
+        AttackFailed: if the library crashed on every image at a budget.
+    """
+    row = row_of(implementation)
+    if attack_of(row).kind != "fixed-budget":
+        raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no budget to choose")
+    if not 0 <= threshold <= 1:
+        raise InvalidInput(f"expected a threshold from 0 to 1, got {threshold}")
+    check_images(inputs)
+    chosen = default_budgets(norm, inputs[0].numel()) if budgets is None else sorted(set(map(float, budgets)))
+    if len(chosen) < 2:
+        raise InvalidInput(f"expected at least two different budgets, got {list(budgets or ())}")
+    balls = [ThreatModel(norm, budget, targets is not None) for budget in chosen]
+    settings = [check_support(row, ball, resolve_step(parameters, ball.epsilon)) for ball in balls]
+    shared: dict[str, Any] = {"targets": targets, "seed": seed, "progress": progress}
+    ratios, violations, attacked = dict[float, float](), [], 0
+    for ball, values in zip(balls, settings, strict=True):
+        result = run_attack(row, classifier, inputs, labels, ball, **shared, **values)
+        if not result.attacked.any():
+            raise InvalidInput("expected at least one image that the classifier gets right, got none")
+        attacked = int(result.attacked.sum())
+        ratios[ball.epsilon or 0.0] = _share_fooled(result)
+        violations.append(int(result.violated.sum()))
+    settled = _settled(ratios, threshold)
+    return Saturation(settled, tuple(chosen), tuple(ratios.values()), threshold, attacked, tuple(violations))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaturatedResult(AttackResult):
+    """What an attack found at its saturating radius; passes and seconds are those of the runs at all radii.
+
+    `saturation` has the radii that were run and the share fooled at each, `failed` those where the library crashed on
+    every image or cannot be run, with why. `radius` is where the result is from:
+    `saturation.epsilon`, or, where the share still grew at the largest radius or nothing was fooled, that radius.
+    """
+
+    saturation: Saturation
+    radius: float
+    failed: Mapping[float, str]
+
+
+def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    implementation: Any,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    first: int = 0,
+    logits: Tensor | None = None,
+    pixels: bool = False,
+    progress: Callable[[int], object] | None = None,
+    **parameters: Any,
+) -> SaturatedResult:
+    """Run a fixed-budget attack at radii that double, and keep the run at the smallest that loses nothing.
+
+    Nine radii are run; while the share of fooled images still grows at the last one and the threat model sets no
+    limit, twice as large ones follow, up to the largest change that [0, 1] allows, where it cannot grow any more; while
+    the first one loses nothing, half as large ones follow, up to eight. The radius is the smallest whose share is at
+    most 0.01 below the highest. It belongs to all images together: the run is what `run_attack` gives at that radius.
+
+    Args:
+        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, targeted, and the largest radius; without epsilon the radii are 1/16 to 16 of the customary
+            one (`default_epsilon`) at first.
+        targets: target classes, shape (N,), for a targeted threat model.
+        seed: random seed.
+        first: place of the first image in the whole data set.
+        logits: of the clean images, where they are known.
+        pixels: success and distance count on images of 8 bits, also in the search.
+        progress: called with the number of images that the work since the last call amounts to.
+        **parameters: canonical parameters; `max_queries` holds at each radius, and `step_size` may be relative to it.
+
+    Raises:
+        Unsupported: for a minimum-norm row, which has no radius, or what the row cannot do.
+        InvalidInput: if an argument has a wrong value.
+        AttackFailed: if the library crashed on every image at every radius.
+    """
+    row = row_of(implementation)
+    components = inputs[0].numel()
+    _check(row, threat_model, components, parameters)
+    radii = saturation_radii(threat_model, components)
+    known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
+    kept: dict[float, AttackResult] = {}
+    ratios: dict[float, float] = {}
+    violated: dict[float, int] = {}
+    spent: list[Tensor] = []
+    failed: dict[float, AttackFailed | Unsupported] = {}
+
+    def run(radius: float) -> None:
+        nonlocal kept, ratios, spent
+        ball = replace(threat_model, epsilon=radius)
+        try:
+            result = run_attack(row, classifier, inputs, labels, ball, **known, **resolve_step(parameters, radius))
+        except (AttackFailed, Unsupported) as error:
+            failed[radius] = error
+            return
+        result = on_pixels(result, classifier, inputs) if pixels else result
+        costs = [getattr(result, name) for name in _SPENT]
+        spent = [before + cost for before, cost in zip(spent, costs, strict=True)] if spent else costs
+        ratios = dict(sorted({**ratios, radius: _share_fooled(result)}.items()))
+        violated[radius] = int(result.violated.sum())
+        kept = {each: one for each, one in {**kept, radius: result}.items() if each in _near(ratios)}
+
+    for number, radius in enumerate(radii):
+        run(radius)
+        if progress is not None:
+            progress(len(labels) * (number + 1) // len(radii) - len(labels) * number // len(radii))
+    if not ratios:
+        raise _nothing_ran(row, list(failed.values()))
+    for radius in _wider_radii(threat_model, radii[-1], components):
+        if _may_grow(ratios):
+            run(radius)
+    for radius in _narrower_radii(threat_model, radii[0]):
+        if max(ratios.values()) > 0 and _near(ratios)[0] == min(ratios):
+            run(radius)
+    settled = _settled(ratios, largest=largest_change(threat_model.norm, components))
+    radius = max(ratios) if settled is None else settled
+    violations, attacked = tuple(violated[each] for each in ratios), int(kept[radius].attacked.sum())
+    saturation = Saturation(settled, (*ratios,), (*ratios.values(),), THRESHOLD, attacked, violations)
+    names = {"implementation": AtSaturation(row.name).name, "threat_model": threat_model, "parameters": parameters}
+    why = {each: str(error) for each, error in failed.items()}
+    whole = {**vars(kept[radius]), **dict(zip(_SPENT, spent, strict=True)), **names}
+    return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=why)
+
+
+def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupported]) -> Exception:
+    """What to raise where no radius gave a result: a refusal if there is nothing else, that of the largest radius."""
+    crash = next((error for error in errors if isinstance(error, AttackFailed)), None)
+    return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
+
+
+def _check(row: Implementation, threat_model: ThreatModel, components: int, parameters: Values) -> None:
+    """Refuse what no run could do, at any of the radii."""
+    check_learns_nothing(row)
+    if attack_of(row).kind != "fixed-budget":
+        raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no radius to choose")
+    for radius in saturation_radii(threat_model, components):
+        check_support(row, replace(threat_model, epsilon=radius), resolve_step(parameters, radius))
+
+
+def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
+    """The radii that are run whatever comes of them, ascending: nine, each twice the one before, up to a limit.
+
+    Raises:
+        Unsupported: for a threat model without a ball.
+    """
+    if threat_model.epsilon is None:
+        return default_budgets(threat_model.norm, components)
+    halves = [threat_model.epsilon / 2**number for number in range(len(DOUBLINGS))]
+    least = min(LEAST_L0, threat_model.epsilon)
+    return sorted({max(least, float(int(half))) if threat_model.norm == "l0" else half for half in halves})
+
+
+def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> list[float]:
+    """The radii that follow while the share grows; none beyond a limit that was given."""
+    largest, wider = largest_change(threat_model.norm, components), [upper]
+    while threat_model.epsilon is None and wider[-1] < largest:
+        wider.append(min(2 * wider[-1], largest))
+    return wider[1:]
+
+
+def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
+    """The radii that follow while the smallest one loses nothing; of l0 none below `LEAST_L0` components."""
+    halves = [lower / 2**number for number in range(1, _HALVINGS + 1)]
+    if threat_model.norm != "l0":
+        return halves
+    return sorted({float(int(half)) for half in halves if half >= LEAST_L0}, reverse=True)
+
+
+def _share_fooled(result: AttackResult) -> float:
+    """How many of the attacked images are fooled, of a model that draws random numbers by the shares of their draws."""
+    return float(result.fooled_share.sum()) / max(1, int(result.attacked.sum()))
+
+
+def _near(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> list[float]:
+    """The radii, ascending, whose ratio is not significantly below the highest one."""
+    least = max(ratios.values()) - threshold - _ROUNDING
+    return [radius for radius, ratio in ratios.items() if ratio >= least]
+
+
+def _may_grow(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> bool:
+    """Whether a larger radius may fool more: nothing is fooled yet, or most are at the last radius, and not all."""
+    highest = max(ratios.values())
+    return highest == 0 or (highest < 1 and _near(ratios, threshold)[0] == max(ratios))
+
+
+def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, largest: float = torch.inf) -> float | None:
+    """The smallest radius whose ratio is near the highest, if more cannot be had: None if that was not seen.
+
+    Args:
+        ratios: by radius, ascending.
+        threshold: difference of ratios from which on it is significant.
+        largest: radius beyond which there is none.
+    """
+    if max(ratios.values()) > 0 and (max(ratios) == largest or not _may_grow(ratios, threshold)):
+        return _near(ratios, threshold)[0]
+    return None
+
+
+def default_budgets(norm: Norm, components: int) -> list[float]:
+    """The customary radius times 1/16, 1/8, ... 16, ascending; Unsupported for a norm without a ball."""
+    customary = default_epsilon(norm, components)
+    if customary is None:
+        raise Unsupported(f"expected a norm with a ball to choose a budget in, got {norm}")
+    largest = components if norm in ("l0", "l1") else torch.inf
+    sizes = [min(customary * 2.0**doubling, largest) for doubling in DOUBLINGS]
+    return sorted({max(LEAST_L0, float(int(size))) if norm == "l0" else size for size in sizes})

@@ -1,0 +1,110 @@
+"""An attack by itself, on the model or on a surrogate; and what any result is on images of 8 bits."""
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
+from ...adapters.criterion import fooled
+from ...adapters.result import allowed_radius
+from ...adapters.running.draws import drawing, judged
+from ...adapters.running.judge import distances_of, norm_of, quantise
+from ...adapters.running.precision import precision_of
+from ...adapters.running.surrogate import run_transfer
+from ...adapters.running.trace import Trace, curves_of
+from ...adapters.switches import is_autocast
+
+Result = TypeVar("Result", bound=AttackResult)
+
+
+def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    row: Implementation,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    surrogate: Classifier | None = None,
+    with_curves: bool = False,
+    pixels: bool = False,
+    **options: Any,
+) -> AttackResult:
+    """Run an implementation as `run_attack` does, or on a surrogate as `run_transfer` does.
+
+    Args:
+        row: the implementation.
+        classifier: the model that examples are judged on.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, epsilon, targeted.
+        surrogate: what the examples are made on; an attack that has learned there asks the classifier itself.
+        with_curves: note after how many passes the nearest adversarial point of each image was how near, for a
+            minimum-norm attack where that is what the judge sees.
+        pixels: success and distance count on images of 8 bits.
+        **options: as for `run_attack`.
+
+    Raises:
+        DavylampError: whatever the attack raises.
+    """
+    if surrogate is not None and not row.learned:
+        result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **options)
+    elif (
+        with_curves
+        and attack_of(row).kind == "minimum-norm"
+        and not (
+            # What fools one draw, or in fewer bits than the judge's, is no example.
+            pixels or classifier.random or inputs.is_cuda or _is_rounded(precision_of(row, options))
+        )
+    ):
+        trace = Trace(inputs.detach().float(), labels.to(inputs.device), options.get("targets"), threat_model.norm)
+        result = run_attack(row, classifier, inputs, labels, threat_model, trace=trace, **options)
+        result = replace(result, curves=curves_of(trace, result))
+    else:
+        result = run_attack(row, classifier, inputs, labels, threat_model, **options)
+    return on_pixels(result, classifier, inputs) if pixels else result
+
+
+def _is_rounded(precision: str | None) -> bool:
+    """Whether an attack's passes on a CPU are in fewer bits than the judge's; None: as torch is set."""
+    return is_autocast() if precision is None else precision != "float32"
+
+
+def _is_inside(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
+    return norm_of(images.double() - inputs.double(), threat_model.norm) <= allowed_radius(threat_model)
+
+
+def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
+    """The same result on images of 8 bits (RoBIC, 3): the examples rounded, success and distances those of the rounded.
+
+    Distances are between the rounded example and the rounded clean image. An example that rounding moves out of the
+    ball is rounded towards the clean image instead, and is no success where it is outside even so. One that fails
+    before rounding is no success after it, and one whose logits are not finite after it is a violation.
+
+    Args:
+        result: what an attack found.
+        classifier: the model that it attacked.
+        inputs: the clean images, shape (N, C, H, W).
+    """
+    clean, adv_inputs = quantise(inputs.float()), quantise(result.adv_inputs)
+    outside = ~_is_inside(clean, adv_inputs, result.threat_model)
+    if outside.any():
+        inwards = (clean * 255 + ((result.adv_inputs - clean) * 255 * (1 + 1e-6)).trunc()).round() / 255
+        adv_inputs = inwards.where(outside.view(-1, 1, 1, 1), adv_inputs)
+    with drawing(classifier, draws=result.draws or None):
+        adv_logits, share = judged(classifier, adv_inputs, result.labels, result.targets)
+    success = result.success_8bit.where(~outside, result.success) & fooled(adv_logits, result.labels, result.targets)
+    inside = _is_inside(clean, adv_inputs, result.threat_model)
+    success &= inside
+    distances, budget = distances_of(clean, adv_inputs), result.budget
+    if budget is not None:
+        budget = budget.where(success | ~result.attacked, torch.inf)
+    finite = torch.isfinite(adv_logits).all(1).tolist()
+    violations = tuple(
+        kinds if fine or not attacked or "nan-logits" in kinds else (*kinds, "nan-logits")
+        for kinds, fine, attacked in zip(result.violations, finite, result.attacked.tolist(), strict=True)
+    )
+    changed = {"adv_inputs": adv_inputs, "adv_logits": adv_logits, "distances": distances, "budget": budget}
+    changed |= {} if share is None else {"draws_fooled": share.where(inside, 0.0)}
+    return replace(result, **changed, violations=violations, success=success, success_8bit=success)
