@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .dependence import design_effect
+from ..intervals import LEVEL
 from .irt import IRTFit
 from .newcomer import effect_of_some, joint_draws
-from .ranking import LEVEL
 from .response_model import TINY
+from .significance import design_effect
 
 BATCH = 8  # images that are asked for at once
 _NUMBERS = 2e7  # in the table of chances, which limits the draws

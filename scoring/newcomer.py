@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from ..intervals import LEVEL
 from .alignment import align_results
 from .baselines import bootstrap, plain_mean
-from .dependence import design_effect
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
-from .ranking import LEVEL, NOTICED, Ranking, make_ranking, stretch, stretch_note
+from .ranking import Ranking, make_ranking, note_stretch, stretch
 from .responses import Per, Subjects, Unequal, build_against, check_several, choose_results
+from .significance import design_effect
 
 if TYPE_CHECKING:
     from .adaptive import Choice
@@ -163,7 +164,7 @@ def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyw
         images=len(set(images[seen])),
     )
     problem = fit.diagnostics.problem
-    notes = [*([problem] if problem else []), *([stretch_note(effect)] if effect >= NOTICED else [])]
+    notes = [*([problem] if problem else []), *note_stretch(effect)]
     ranking = replace(ranking, notes=tuple(notes))
     return Placement(name, ranking, int(seen.sum()), len(set(images[seen])), tuple(notes))
 
