@@ -15,7 +15,7 @@ from .items import (
     kinds_of,
     libraries_of,
 )
-from .newcomer import Placement, place_newcomer, place_results
+from .placement import Placement, place_newcomer, place_results
 from .projections import Projection, Subsample, describe_projections, project_pairs, rank_subsamples
 from .ranking import Ranking, rank_matrix, rank_responses
 from .response_model import ResponseModel

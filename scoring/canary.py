@@ -14,7 +14,7 @@ import pandas as pd
 from .baselines import bootstrap, plain_mean
 from .diagnostics import Diagnostics
 from .irt import IRTFit, check_seed, fit_irt
-from .newcomer import Placement, joint_draws
+from .placement import Placement
 from .ranking import Ranking, make_ranking
 from .response_model import Curve, ResponseModel
 from .responses import Subjects
@@ -286,7 +286,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     Raises:
         ValueError: as `rank_table`, or if the newcomer has none of the metrics.
     """
-    from .anchor import Anchor
+    from .anchor import Anchor, joint_draws
 
     values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
     if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:
