@@ -17,7 +17,7 @@ from .items import (
 )
 from .placement import Placement, place_newcomer, place_results
 from .projections import Projection, Subsample, describe_projections, project_pairs, rank_subsamples
-from .ranking import Ranking, rank_matrix, rank_responses
+from .ranking import Ranking, rank_matrix, rank_responses, rank_results
 from .response_model import ResponseModel
 from .responses import Responses, build_responses, check_several, choose_results, complete_items, of_subjects
 from .significance import design_effect, missing_by_subject
@@ -68,6 +68,7 @@ __all__ = [
     "rank_matrix",
     "rank_metrics",
     "rank_responses",
+    "rank_results",
     "rank_subsamples",
     "rank_table",
 ]

@@ -15,7 +15,8 @@ from .baselines import FEWEST, agreement, bootstrap, borda, borda_of_shares, bor
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
 from .plots import draw_figure
-from .responses import Responses, check_several, complete_items
+from .responses import Responses, build_responses, check_several, complete_items
+from .result_rows import Per, Subjects, Unequal
 from .significance import design_effect, pair_deviations, paired_p_values, tell_apart, tie_groups
 
 Scoring = Literal["irt", "mean", "borda"]
@@ -265,6 +266,47 @@ def rank_matrix(
         why = f" ({'; '.join(responses.notes[:3])})" if responses.notes else ""
         raise ValueError(f"{error}{why}") from None
     return replace(ranking, notes=(*ranking.notes, *responses.notes))
+
+
+def rank_results(  # noqa: PLR0913 - the data by position, the choices by keyword
+    results: pd.DataFrame,
+    subjects: Subjects = "models",
+    budget: float | None = None,
+    *,
+    per: Per = "attack",
+    unequal: Unequal = "common",
+    original: str | None = None,
+    scoring: Scoring = "irt",
+    model: str = "auto",
+    method: Method = "auto",
+    seed: int = 0,
+) -> tuple[Ranking, Responses]:
+    """Rank the subjects of a results table.
+
+    Args:
+        results: see `build_responses`.
+        subjects: see there.
+        budget: see there.
+        per: see there.
+        unequal: see there.
+        original: see there.
+        scoring: see `rank_responses`.
+        model: see there.
+        method: see there.
+        seed: see there.
+
+    Returns:
+        The ranking, and the responses that it is of.
+
+    Raises:
+        ValueError: as `build_responses` and `rank_matrix`.
+    """
+    if unequal == "keep" and scoring != "irt":
+        raise ValueError(f"expected --unequal common with --method {scoring}: a mean has no missing items")
+    responses = build_responses(results, subjects, budget, per=per, unequal=unequal, original=original)
+    if scoring != "irt":
+        responses = complete_items(responses)
+    return rank_matrix(responses, scoring=scoring, model=model, method=method, seed=seed), responses
 
 
 def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of them by keyword
