@@ -84,7 +84,6 @@ class Fit(str, Enum):
     nuts = "nuts"
 
 
-NAMED = 4  # that a sentence names
 WIDE = 24  # characters of an interval on a terminal
 WIDTH = 95  # characters of the other columns of a ranking, names left out
 
@@ -391,6 +390,7 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
         libraries_of,
         project_pairs,
     )
+    from ..scoring.result_rows import NAMED, some_of
 
     sentences = describe_projections(project_pairs(ranking, len(set(responses.images))))
     fit = ranking.fit
@@ -399,11 +399,8 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
     kinds = informative_items(fit, responses.values, kinds_of(responses))
     if len(kinds) > 1:
         shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
-        rest = f" and {len(shares) - NAMED} more" if len(shares) > NAMED else ""
         sides = "Models" if responses.kind in ("attacks", "implementations") else "Attacks"
-        sentences.append(
-            f"{sides} that separate the subjects, by share of the information: {', '.join(shares[:NAMED])}{rest}."
-        )
+        sentences.append(f"{sides} that separate the subjects, by share of the information: {some_of(shares)}.")
     images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
     sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
     libraries = libraries_of(responses.subjects)
