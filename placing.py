@@ -22,7 +22,7 @@ from .engine.tables.groups import shared_settings
 from .errors import InvalidInput, Unavailable
 from .scoring import Placement, build_responses, choose_model, fit_irt, place_results
 from .scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
-from .scoring.alignment import align_results
+from .scoring.placement import align_results
 from .scoring.responses import Responses, build_against
 
 WIDTH = 1  # worst minus best rank of an interval that is enough, where nobody says

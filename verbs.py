@@ -56,7 +56,6 @@ from .engine.plan.cells import list_repeated_draws, list_unreachable
 from .engine.plan.choices import check_one_norm, chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.searches.reach import note_library_step, warn_repeated_draws, warn_unreachable
-from .engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from .engine.store.notes import list_changed, list_model_hints, list_unsteady
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
@@ -77,6 +76,7 @@ from .handed_over import (
 )
 from .memory import keep_freed_memory
 from .placing import FREE, WIDTH, Asking, place_models, read_baseline
+from .rankings import RankedResults, place_images, rank_images
 from .scoring import Placement, Ranking
 from .scoring.adaptive import BATCH
 
@@ -711,30 +711,14 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
     Raises:
         InvalidInput: with fewer than two subjects, or a choice that leaves nothing or would be ignored.
     """
-    from .scoring import build_responses, choose_results, place_results, rank_matrix
-
-    if examples is not None and (subjects != "defences" or budget is not None):
-        raise InvalidInput("expected examples with subjects='defences', without a budget: it is the original's")
     kind: dict[str, Any] = {"norm": norm, "knowledge": knowledge, "per": per, "original": original}
     if options.get("scoring") == "canary" or _is_csv(results):
         given = {"against": against is not None, "budget": budget is not None, "unequal": unequal != "common"}
         return _rank_layers(results, subjects, {**kind, "examples": examples}, given, options)
-    frame = _read_results(results, subjects, original, examples)
-    try:
-        if against is not None:
-            if options.pop("scoring", "irt") != "irt":
-                raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
-            baseline = _read_results(against, subjects, original, examples)
-            check_made_alike(baseline, frame)
-            return place_results(baseline, frame, subjects, budget, **kind, unequal=unequal, **options)
-        if unequal == "keep" and options.get("scoring", "irt") != "irt":
-            wanted = f"unequal='common' with scoring={options['scoring']!r}"
-            raise InvalidInput(f"expected {wanted}: a mean has no missing items")
-        chosen = choose_results(frame, norm, knowledge)
-        responses = build_responses(chosen, subjects, budget, per=per, unequal=unequal, original=original)
-        return rank_matrix(responses, **options)
-    except ValueError as error:
-        raise InvalidInput(str(error)) from error
+    chosen = RankedResults(subjects, budget, unequal=unequal, examples=examples, **kind)
+    if against is not None:
+        return place_images(results, against, chosen, **options)[0]
+    return rank_images(results, chosen, **options).ranking
 
 
 def _is_csv(results: str | Path | pd.DataFrame) -> bool:
@@ -755,18 +739,6 @@ def _rank_layers(
     if wrong:
         raise InvalidInput(f"expected no {', '.join(wrong)}: means of metrics are ranked, with CANARY's model")
     return _rank_metrics(results, subjects, kind, **{k: v for k, v in options.items() if k != "scoring"})
-
-
-def _read_results(
-    results: str | Path | pd.DataFrame, subjects: str, original: str | None, examples: Any
-) -> pd.DataFrame:
-    """A row for each image; of defended models on examples that were made in one way. A frame as it is."""
-    if isinstance(results, pd.DataFrame):
-        if examples is not None:
-            raise InvalidInput("expected a results folder with examples, got a frame, whose examples nobody knows")
-        return results
-    frame = load_outcomes(results)
-    return choose_examples(results, frame, original, examples)[0] if subjects == "defences" else frame
 
 
 def _rank_metrics(

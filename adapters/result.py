@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..conventions import largest_distance
 from ..intervals import share_interval
 from .attack import Access
 from .threat_model import Norm, ThreatModel
@@ -17,7 +18,6 @@ from .threat_model import Norm, ThreatModel
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
 UNSTEADY = "the model answers one image differently each time: declare random=True"
-RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
 
 # Whose fault an invalid result is, by its kind (`judge.KINDS`); of all other kinds nobody can say.
 OF_THE_MODEL = frozenset({"nan-logits", "nan-gradient", "unstable"})
@@ -27,7 +27,6 @@ OF_THE_LIBRARY = frozenset(
 )
 Fault = Literal["", "model", "library", "unknown"]
 
-Radius = TypeVar("Radius", float, Tensor)
 Mask = TypeVar("Mask", Tensor, np.ndarray)
 
 
@@ -222,16 +221,10 @@ def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask,
 
 def allowed_radius(threat_model: ThreatModel) -> float:
     """Radius up to which a change counts as inside the ball: epsilon and the stated rounding tolerance."""
-    return float("inf") if threat_model.epsilon is None else _with_tolerance(threat_model.epsilon, threat_model.norm)
+    return float("inf") if threat_model.epsilon is None else largest_distance(threat_model.epsilon, threat_model.norm)
 
 
 def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
     """`allowed_radius`; where every image has a separate radius, of each, shape (n,)."""
     radius = threat_model.exact_radius
-    return float("inf") if radius is None else _with_tolerance(radius, threat_model.norm)
-
-
-def _with_tolerance(radius: Radius, norm: Norm) -> Radius:
-    if norm == "l0":
-        return radius
-    return radius * (1 + (0.0 if norm == "linf" else RADIUS_TOLERANCE)) + 1e-6
+    return float("inf") if radius is None else largest_distance(radius, threat_model.norm)

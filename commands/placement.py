@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput, UnknownName
+from ..errors import InvalidInput
 
 PUBLISHED = "published:"  # before the name of a table that comes with davylamp
 
@@ -43,37 +43,18 @@ class Placed:
             _print_one(self.title, placed, console)
 
 
-def place_images(
-    folder: Path,
-    against: str,
-    subjects: Any,
-    chosen: dict[str, Any],
-    budget: float | None,
-    options: dict[str, Any],
-) -> Placed:
+def place_folder(folder: Path, against: str, chosen: Any, options: dict[str, Any]) -> Placed:
     """Per image: every subject that the baseline lacks, among those of the baseline.
 
     Args:
-        folder: of the newcomers.
+        folder: of the new subjects.
         against: the folder of the baseline.
-        subjects: what is placed.
-        chosen: of `place_results`: norm, knowledge, per, unequal, original; and examples of `choose_examples`.
-        budget: see there.
-        options: the others of it.
+        chosen: which results, `RankedResults`.
+        options: of `rankings.place_images`.
     """
-    from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
-    from ..scoring import place_results
+    from ..rankings import place_images
 
-    check_norm(chosen["norm"])
-    new, baseline = (load_outcomes(each) for each in (folder, against))
-    examples = chosen.pop("examples")
-    if subjects == "defences":
-        new, _ = choose_examples(folder, new, chosen["original"], examples)
-        baseline, _ = choose_examples(against, baseline, chosen["original"], examples)
-        check_made_alike(baseline, new)
-    placements = place_results(baseline, new, subjects, budget, **chosen, **options)
-    failed = len(new.attrs["failed"])
-    notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+    placements, notes = place_images(folder, against, chosen, **options)
     return Placed(f"{folder} against {against}", placements, notes)
 
 
@@ -127,14 +108,6 @@ def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int 
         return matrix
     note = f"by {layer} attacks; choose others by --knowledge: {', '.join(name for name in layers if name != layer)}"
     return matrix._replace(notes=(*matrix.notes, note))
-
-
-def check_norm(name: str | None) -> None:
-    """Raise UnknownName if this is no norm."""
-    from ..adapters.threat_model import NORMS
-
-    if name not in (None, *NORMS):
-        raise UnknownName("norm", str(name), NORMS)
 
 
 def _print_one(title: str, placed: Any, console: Any) -> None:

@@ -23,7 +23,7 @@ from .options import (
     say_defaults,
     versions_of,
 )
-from .placement import PUBLISHED, check_norm, place_images, place_metrics
+from .placement import PUBLISHED, place_folder, place_metrics
 from .table_options import FITTING, TableOptions
 
 
@@ -84,7 +84,6 @@ class Fit(str, Enum):
     nuts = "nuts"
 
 
-NAMED = 4  # that a sentence names
 WIDE = 24  # characters of an interval on a terminal
 WIDTH = 95  # characters of the other columns of a ranking, names left out
 
@@ -138,7 +137,97 @@ class Ranked:
         _print(self, items, console)
 
 
-def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
+@dataclass(frozen=True)
+class AgainstOptions:
+    """A baseline to place new subjects in, and how many images that takes."""
+
+    against: Annotated[
+        str | None,
+        typer.Option(help="place new subjects among those of a folder, bundle, CSV or published:canary-table9"),
+    ] = None
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="--against: how few images would have been enough")] = (
+        False
+    )
+    width: Annotated[
+        int | None, typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide")
+    ] = None
+    batch: Annotated[int, typer.Option(min=1, help="--adaptive: images per batch")] = 8
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What is ranked, and how the scores are computed."""
+
+    subjects: Annotated[Subjects, typer.Option(help="what to rank")] = Subjects.models
+    method: Annotated[
+        Method, typer.Option(help="irt: from responses to each image; canary: from metrics, as published")
+    ] = Method.irt
+    item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto
+    fit: Annotated[Fit, typer.Option(help="svi: for data too large to sample; nuts: the slow reference")] = Fit.auto
+
+
+@dataclass(frozen=True)
+class ChosenOptions:
+    """Which results are ranked."""
+
+    norm: Annotated[str | None, typer.Option(help="only results in this norm")] = None
+    epsilon: Annotated[str | None, typer.Option(help="largest distance that counts as fooled: 4/255")] = None
+    knowledge: Annotated[
+        Knowledge | None, typer.Option(help="only these attacks; canary ranks each kind separately")
+    ] = None
+    per: Annotated[
+        Per, typer.Option(help="one item per attack (the strongest of its libraries) or per implementation")
+    ] = Per.attack
+    unequal: Annotated[Unequal, typer.Option(help="items that some subjects lack: leave out, or treat as missing")] = (
+        Unequal.common
+    )
+    original: Annotated[str | None, typer.Option(help="defences: the undefended model")] = None
+    examples: Annotated[
+        Examples | None,
+        typer.Option(
+            help="defences: examples made on the defended model (own) or on the original (default: own if any)"
+        ),
+    ] = None
+
+    @property
+    def of_layers(self) -> dict[str, Any]:
+        """Those that choose metrics, by their names in `build_layers`."""
+        names = ("norm", "knowledge", "per", "original", "examples")
+        return {name: getattr(getattr(self, name), "value", getattr(self, name)) for name in names}
+
+    def of_images(self, subjects: Subjects) -> Any:
+        """Those that choose responses."""
+        from ..adapters.parameters import parse_number
+        from ..rankings import RankedResults
+
+        radius = None if self.epsilon is None else parse_number(self.epsilon, "epsilon")
+        kind: Any = subjects.value
+        return RankedResults(kind, radius, unequal=self.unequal.value, **self.of_layers)
+
+
+@dataclass(frozen=True)
+class DetailOptions:
+    """What is shown beside the ranking."""
+
+    library: Annotated[str | None, typer.Option(help="show images on which this library differs at equal ability")] = (
+        None
+    )
+    items: Annotated[int, typer.Option(min=0, help="number of hardest and easiest images to show")] = 3
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="rank again without each subject and each metric")
+    ] = False
+    stability: Annotated[
+        bool, typer.Option("--stability", help="rank again with a quarter and a half of the images")
+    ] = False
+    propagate: Annotated[bool, typer.Option("--propagate", help="canary: propagate the uncertainty of both layers")] = (
+        False
+    )
+
+
+_AGAINST, _FIT, _CHOSEN, _DETAILS = AgainstOptions(), FitOptions(), ChosenOptions(), DetailOptions()
+
+
+def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per group of options
     context: typer.Context,
     results: Annotated[
         list[Path],
@@ -147,54 +236,10 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
             "names in the first column"
         ),
     ],
-    against: Annotated[
-        str | None,
-        typer.Option(help="place new subjects among those of a folder, bundle, CSV or published:canary-table9"),
-    ] = None,
-    adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="--against: how few images would have been enough")
-    ] = False,
-    width: Annotated[
-        int | None, typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide")
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="--adaptive: images per batch")] = 8,
-    subjects: Annotated[Subjects, typer.Option(help="what to rank")] = Subjects.models,
-    method: Annotated[
-        Method, typer.Option(help="irt: from responses to each image; canary: from metrics, as published")
-    ] = Method.irt,
-    item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
-    fit: Annotated[Fit, typer.Option(help="svi: for data too large to sample; nuts: the slow reference")] = Fit.auto,
-    norm: Annotated[str | None, typer.Option(help="only results in this norm")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="largest distance that counts as fooled: 4/255")] = None,
-    knowledge: Annotated[
-        Knowledge | None, typer.Option(help="only these attacks; canary ranks each kind separately")
-    ] = None,
-    per: Annotated[
-        Per, typer.Option(help="one item per attack (the strongest of its libraries) or per implementation")
-    ] = Per.attack,
-    unequal: Annotated[
-        Unequal, typer.Option(help="items that some subjects lack: leave out, or treat as missing")
-    ] = Unequal.common,
-    original: Annotated[str | None, typer.Option(help="defences: the undefended model")] = None,
-    examples: Annotated[
-        Examples | None,
-        typer.Option(
-            help="defences: examples made on the defended model (own) or on the original (default: own if any)"
-        ),
-    ] = None,
-    library: Annotated[
-        str | None, typer.Option(help="show images on which this library differs at equal ability")
-    ] = None,
-    items: Annotated[int, typer.Option(min=0, help="number of hardest and easiest images to show")] = 3,
-    sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="rank again without each subject and each metric")
-    ] = False,
-    stability: Annotated[
-        bool, typer.Option("--stability", help="rank again with a quarter and a half of the images")
-    ] = False,
-    propagate: Annotated[
-        bool, typer.Option("--propagate", help="canary: propagate the uncertainty of both layers")
-    ] = False,
+    baseline: AgainstOptions = _AGAINST,
+    fit: FitOptions = _FIT,
+    chosen: ChosenOptions = _CHOSEN,
+    details: DetailOptions = _DETAILS,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     view: TableOptions = FITTING,
     as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
@@ -203,54 +248,34 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Rank models, attacks or implementations: ability, rank intervals, groups without significant differences."""
-    from ..adapters.parameters import parse_number
-
     view.check(one_format({"csv": as_csv, "latex": as_latex, "json": as_json}))
     style = latex_style(latex_words)
     given = given_options(context)
-    folder, against, titles = open_named(context, results, against)
-    of_metrics = _of_metrics(folder, method, against)
-    _refuse(given, folder, subjects, method, unequal, against)
-    unprinted = (
-        [f"--{name.replace('_', '-')}" for name in ("library", "sensitivity", "items") if name in given]
-        if as_csv
-        else []
-    )
-    if unprinted:
-        raise InvalidInput(f"expected --json or a table with {', '.join(unprinted)}: CSV is the ranking alone")
-    chosen: dict[str, Any] = {"norm": norm, "knowledge": None if knowledge is None else knowledge.value}
-    chosen |= {"per": per.value, "original": original}
-    way = None if examples is None else examples.value
+    folder, against, titles = open_named(context, results, baseline.against)
+    of_metrics = _of_metrics(folder, fit.method, against)
+    _refuse(given, folder, fit, against)
+    of_fit = {"scoring": fit.method.value, "model": fit.item_model.value, "method": fit.fit.value, "seed": seed}
     try:
-        radius = None if epsilon is None else parse_number(epsilon, "epsilon")
-        if against is not None:
-            options: dict[str, Any] = {"model": item_model.value, "method": fit.value, "seed": seed}
-            options |= {"adaptive": adaptive, "width": width, "batch": batch}
-            more = {**chosen, "unequal": unequal.value, "examples": way}
-            every: list[Any] = [
-                place_metrics(folder, against, subjects.value, chosen, seed)
-                if of_metrics
-                else place_images(folder, against, subjects.value, more, radius, options)
-            ]
+        every: list[Any]
+        if against is not None and of_metrics:
+            every = [place_metrics(folder, against, fit.subjects.value, chosen.of_layers, seed)]
+        elif against is not None:
+            more = {"adaptive": baseline.adaptive, "width": baseline.width, "batch": baseline.batch}
+            every = [place_folder(folder, against, chosen.of_images(fit.subjects), of_fit | more)]
         elif of_metrics:
-            chosen["examples"] = way
-            every = _rank_layers(folder, subjects, chosen, sensitivity=sensitivity, propagate=propagate, seed=seed)
+            every = _rank_layers(folder, fit.subjects, chosen.of_layers, details, seed)
         else:
-            options = {"scoring": method.value, "model": item_model.value, "method": fit.value, "seed": seed}
-            chosen["unequal"] = unequal.value
-            more = {"library": library, "sensitivity": sensitivity, "stability": stability, "examples": way}
-            every = [_rank_folder(folder, subjects, chosen, radius, more, options)]
+            every = [_rank_folder(folder, chosen.of_images(fit.subjects), details, of_fit)]
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
     every = [replace(shown, title=titles(shown.title)) for shown in every]
     unused = {"method", "per"} if folder.suffix == ".csv" else set()
-    if subjects is Subjects.implementations or (subjects is Subjects.defences and method is Method.canary):
+    if fit.subjects is Subjects.implementations or (fit.subjects is Subjects.defences and fit.method is Method.canary):
         unused.add("per")
     say_defaults(context, [name for name in ("subjects", "method", "per", "seed") if name not in unused])
     if as_latex:
         print(_latex(every, folder, style), end="")  # noqa: T201 - standard output is the product
-        return
-    if as_json:
+    elif as_json:
         print(json.dumps(_document(every), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
         from ..report.text.console import frame_csv, print_error
@@ -261,7 +286,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     else:
         with view.open() as console:
             for shown in every:
-                shown.print(items, console)
+                shown.print(details.items, console)
 
 
 def _of_metrics(folder: Path, method: Method, against: str | None) -> bool:
@@ -271,132 +296,85 @@ def _of_metrics(folder: Path, method: Method, against: str | None) -> bool:
     return method is Method.canary or is_table
 
 
-def _refuse(
-    given: Collection[str], folder: Path, subjects: Subjects, method: Method, unequal: Unequal, against: str | None
-) -> None:
-    """Refuse options that the ranking would ignore."""
-    _refuse_against(given, method, of_metrics=_of_metrics(folder, method, against))
-    if _of_metrics(folder, method, against):
-        is_file = folder.suffix == ".csv" and (against is None or Path(against).suffix == ".csv")
-        ignored = ["epsilon", "library", "unequal", "item_model", "fit", "items", "stability"]
-        ignored += ["norm", "knowledge", "per", "original"] if is_file else []
-        ignored += ["method"] if method in (Method.mean, Method.borda) else []
-        wrong = [f"--{name.replace('_', '-')}" for name in ignored if name in given]
-        if wrong:
-            what = "a CSV table" if is_file else "--method canary"
-            what = "a table of metrics" if method is not Method.canary and not is_file else what
-            why = "it ranks means of metrics with CANARY's model"
-            raise InvalidInput(f"expected {what} without {', '.join(wrong)}: {why}")
-        if subjects is Subjects.defences and "per" in given:
-            raise InvalidInput("expected --method canary --subjects defences without --per: libraries are averaged")
+def _refuse(given: Collection[str], folder: Path, fit: FitOptions, against: str | None) -> None:
+    """Refuse options that the ranking would ignore; what the results refuse is refused where they are read."""
+    method, of_metrics = fit.method, _of_metrics(folder, fit.method, against)
+    is_placed, of_defences = "against" in given, fit.subjects is Subjects.defences
+    is_file = folder.suffix == ".csv" and (against is None or Path(against).suffix == ".csv")
+
+    def options(*names: str) -> str:
+        return ", ".join(f"--{name.replace('_', '-')}" for name in names if name in given)
+
+    def refuse(names: str, line: str, *, unless: bool = False) -> None:
+        if names and not unless:
+            raise InvalidInput(f"expected {line}")
+
+    if "as_csv" in given:
+        unprinted = options("library", "sensitivity", "items")
+        refuse(unprinted, f"--json or a table with {unprinted}: CSV is the ranking alone")
+    adaptive = options("adaptive", "width", "batch")
+    refuse(adaptive, f"{adaptive} with --against and responses to images", unless=is_placed and not of_metrics)
+    refuse(adaptive, f"--adaptive with {adaptive}", unless="adaptive" in given)
+    if is_placed:
+        refuse(options("as_latex"), "--against without --latex: placements are no table of a ranking")
+        if method in (Method.mean, Method.borda):
+            refuse("--method", f"--against without --method {method.value}: means over different images are no ranking")
+        ignored = options("library", "items", "sensitivity", "stability", "propagate")
+        refuse(ignored, f"--against without {ignored}: the items are the baseline's")
+    if of_metrics:
+        names = ["epsilon", "library", "unequal", "item_model", "fit", "items", "stability"]
+        names += ["norm", "knowledge", "per", "original"] if is_file else []
+        ignored = options(*names, *(["method"] if method in (Method.mean, Method.borda) else []))
+        table = "a table of metrics" if method is not Method.canary else "--method canary"
+        what = "a CSV table" if is_file else table
+        refuse(ignored, f"{what} without {ignored}: it ranks means of metrics with CANARY's model")
+        why = "--method canary --subjects defences without --per: libraries are averaged"
+        refuse(options("per"), why, unless=not of_defences)
     else:
-        _refuse_of_responses(given, method, unequal)
-    if "library" in given and (subjects is not Subjects.implementations or method is not Method.irt):
-        raise InvalidInput("expected --library with --subjects implementations and --method irt")
-    if "per" in given and subjects is Subjects.implementations:
-        raise InvalidInput("expected --per without --subjects implementations: each counts there")
-    if "examples" in given and (subjects is not Subjects.defences or folder.suffix == ".csv"):
-        raise InvalidInput("expected --examples with --subjects defences of a results folder")
-    if "examples" in given and against is not None and _of_metrics(folder, method, against):
-        raise InvalidInput("expected --examples without a baseline of metrics, whose examples nobody knows")
-    if "examples" in given and "epsilon" in given:
-        raise InvalidInput("expected --epsilon without --examples: the distances are those that fool the original")
-    if "original" in given and subjects is not Subjects.defences:
-        raise InvalidInput("expected --original with --subjects defences")
+        refuse(options("propagate"), "--propagate with --method canary: no other has two layers")
+        ignored = options("item_model", "fit", "items")
+        line = f"{ignored} with --method irt, got --method {method.value}"
+        refuse(ignored, line, unless=method is Method.irt)
+    of_implementations = fit.subjects is Subjects.implementations
+    line = "--library with --subjects implementations and --method irt"
+    refuse(options("library"), line, unless=of_implementations and method is Method.irt)
+    line = "--per without --subjects implementations: each counts there"
+    refuse(options("per"), line, unless=not of_implementations)
+    line = "--examples with --subjects defences of a results folder"
+    refuse(options("examples"), line, unless=of_defences and folder.suffix != ".csv")
+    line = "--examples without a baseline of metrics, whose examples nobody knows"
+    refuse(options("examples"), line, unless=against is None or not of_metrics)
+    refuse(options("original"), "--original with --subjects defences", unless=of_defences)
 
 
-def _refuse_of_responses(given: Collection[str], method: Method, unequal: Unequal) -> None:
-    """Refuse options that a ranking by responses to images would ignore."""
-    if "propagate" in given:
-        raise InvalidInput("expected --propagate with --method canary: no other has two layers")
-    if method is Method.irt:
-        return
-    if unequal is Unequal.keep:
-        raise InvalidInput(f"expected --unequal common with --method {method.value}: a mean has no missing items")
-    wrong = [f"--{name.replace('_', '-')}" for name in ("item_model", "fit", "items") if name in given]
-    if wrong:
-        raise InvalidInput(f"expected {', '.join(wrong)} with --method irt, got --method {method.value}")
-
-
-def _refuse_against(given: Collection[str], method: Method, *, of_metrics: bool) -> None:
-    """Refuse options that a placement among the subjects of a baseline would ignore, or that belong to one."""
-    if "against" in given and "as_latex" in given:
-        raise InvalidInput("expected --against without --latex: placements are no table of a ranking")
-    chosen = [f"--{name.replace('_', '-')}" for name in ("adaptive", "width", "batch") if name in given]
-    if chosen and ("against" not in given or of_metrics):
-        raise InvalidInput(f"expected {', '.join(chosen)} with --against and responses to images")
-    if chosen and "adaptive" not in given:
-        raise InvalidInput(f"expected --adaptive with {', '.join(chosen)}")
-    if "against" not in given:
-        return
-    if method in (Method.mean, Method.borda):
-        line = f"expected --against without --method {method.value}: means over different images are no ranking"
-        raise InvalidInput(line)
-    ignored = [
-        f"--{name.replace('_', '-')}"
-        for name in ("library", "items", "sensitivity", "stability", "propagate")
-        if name in given
-    ]
-    if ignored:
-        raise InvalidInput(f"expected --against without {', '.join(ignored)}: the items are the baseline's")
-
-
-def _rank_folder(
-    folder: Path,
-    subjects: Subjects,
-    chosen: dict[str, Any],
-    budget: float | None,
-    more: dict[str, Any],
-    options: dict[str, Any],
-) -> Ranked:
+def _rank_folder(folder: Path, chosen: Any, details: DetailOptions, options: dict[str, Any]) -> Ranked:
     """Per image: load, rank, look at the items."""
     from ..engine import ResultsStore
-    from ..engine.store.data_frames import choose_examples, load_outcomes
     from ..engine.store.imported import published_note
-    from ..scoring import (
-        build_responses,
-        choose_results,
-        complete_items,
-        describe_items,
-        differential_items,
-        drop_each,
-        of_subjects,
-        rank_matrix,
-        rank_subsamples,
-    )
+    from ..rankings import rank_images
+    from ..scoring import describe_items, differential_items, drop_each, of_subjects, rank_matrix, rank_subsamples
 
-    check_norm(chosen["norm"])
-    results = load_outcomes(folder)
-    of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
-    if subjects is Subjects.defences:
-        of_kind, way = choose_examples(folder, of_kind, chosen["original"], more["examples"])
-    responses = build_responses(of_kind, subjects.value, budget, **chosen)
-    if options["scoring"] != "irt":
-        responses = complete_items(responses)
-    failed = len(results.attrs["failed"])
-    notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
-    notes += tuple(published_note(ResultsStore(folder, create=False))) if subjects is Subjects.models else ()
-    notes += (way,) if subjects is Subjects.defences and way else ()
-    library = more["library"]
-    if library is not None:
-        _check_library(library, responses.subjects)
-    ranking = rank_matrix(responses, **options)
+    ranking, responses, notes = rank_images(folder, chosen, **options)
+    names, library = responses.subjects, details.library
+    if chosen.subjects == "models":
+        notes += tuple(published_note(ResultsStore(folder, create=False)))
     size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
-    title = f"{subjects.value} of {folder}: {ranking.method}, {size}"
+    title = f"{chosen.subjects} of {folder}: {ranking.method}, {size}"
     table = differential = dropped = None
+    if library is not None:
+        _check_library(library, names)
     if ranking.fit is not None:
         table = describe_items(ranking.fit, responses.values, responses.images)
         if library is not None:
-            focal = [name.partition(":")[0] == library for name in responses.subjects]
+            focal = [name.partition(":")[0] == library for name in names]
             differential = differential_items(ranking.fit, responses.values, focal, responses.images)
-    if more["sensitivity"]:
-        names = responses.subjects
+    if details.sensitivity:
         if len(names) < 3:
-            raise InvalidInput(f"expected at least 3 {subjects.value} for --sensitivity, got {len(names)}")
+            raise InvalidInput(f"expected at least 3 {chosen.subjects} for --sensitivity, got {len(names)}")
         dropped = drop_each(
             lambda kept: rank_matrix(of_subjects(responses, kept), **options).score, names, axis="subjects"
         )
-    parts = rank_subsamples(responses, ranking, **options) if more["stability"] else None
+    parts = rank_subsamples(responses, ranking, **options) if details.stability else None
     sentences = tuple(_sentences(ranking, responses))
     return Ranked(title, ranking, notes, table, differential, dropped, sentences=sentences, stability=parts)
 
@@ -412,6 +390,7 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
         libraries_of,
         project_pairs,
     )
+    from ..scoring.result_rows import NAMED, some_of
 
     sentences = describe_projections(project_pairs(ranking, len(set(responses.images))))
     fit = ranking.fit
@@ -420,11 +399,8 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
     kinds = informative_items(fit, responses.values, kinds_of(responses))
     if len(kinds) > 1:
         shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
-        rest = f" and {len(shares) - NAMED} more" if len(shares) > NAMED else ""
         sides = "Models" if responses.kind in ("attacks", "implementations") else "Attacks"
-        sentences.append(
-            f"{sides} that separate the subjects, by share of the information: {', '.join(shares[:NAMED])}{rest}."
-        )
+        sentences.append(f"{sides} that separate the subjects, by share of the information: {some_of(shares)}.")
     images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
     sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
     libraries = libraries_of(responses.subjects)
@@ -444,7 +420,7 @@ def _check_library(library: str, implementations: Collection[str]) -> None:
 
 
 def _rank_layers(
-    folder: Path, subjects: Subjects, chosen: dict[str, Any], *, sensitivity: bool, propagate: bool, seed: int
+    folder: Path, subjects: Subjects, chosen: dict[str, Any], details: DetailOptions, seed: int
 ) -> list[Ranked]:
     """As CANARY: a table of metrics from a file, or one each of white-box and of black-box attacks from a folder."""
     from ..engine.tables.metric_matrix import build_layers
@@ -456,11 +432,11 @@ def _rank_layers(
     for layer, matrix in layers.items():
         frame, dropped = matrix.frame, None
         try:
-            ranking = rank_metrics(frame, subjects.value, propagate=propagate, seed=seed)
+            ranking = rank_metrics(frame, subjects.value, propagate=details.propagate, seed=seed)
         except ValueError as error:
             wrong[layer] = error
             continue
-        if sensitivity:
+        if details.sensitivity:
 
             def score(kept: Any, frame: Any = frame) -> Any:
                 return rank_metrics(frame.iloc[:, kept], subjects.value, seed=seed).score

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ..conventions import original_of
 from ..errors import InvalidInput
 
 
@@ -24,9 +25,5 @@ def originals_of(models: Sequence[str]) -> dict[str, str]:
 
 def named_originals(models: Sequence[str]) -> dict[str, str]:
     """The undefended model of each whose name is that of another one, followed by `+DEFENCE`, perhaps several."""
-    named, known = {}, {*models}
-    for name in models:
-        bases = [name[:place] for place, letter in enumerate(name) if letter == "+" and name[:place] in known]
-        if bases:
-            named[name] = bases[0]
-    return named
+    bases = {name: original_of(name, models) for name in models}
+    return {name: base for name, base in bases.items() if base is not None}

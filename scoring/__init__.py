@@ -1,8 +1,8 @@
 """Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
 
+from ..conventions import KNOWLEDGE
 from .baselines import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
 from .canary import RULES, VIEWS, metrics_of, place_row, rank_metrics, rank_table
-from .dependence import design_effect, missing_by_subject
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, check_responses, choose_model, fit_irt
 from .items import (
@@ -15,11 +15,12 @@ from .items import (
     kinds_of,
     libraries_of,
 )
-from .newcomer import Placement, place_newcomer, place_results
+from .placement import Placement, place_newcomer, place_results
 from .projections import Projection, Subsample, describe_projections, project_pairs, rank_subsamples
-from .ranking import Ranking, rank_matrix, rank_responses
+from .ranking import Ranking, rank_matrix, rank_responses, rank_results
 from .response_model import ResponseModel
-from .responses import KNOWLEDGE, Responses, build_responses, check_several, choose_results, complete_items, of_subjects
+from .responses import Responses, build_responses, check_several, choose_results, complete_items, of_subjects
+from .significance import design_effect, missing_by_subject
 
 __all__ = [
     "FALSE",
@@ -67,6 +68,7 @@ __all__ = [
     "rank_matrix",
     "rank_metrics",
     "rank_responses",
+    "rank_results",
     "rank_subsamples",
     "rank_table",
 ]

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .dependence import design_effect
+from ..intervals import LEVEL
 from .irt import IRTFit
-from .newcomer import effect_of_some, joint_draws
-from .ranking import LEVEL
 from .response_model import TINY
+from .significance import design_effect
 
 BATCH = 8  # images that are asked for at once
 _NUMBERS = 2e7  # in the table of chances, which limits the draws
@@ -130,6 +129,8 @@ class Chooser:
 
     def stand(self, newcomer: np.ndarray) -> Step:
         """Where the newcomer stands by its responses so far, shape (M,)."""
+        from .anchor import effect_of_some, joint_draws
+
         seen = ~np.isnan(newcomer)
         log, some = self.log_likelihood(newcomer), self.clusters[seen]
         effect = effect_of_some(self.effect, self.clusters, some) if seen.any() else 1.0

@@ -1,4 +1,4 @@
-"""What a fitted baseline says of a newcomer's ability: draws of its abilities, and each item integrated given them."""
+"""A fitted baseline that places new subjects: draws of its abilities, and each item integrated given them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,9 +9,11 @@ from torch import Tensor
 from .gibbs import State, draw_settings, weigh_items
 from .grid import make_tables
 from .irt import IRTFit
+from .ranking import stretch
 from .response_model import observe, statistics
 
-FINEST = 400  # items: for more of them the grid of a newcomer's ability is no finer
+DRAWS = 4000  # of a new subject and the baseline together, about
+FINEST = 400  # items: for more of them the grid of a new subject's ability is no finer
 _BLOCK = 2e7  # numbers in a table at once
 
 
@@ -20,7 +22,7 @@ class Anchor:
 
     Given the abilities of the baseline and the priors the items are independent, and each has a posterior on the grid
     of the sampler. The chance of a response is its mean over that posterior: no item is taken for known, and a response
-    to one says less, the less is known of it. What a newcomer's responses say of the abilities of the baseline is left
+    to one says less, the less is known of it. What its responses say of the abilities of the baseline is left
     out: the draws are not weighted by its likelihood (a cut posterior, Plummer 2015).
 
     Args:
@@ -124,6 +126,36 @@ class Anchor:
             part = slice(start, start + size)
             state = State(*(each[part] for each in self._state))
             yield part, weigh_items(data, tables, state).softmax(-1) @ chance
+
+
+def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
+    """Abilities of the baseline and of a new subject, stretched about their means by the root of a design effect.
+
+    Args:
+        anchor: of N subjects.
+        log: log-likelihood of the newcomer, shape (D, T).
+        effect: of the baseline.
+        effect_of_newcomer: by as many items of an image as it answered.
+
+    Returns:
+        Shape (about `DRAWS`, N + 1), the newcomer last.
+    """
+    count = max(1, DRAWS // len(log))
+    baseline, drawn = anchor.baseline.repeat(count, 0), anchor.draw(log, count).reshape(-1, 1)
+    return np.hstack([stretch(baseline, effect), stretch(drawn, effect_of_newcomer)])
+
+
+def effect_of_some(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
+    """The design effect where fewer items of an image were answered: 1 + (m - 1) times the same correlation (Kish).
+
+    Args:
+        effect: of all items.
+        clusters: the image of each item.
+        some: the images of the items that were answered.
+    """
+    counts = (np.unique(images, return_counts=True)[1] for images in (clusters, some))
+    size, fewer = (float((count**2).sum() / count.sum()) for count in counts)  # items of an image, as an item sees it
+    return 1 + (effect - 1) * (fewer - 1) / (size - 1) if size > 1 else 1.0
 
 
 def _nearest(grid: Tensor, values: np.ndarray) -> Tensor:

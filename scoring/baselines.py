@@ -34,16 +34,14 @@ def borda(responses: np.ndarray) -> np.ndarray:
     """
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.0)
-    share = np.full((len(values), len(values)), np.nan)
+    won = np.full((len(values), len(values)), np.nan)
     for one in range(len(values)):
         both = seen[one] & seen
         above = (values[one] > values) + 0.5 * (values[one] == values)
         with np.errstate(invalid="ignore"):
-            share[one] = (above * both).sum(1) / both.sum(1)
-    np.fill_diagonal(share, np.nan)
-    known = ~np.isnan(share)
-    with np.errstate(invalid="ignore"):
-        return np.where(known, share, 0.0).sum(1) / known.sum(1)
+            won[one] = (above * both).sum(1) / both.sum(1)
+    np.fill_diagonal(won, np.nan)
+    return plain_mean(won)
 
 
 def borda_parts(responses: np.ndarray) -> np.ndarray:
@@ -84,9 +82,7 @@ def borda_of_shares(shares: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         won = 0.5 + (sums - sums.T) / (2 * both)
     np.fill_diagonal(won, np.nan)
-    known = ~np.isnan(won)
-    with np.errstate(invalid="ignore"):
-        return np.where(known, won, 0.0).sum(1) / known.sum(1)
+    return plain_mean(won)
 
 
 def bootstrap(

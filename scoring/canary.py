@@ -14,7 +14,7 @@ import pandas as pd
 from .baselines import bootstrap, plain_mean
 from .diagnostics import Diagnostics
 from .irt import IRTFit, check_seed, fit_irt
-from .newcomer import Placement, joint_draws
+from .placement import Placement
 from .ranking import Ranking, make_ranking
 from .response_model import Curve, ResponseModel
 from .responses import Subjects
@@ -195,28 +195,9 @@ def rank_table(
 def _fit_layers(
     responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
 ) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
-    """The fits of both layers, the last one the second, if there are two; the metrics of each in the first; notes."""
-    layers, columns, notes = _first_layer(responses, subjects, metrics, view, model, seed)
-    if len(layers) > 1:
-        layers.append(_fit(_second(layers), model, seed + len(layers)))
-    if not _differs(layers[-1]):
-        raise ValueError(
-            "expected subjects whose abilities differ by more than the error of their simulation, got none: what some "
-            "metrics say for one others say for another"
-        )
-    return layers, columns, notes
+    """The fits of both layers, the last one the second, if there are two; the metrics of each in the first; notes.
 
-
-def _second(layers: Sequence[IRTFit]) -> np.ndarray:
-    """The responses of the second layer: the abilities of the first, max-min normalised."""
-    return np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
-
-
-def _first_layer(
-    responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
-) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
-    """The fit of each category that tells subjects apart, its metrics; notes on those that do not or are not there.
-
+    The first layer has the categories that tell subjects apart; notes are on those that do not or are absent.
     Max-min normalised, abilities that are equal up to the error of their simulation would fill [0, 1] with that error.
     """
     about = [RULES[metric].category for metric in metrics]
@@ -243,7 +224,19 @@ def _first_layer(
             notes.append(f"left out: {name}: what some of its metrics say for one subject others say for another")
     if not layers:
         raise ValueError(f"expected a category of metrics that tells subjects apart, got none: {'; '.join(notes)}")
+    if len(layers) > 1:
+        layers.append(_fit(_second(layers), model, seed + len(layers)))
+    if not _differs(layers[-1]):
+        raise ValueError(
+            "expected subjects whose abilities differ by more than the error of their simulation, got none: what some "
+            "metrics say for one others say for another"
+        )
     return layers, kept, notes
+
+
+def _second(layers: Sequence[IRTFit]) -> np.ndarray:
+    """The responses of the second layer: the abilities of the first, max-min normalised."""
+    return np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
 
 
 def _differs(fit: IRTFit) -> bool:
@@ -286,7 +279,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     Raises:
         ValueError: as `rank_table`, or if the newcomer has none of the metrics.
     """
-    from .anchor import Anchor
+    from .anchor import Anchor, joint_draws
 
     values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
     if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:

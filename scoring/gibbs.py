@@ -5,9 +5,11 @@ abilities are independent of each other, and the items given the abilities. A sw
 draws, for all chains at once. Nothing is tuned and no proposal is rejected.
 """
 
+import logging
 from typing import Any, NamedTuple
 
 import torch
+from pyro.infer import MCMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
@@ -125,6 +127,40 @@ class GridGibbs(MCMCKernel):
         for prior, place in zip(_priors(tables), (state.where, state.hard, state.steep), strict=True):
             sites |= {name: values[place] for name, values in prior.settings.items()}
         return sites
+
+
+class VectorizedMCMC(MCMC):
+    """`pyro.infer.MCMC` for a kernel that moves all its chains at once; its results are those of several chains.
+
+    Args:
+        kernel: whose sites have the chains as first dimension.
+        num_samples: sweeps of each chain that are kept.
+        warmup_steps: sweeps of each chain that are thrown away.
+        options: others of MCMC.
+    """
+
+    def __init__(self, kernel: GridGibbs, num_samples: int, warmup_steps: int, **options: Any):
+        super().__init__(kernel, num_samples, warmup_steps, disable_progbar=True, transforms={}, **options)
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Sample.
+
+        Args:
+            args: of the kernel's program.
+            kwargs: of the kernel's program.
+        """
+        # Pyro logs the diagnostics of every sweep to a progress bar that is off; a sweep is short beside that.
+        logger = logging.getLogger("pyro.infer.mcmc")
+        before, logger.disabled = logger.disabled, True
+        try:
+            with torch.inference_mode():
+                super().run(*args, **kwargs)
+        finally:
+            logger.disabled = before
+        samples: Any = self._samples
+        self._samples = {name: value[0].transpose(0, 1) for name, value in samples.items()}
+        self.num_chains = self.kernel.chains
+        self._diagnostics *= self.num_chains
 
 
 def _priors(tables: Tables) -> tuple[Prior, Prior, Prior]:

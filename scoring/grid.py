@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pyro import poutine, validation_enabled
 from scipy.special import roots_jacobi
 from torch import Tensor
 
-from .program import item_response
+from .program import item_response, trace_sites
 from .response_model import HALF_NORMAL, PRECISION, ResponseModel, statistics
 
 
@@ -139,9 +138,7 @@ def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
     given = rest | values
     shape = len(given["ability"]), max(len(given[name]) for name in ("difficulty", "log_discrimination", "precision"))
     responses = torch.full(shape, 0.5, dtype=torch.double), torch.ones(shape, dtype=torch.bool)
-    program: Any = poutine.condition(item_response, data=given)
-    with validation_enabled(is_validate=False):
-        return poutine.trace(program).get_trace(model, *responses).nodes
+    return trace_sites(item_response, given, model, *responses)
 
 
 def _axes(model: ResponseModel, subjects: int, items: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

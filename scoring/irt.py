@@ -122,7 +122,7 @@ def fit_irt(
         method = "svi"
     with _FITTING:
         if method == "nuts":
-            from .nuts import sample_nuts
+            from .program import sample_nuts
 
             sites, divergences = sample_nuts(model, *data, chains, warmup, draws, seed)
             fit = _finish(model, *_parts(sites), "nuts", divergences)
@@ -149,8 +149,7 @@ def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
 
 def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int, draws: int, seed: int) -> IRTFit:
     """The default: the grid sampler, run by Pyro's MCMC."""
-    from .chains import VectorizedMCMC
-    from .gibbs import GridGibbs
+    from .gibbs import GridGibbs, VectorizedMCMC
 
     every, thinned = _every(draws), []
 

@@ -11,9 +11,9 @@ from scipy.stats import false_discovery_control
 from .irt import IRTFit
 from .response_model import OGIVE
 from .responses import Responses
+from .result_rows import some_of
 
 FALSE = 0.05  # share of false discoveries among the images that are named
-_NAMED = 4  # that a sentence names
 
 
 def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:
@@ -207,10 +207,14 @@ def differential_items(
     table["effect"], table["z"] = table["score"] / information, table["score"] / np.sqrt(information)
     table["p"] = _exact(fit, responses, group > 0, list(clusters), list(table.index))
     table["p"] = table["p"].where(table["effect"].notna())
-    known = table["p"].notna()
-    table.loc[known, "p_adjusted"] = false_discovery_control(table.loc[known, "p"]) if known.any() else np.nan
     columns = ["effect", "z", "p", "p_adjusted", "responses"]
-    return table[columns].sort_values("p", kind="stable").reset_index()
+    return _adjusted(table)[columns].sort_values("p", kind="stable").reset_index()
+
+
+def _adjusted(table: Any) -> Any:
+    """The table with p-values for all of its tests together (Benjamini and Hochberg); NaN where there is no test."""
+    known = table["p"].notna()
+    return table.assign(p_adjusted=pd.Series(false_discovery_control(table.loc[known, "p"]), table.index[known]))
 
 
 def _exact(
@@ -271,10 +275,7 @@ def differential_groups(
         differential_items(fit, responses, [group == name for group in groups], clusters).assign(group=name)
         for name in names
     ]
-    table = pd.concat(tables, ignore_index=True)
-    known = table["p"].notna()
-    table.loc[known, "p_adjusted"] = false_discovery_control(table.loc[known, "p"]) if known.any() else np.nan
-    return table.sort_values("p", kind="stable").reset_index(drop=True)
+    return _adjusted(pd.concat(tables, ignore_index=True)).sort_values("p", kind="stable").reset_index(drop=True)
 
 
 def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]:
@@ -298,9 +299,7 @@ def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]
         parts = []
         for word, odd in (("worse", of_group[of_group["effect"] < 0]), ("better", of_group[of_group["effect"] > 0])):
             if len(odd):
-                names = list(odd["item"])
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                parts.append(f"{word} than expected on {len(names)} ({', '.join(names[:_NAMED])}{more})")
+                parts.append(f"{word} than expected on {len(odd)} ({some_of(list(odd['item']))})")
         if parts:
             sentences.append(f"At equal ability {group} is {' and '.join(parts)} of {images} {what}.")
     if sentences:

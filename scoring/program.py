@@ -1,15 +1,29 @@
-"""The item response model, written once in Pyro: the grid sampler, NUTS and variational inference all read it here."""
+"""The item response model as a Pyro program, and its reference fit by the No-U-Turn sampler.
+
+The grid sampler, NUTS and variational inference all read the model here.
+"""
 
 import math
+import random
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions
 import torch
+from pyro import poutine, validation_enabled
+from pyro.infer import MCMC, NUTS
+from pyro.infer.reparam import LocScaleReparam
 from torch import Tensor
 
 from .response_model import GUESSING, HALF_NORMAL, MEAN, OGIVE, PRECISION, TINY, ResponseModel
 
 dist = pyro.distributions
+_NORMAL = ("ability", "difficulty", "log_discrimination")
+_SITES = (*_NORMAL, "guessing", "precision", "ability_mean", *(f"{name}_spread" for name in HALF_NORMAL))
 
 
 def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int | None = None) -> None:
@@ -45,3 +59,77 @@ def item_response(model: ResponseModel, values: Tensor, seen: Tensor, batch: int
             response = dist.Beta(right * precision, (1 - right) * precision)
         with subjects:
             pyro.sample("response", response.mask(seen[:, chosen]), obs=values[:, chosen])
+
+
+def trace_sites(program: Any, given: Mapping[str, Tensor], *data: Any) -> dict[str, Any]:
+    """The sites of a program, run once with given values of some of them.
+
+    Args:
+        program: `item_response`, or one made of it.
+        given: values by site.
+        data: arguments of the program.
+    """
+    conditioned: Any = poutine.condition(program, data=dict(given))
+    with validation_enabled(is_validate=False):
+        return poutine.trace(conditioned).get_trace(*data).nodes
+
+
+@contextmanager
+def pyro_context(seed: int) -> Iterator[None]:
+    """Seed every generator that Pyro uses; restore them and Pyro's parameter store afterwards.
+
+    Args:
+        seed: random seed of Python, NumPy and torch.
+    """
+    state, numbers, python = pyro.get_param_store().get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`torch.jit", category=FutureWarning)  # Pyro 1.9 still traces
+        pyro.clear_param_store()
+        pyro.set_rng_seed(seed)
+        try:
+            yield
+        finally:
+            pyro.clear_param_store()
+            pyro.get_param_store().set_state(state)
+            np.random.set_state(numbers)  # noqa: NPY002
+            random.setstate(python)
+
+
+def sample_nuts(
+    model: ResponseModel, values: Tensor, seen: Tensor, chains: int, warmup: int, draws: int, seed: int
+) -> tuple[dict[str, Tensor], int]:
+    """Draw from the posterior with Pyro's NUTS, one chain after the other.
+
+    Args:
+        model: with its priors.
+        values: responses, as `observe` has them, shape (N, M).
+        seen: where they are, shape (N, M).
+        chains: each from a separate starting point.
+        warmup: steps of each chain in which the sampler adapts.
+        draws: steps of each chain that are kept.
+        seed: random seed; the global generators and Pyro's parameter store are left as they were.
+
+    Returns:
+        The program's sites, each with dimensions (chains, draws) first, and the number of divergent steps.
+    """
+    # Subjects and items away from the spreads of their priors, or the funnel between them holds the sampler up.
+    program: Any = poutine.reparam(item_response, dict.fromkeys(_NORMAL, LocScaleReparam(0.0)))
+    data = model, values, seen
+    runs, divergences = [], 0
+    for chain in range(chains):
+        with pyro_context(seed * chains + chain):
+            kernel = NUTS(program, jit_compile=True, ignore_jit_warnings=True)
+            mcmc = MCMC(kernel, num_samples=draws, warmup_steps=warmup, disable_progbar=True)
+            mcmc.run(*data)
+            divergences += len(mcmc.diagnostics()["divergences"]["chain 0"])
+            runs.append(_original_sites(program, mcmc.get_samples(), data))
+    return {name: torch.stack([run[name] for run in runs]) for name in runs[0]}, divergences
+
+
+def _original_sites(program: Any, samples: dict[str, Tensor], data: tuple[Any, ...]) -> dict[str, Tensor]:
+    """The sites as `item_response` names them, draws first, from samples of a reparametrised program."""
+    kept = []
+    for draw in range(len(next(iter(samples.values())))):
+        nodes = trace_sites(program, {name: value[draw] for name, value in samples.items()}, *data)
+        kept.append({name: nodes[name]["value"] for name in _SITES if name in nodes})
+    return {name: torch.stack([one[name] for one in kept]) for name in kept[0]}

@@ -3,25 +3,23 @@
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
-from ..intervals import tail_of
+from ..intervals import LEVEL, tail_of
 from .baselines import FEWEST, agreement, bootstrap, borda, borda_of_shares, borda_parts, plain_mean
-from .dependence import design_effect
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
-from .paired import paired_p_values
 from .plots import draw_figure
-from .responses import Responses, check_several, complete_items
+from .responses import Responses, build_responses, check_several, complete_items
+from .result_rows import Per, Subjects, Unequal
+from .significance import design_effect, pair_deviations, paired_p_values, tell_apart, tie_groups
 
 Scoring = Literal["irt", "mean", "borda"]
-LEVEL = 0.95
 VARIATIONAL = (
     "fitted by variational inference (svi), an approximation: in simulations of 20 to 200 subjects its 95 % intervals "
     "covered 91 to 98 % of the abilities"
@@ -194,57 +192,45 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     if len(subjects) != len(values) or len(images) != values.shape[1] or len(set(subjects)) < len(values):
         sizes = f"{len(set(subjects))} and {len(images)}"
         raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {sizes}")
-    if scoring not in ("irt", "mean", "borda"):
+    if scoring not in get_args(Scoring):
         raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
+    count, several = borda if shares is None else borda_of_shares, len(set(images))
     resampled = bootstrap(plain_mean, plain, images, seed=seed)
-    count = borda if shares is None else borda_of_shares
+    options: dict[str, Any] = {"images": several, "count": count}
     if scoring != "irt":
         rule = plain_mean if scoring == "mean" else count
         draws = resampled if scoring == "mean" else bootstrap(rule, plain, images, seed=seed)
-        parts = borda_parts(plain) if rule is borda else plain  # Borda counts of shares differ as shares do
-        p_values = paired_p_values(parts, images)
-        options: dict[str, Any] = {"images": len(set(images)), "p_values": p_values}
+        # Borda counts of shares differ as the shares do.
+        options["p_values"] = paired_p_values(borda_parts(plain) if rule is borda else plain, images)
         ranking = make_ranking(scoring, subjects, rule(plain), draws, plain, resampled, **options)
-        if shares is not None:
-            ranking = _with_borda(ranking, plain)
-        few = len(set(images))
-        if few >= FEWEST:
-            return ranking
-        note = f"{_count(few)}: too few to resample, {FEWEST} are the least; nobody is told apart"
-        note += ", and how many images would be enough is not known"
-        return replace(ranking, notes=(*ranking.notes, note))
+        note = (
+            f"too few to resample, {FEWEST} are the least; nobody is told apart, and how many images would be enough "
+        )
+        notes = [f"{_count(several)}: {note}is not known"] if several < FEWEST else []
+        return replace(ranking, notes=(*ranking.notes, *notes))
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed)
-    draws, effect = fit.ability.reshape(-1, len(values)), design_effect(fit, values, images)
-    draws = stretch(draws, effect)
+    effect = design_effect(fit, values, images)
+    draws = stretch(fit.ability.reshape(-1, len(values)), effect)
     name = f"{fit.model.name}, {fit.model.response} responses"
-    ranking = make_ranking(name, subjects, fit.expected, draws, plain, resampled, fit, images=len(set(images)))
-    if shares is not None:
-        ranking = _with_borda(ranking, plain)
-    notes, several = list(ranking.notes), len(set(images))
-    if fit.diagnostics.sampler == "svi":
-        notes.append(VARIATIONAL)
-    if effect >= NOTICED:
-        notes.append(stretch_note(effect))
+    ranking = make_ranking(name, subjects, fit.expected, draws, plain, resampled, fit, **options)
+    notes = [VARIATIONAL] if fit.diagnostics.sampler == "svi" else []
+    notes += note_stretch(effect)
     if several < min(FEWEST, len(images)):
         notes.append(f"{_count(several)}: too few to know how far images differ; intervals and ranks are too narrow")
-    return replace(ranking, notes=tuple(notes))
-
-
-def _with_borda(ranking: Ranking, shares: np.ndarray) -> Ranking:
-    """The same ranking, compared with the Borda counts that the shares of random models make likely."""
-    others = {"mean": ranking.mean, "borda": borda_of_shares(shares)}
-    return replace(ranking, agreement=agreement(ranking.score, others))
+    return replace(ranking, notes=(*ranking.notes, *notes))
 
 
 def stretch(draws: np.ndarray, effect: float) -> np.ndarray:
-    """Draws, shape (D, N), that lie as much farther from their means as a design effect asks for."""
+    """Draws, shape (D, N), that lie as much farther from their means as a design effect requires."""
     return draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
 
 
-def stretch_note(effect: float) -> str:
-    """What a design effect has done to the intervals."""
+def note_stretch(effect: float) -> list[str]:
+    """A note on what a design effect has done to the intervals, if it is noticeable."""
+    if effect < NOTICED:
+        return []
     note = f"responses to one image are correlated: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
-    return f"{note}model's (design effect {effect:.2g}, images as clusters)"
+    return [f"{note}model's (design effect {effect:.2g}, images as clusters)"]
 
 
 def _count(images: int) -> str:
@@ -282,6 +268,47 @@ def rank_matrix(
     return replace(ranking, notes=(*ranking.notes, *responses.notes))
 
 
+def rank_results(  # noqa: PLR0913 - the data by position, the choices by keyword
+    results: pd.DataFrame,
+    subjects: Subjects = "models",
+    budget: float | None = None,
+    *,
+    per: Per = "attack",
+    unequal: Unequal = "common",
+    original: str | None = None,
+    scoring: Scoring = "irt",
+    model: str = "auto",
+    method: Method = "auto",
+    seed: int = 0,
+) -> tuple[Ranking, Responses]:
+    """Rank the subjects of a results table.
+
+    Args:
+        results: see `build_responses`.
+        subjects: see there.
+        budget: see there.
+        per: see there.
+        unequal: see there.
+        original: see there.
+        scoring: see `rank_responses`.
+        model: see there.
+        method: see there.
+        seed: see there.
+
+    Returns:
+        The ranking, and the responses that it is of.
+
+    Raises:
+        ValueError: as `build_responses` and `rank_matrix`.
+    """
+    if unequal == "keep" and scoring != "irt":
+        raise ValueError(f"expected --unequal common with --method {scoring}: a mean has no missing items")
+    responses = build_responses(results, subjects, budget, per=per, unequal=unequal, original=original)
+    if scoring != "irt":
+        responses = complete_items(responses)
+    return rank_matrix(responses, scoring=scoring, model=model, method=method, seed=seed), responses
+
+
 def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of them by keyword
     name: str,
     subjects: Sequence[str],
@@ -293,6 +320,7 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     *,
     images: int = 0,
     p_values: np.ndarray | None = None,
+    count: Callable[[np.ndarray], np.ndarray] = borda,
 ) -> Ranking:
     """Sum up draws of the scores.
 
@@ -300,12 +328,13 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         name: of the method.
         subjects: length N.
         score: point estimates, shape (N,).
-        draws: of the scores, shape (D, N).
+        draws: of the scores, shape (D, N); NaN is not known.
         responses: that were scored, shape (N, M).
         resampled: plain means of resampled images, shape (replicates, N).
         fit: of the item response model.
         images: that were resampled, for expanded percentile intervals (`tail_of`); 0: plain percentiles.
         p_values: of the paired test over images that a significant difference needs as well, shape (N, N).
+        count: Borda count of the responses.
 
     Returns:
         The ranking.
@@ -318,14 +347,11 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
     bootstrap_low, bootstrap_high = _rank_interval(*_rank_bounds(resampled), expanded)
     low, high = _score_interval(draws, tail)
     mean = plain_mean(responses)
-    taus = agreement(score, {"mean": mean, "borda": borda(responses)})
     beats = np.stack([0.5 + 0.5 * ((one[:, None] > draws).mean(0) - (one[:, None] < draws).mean(0)) for one in draws.T])
-    problem = fit.diagnostics.problem if fit else None
-    notes = [problem] if problem else []
     deviations = pair_deviations(draws, beats, p_values)
     apart, critical = tell_apart(deviations, draws)
-    reversed_pairs = np.sign(score[:, None] - score) * np.sign(mean[:, None] - mean) < 0
-    if fit and not reversed_pairs.any():
+    notes = [fit.diagnostics.problem] if fit and fit.diagnostics.problem else []
+    if fit and not (np.sign(score[:, None] - score) * np.sign(mean[:, None] - mean) < 0).any():
         notes.append("IRT and the plain mean give the same order")
     return Ranking(
         name,
@@ -343,7 +369,7 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         deviations=deviations,
         critical=critical,
         mean=mean,
-        agreement=taus,
+        agreement=agreement(score, {"mean": mean, "borda": count(responses)}),
         bootstrap_low=bootstrap_low,
         bootstrap_high=bootstrap_high,
         notes=tuple(notes),
@@ -351,92 +377,6 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         fit=fit,
         p_values=p_values,
     )
-
-
-def tell_apart(deviations: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, float]:
-    """Pairs that differ significantly, corrected over all pairs: of equal subjects some do in at most 5 % of rankings.
-
-    Step-down max-T (Westfall and Young 1993; Romano and Wolf 2005): a pair differs if its deviations exceed what the
-    largest of all pairs exceeds in 5 % of the joint draws about their means. That is found again for the pairs that are
-    left until no more differ. A single pair needs the quantile of 97.5 % of the normal distribution, as all do at
-    least.
-
-    Args:
-        deviations: from `pair_deviations`, shape (N, N).
-        draws: of the scores, joint, shape (D, N); NaN is not known.
-
-    Returns:
-        Shape (N, N) bool, and the deviations that the pairs which are left would need.
-    """
-    single, apart = float(norm.ppf((1 + LEVEL) / 2)), np.zeros(deviations.shape, bool)
-    centred, scale = _centred(draws)
-    while True:
-        left, critical = np.triu(~apart, 1), single
-        if left.sum() > 1:
-            largest = np.zeros(len(centred))
-            for one in np.flatnonzero(left.any(1)):
-                differences = np.abs(centred[:, [one]] - centred[:, left[one]]) * scale[one, left[one]]
-                largest = np.maximum(largest, differences.max(1))
-            critical = max(single, float(np.quantile(largest, LEVEL)))
-        beyond = np.maximum(deviations, deviations.T) > critical
-        if not (beyond & left).any():
-            return apart, critical
-        apart = apart | beyond
-
-
-def pair_deviations(draws: np.ndarray, beats: np.ndarray, p_values: np.ndarray | None = None) -> np.ndarray:
-    """How many standard deviations i is above j, (N, N), 0 where it is below: the least of what speaks of it.
-
-    Args:
-        draws: of the scores, shape (D, N); NaN is not known.
-        beats: P(i ranks above j), shape (N, N), whose last digits few draws do not give: their mean difference counts,
-            too.
-        p_values: see `make_ranking`.
-    """
-    known = ~np.isnan(draws)
-    mean = np.where(known, draws, 0.0).sum(0) / np.maximum(known.sum(0), 1)
-    difference, scale = np.maximum(mean[:, None] - mean, 0.0), _centred(draws)[1]
-    by_mean = np.where(scale > 0, difference * scale, np.where(difference > 0, np.inf, 0.0))
-    deviations = np.minimum(norm.ppf(np.clip(beats, 0.5, 1)), by_mean)
-    return deviations if p_values is None else np.minimum(deviations, norm.isf(p_values / 2))
-
-
-def _centred(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Draws about their means, 0 if not known, and one over the deviation of each difference, 0 if it is constant."""
-    known = ~np.isnan(draws)
-    filled = np.where(known, draws, 0.0)
-    centred = np.where(known, filled - filled.sum(0) / np.maximum(known.sum(0), 1), 0.0)
-    covariance = centred.T @ centred / len(draws)
-    variance = np.diag(covariance)
-    spread = variance[:, None] + variance - 2 * covariance
-    varies = spread > 1e-12 * max(variance.max(), 1e-300)
-    return centred, np.where(varies, 1 / np.sqrt(np.where(varies, spread, 1.0)), 0.0)
-
-
-def tie_groups(score: np.ndarray, apart: np.ndarray) -> tuple[str, ...]:
-    """Letters: two subjects share one exactly when of all from one to the other, by score, no two are told apart.
-
-    Args:
-        score: shape (N,).
-        apart: from `tell_apart`, shape (N, N).
-
-    Returns:
-        Letters of each subject, those of the best group first.
-    """
-    order = np.argsort(-score, kind="stable")
-    apart = apart[np.ix_(order, order)]
-    groups: list[range] = []
-    for start in range(len(order)):
-        stop = start + 1
-        while stop < len(order) and not apart[start : stop + 1, start : stop + 1].any():
-            stop += 1
-        if not groups or stop > groups[-1].stop:
-            groups.append(range(start, stop))
-    letters = [""] * len(order)
-    for place, group in enumerate(groups):
-        for member in group:
-            letters[order[member]] += chr(ord("a") + place) if place < 26 else f"({place + 1})"
-    return tuple(letters)
 
 
 def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

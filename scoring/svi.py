@@ -1,4 +1,12 @@
-"""Variational inference for what is too large to sample: the Pyro program on random subsamples of its items."""
+"""Variational inference for what is too large to sample.
+
+First the Pyro program on random subsamples of its items gives a guide of independent parts. Then every item is
+integrated out about it, for the joint posterior of abilities and priors that such a guide cannot have: given the
+abilities the items are independent, so that each is an integral over its few parameters. It is done by adaptive
+Gauss-Hermite quadrature (Naylor and Smith 1982); Louis (1982) turns what the program says at the nodes into gradient
+and information of the abilities. Newton's method ends at the mode, where the inverse information holds what abilities
+owe to the items' uncertainty: a Laplace approximation of the abilities alone, each of which answered many items.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -11,16 +19,20 @@ from pyro.infer.autoguide import AutoNormal
 from pyro.infer.autoguide.initialization import init_to_value
 from pyro.optim import ClippedAdam
 from torch import Tensor
+from torch.distributions import biject_to
 
-from .isolation import isolated
-from .marginal import integrate_items
-from .program import item_response
-from .response_model import HALF_NORMAL, ResponseModel
+from .program import item_response, pyro_context, trace_sites
+from .response_model import HALF_NORMAL, ITEM_SITES, ResponseModel
 
 BATCH = 512  # items of a step
 STEPS, VISITS = 300, 60  # at least so many steps, and so many looks at every item
 RUNS = 2  # optimisations: what they disagree on has not converged
 RATE, DECAY = 0.1, 0.02  # the first learning rate, and what is left of it in the end
+NODES = {"difficulty": 9, "log_discrimination": 7, "guessing": 4, "precision": 5}  # of each parameter of an item
+CELLS = 2**20  # subjects x items x nodes that are evaluated at once
+PASSES, CLOSE = 25, 0.05  # at most so many; the step, in deviations, that ends them
+SHARED = ("ability_mean", "difficulty_spread", "discrimination_spread")
+JITTER = 1e-4  # added to variances where nodes are laid, so that a quadrature cannot collapse
 
 
 class Guide(NamedTuple):
@@ -86,7 +98,7 @@ def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> 
             pyro.plate("items", items, subsample_size=batch if batch < items else None, dim=-1),
         ]
 
-    with isolated(seed):
+    with pyro_context(seed):
         start = _start(values, seen)
         spreads = {f"{name}_spread": torch.ones(()) for name in HALF_NORMAL}
         at_start = init_to_value(
@@ -115,3 +127,237 @@ def _start(values: Tensor, seen: Tensor) -> dict[str, Tensor]:
         "difficulty": 1 - (shown.sum(0) + 0.5) / (seen.sum(0) + 1),
     }
     return {name: (mean.logit() + 0.1 * torch.randn(mean.shape)).float() for name, mean in means.items()}
+
+
+class IntegrationProblem(NamedTuple):
+    """What is integrated: the arguments of the program, and how its sites are parted.
+
+    Attributes:
+        model: with its priors.
+        values: responses, shape (N, M), single precision.
+        seen: where they are, shape (N, M).
+        items: sites of an item, which are integrated out.
+        shared: sites that all items share, after the abilities in the global vector, unconstrained.
+        held: values of the sites that stay where the guide has them.
+    """
+
+    model: ResponseModel
+    values: Tensor
+    seen: Tensor
+    items: tuple[str, ...]
+    shared: tuple[str, ...]
+    held: dict[str, Tensor]
+
+    def part(self, chosen: slice) -> "IntegrationProblem":
+        """The same with some of the items."""
+        return self._replace(values=self.values[:, chosen], seen=self.seen[:, chosen])
+
+
+class Items(NamedTuple):
+    """A normal distribution for each item, in the unconstrained space of its P sites.
+
+    Attributes:
+        mean: shape (M, P).
+        covariance: shape (M, P, P).
+        slope: change of the mean with the global vector of length G, shape (M, P, G).
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    slope: Tensor
+
+
+class Marginal(NamedTuple):
+    """Posterior of the global vector, and of the items given it.
+
+    Attributes:
+        mean: shape (G,), double precision.
+        covariance: shape (G, G).
+        items: of the program's sites `names`.
+        names: sites of an item.
+        step: length of the last step of Newton's method, in posterior deviations.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    items: Items
+    names: tuple[str, ...]
+    step: float
+
+    def draw(self, subjects: int, draws: int, every: int, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Independent draws.
+
+        Args:
+            subjects: N.
+            draws: of the abilities.
+            every: every how many of them the items are drawn too.
+            seed: random seed of the draws.
+
+        Returns:
+            "ability", shape (draws, N), and "steepness", the mean log discrimination, shape (draws,); and the sites of
+            the items, constrained, shape (kept, M).
+        """
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn(draws, len(self.mean), generator=generator, dtype=torch.double)
+        change = noise @ torch.linalg.cholesky(self.covariance).T
+        items, kept = self.items, change[::every].float()
+        root = torch.linalg.cholesky(items.covariance + JITTER**2 * torch.eye(len(self.names)))
+        noise = torch.randn(len(kept), *items.mean.shape, generator=generator)
+        where = items.mean + torch.einsum("mpg,dg->dmp", items.slope, kept) + torch.einsum("mpq,dmq->dmp", root, noise)
+        steepness = torch.zeros(draws, dtype=torch.double)
+        if "log_discrimination" in self.names:
+            part = self.names.index("log_discrimination")
+            mean, slope = items.mean[:, part].double().mean(), items.slope[:, part].double().mean(0)
+            deviation = items.covariance[:, part, part].double().sum().sqrt() / len(items.mean)
+            steepness = mean + change @ slope + deviation * torch.randn(draws, generator=generator, dtype=torch.double)
+            steepness[::every] = where[:, :, part].double().mean(1)
+        sites = {"ability": self.mean[:subjects] + change[:, :subjects], "steepness": steepness}
+        return sites, {name: _constrained(name, where[:, :, part]) for part, name in enumerate(self.names)}
+
+
+def integrate_items(
+    model: ResponseModel, values: Tensor, seen: Tensor, mean: dict[str, Tensor], deviation: dict[str, Tensor]
+) -> Marginal:
+    """From a guide of independent parts to the joint posterior.
+
+    The spread of the abilities is held where the guide has it: jointly with them its mode would be at zero.
+
+    Args:
+        model: with its priors.
+        values: responses, as `observe` has them, shape (N, M).
+        seen: where they are, shape (N, M).
+        mean: of the guide, for each site of the program, unconstrained.
+        deviation: of the guide.
+
+    Returns:
+        The posterior; `step` says whether Newton's method has ended.
+    """
+    shared = tuple(name for name in SHARED if name in mean and (model.name, name) != ("1pl", "discrimination_spread"))
+    held = {name: mean[name].double().exp() for name in mean if name.endswith("_spread") and name not in shared}
+    names = tuple(name for name in ITEM_SITES if name in mean)
+    problem = IntegrationProblem(model, values.float(), seen, names, shared, held)
+    place = torch.cat([mean["ability"], *(mean[name] for name in shared)]).double()
+    items = Items(
+        torch.stack([mean[name] for name in names], 1),
+        torch.diag_embed(torch.stack([deviation[name] for name in names], 1) ** 2),
+        torch.zeros(values.shape[1], len(names), len(place)),
+    )
+    step, covariance = math.inf, torch.eye(len(place), dtype=torch.double)
+    for _ in range(PASSES):
+        gradient, information, items = _sweep(problem, place, items)
+        of_prior, precision = _prior(problem, place)
+        root = _cholesky(information + precision)
+        move = torch.cholesky_solve((gradient + of_prior)[:, None], root)[:, 0]
+        move /= max(1.0, float(move.abs().max()))
+        covariance = torch.cholesky_inverse(root)
+        # Where all abilities move together with all difficulties nothing that is reported does.
+        apart = move[: len(values)] - move[: len(values)].mean()
+        step = float((apart.abs() / covariance.diagonal()[: len(values)].sqrt()).max())
+        place = place + move
+        items = items._replace(mean=items.mean + items.slope @ move.float())
+        if step < CLOSE:
+            break
+    return Marginal(place, covariance, items, names, step)
+
+
+def _cholesky(information: Tensor) -> Tensor:
+    """Root of the information, which is made positive definite if it is not: only so does a step go uphill."""
+    root, failed = torch.linalg.cholesky_ex(information)
+    if not failed:
+        return root
+    values, vectors = torch.linalg.eigh(information)
+    return torch.linalg.cholesky((vectors * values.abs().clamp_min(1e-3 * values[-1])) @ vectors.T)
+
+
+def _sweep(problem: IntegrationProblem, place: Tensor, items: Items) -> tuple[Tensor, Tensor, Items]:
+    """Gradient and information of the responses about the global vector, and the items' posterior given it."""
+    nodes, correction = _rule(problem.items)
+    gradient, curvature = torch.zeros_like(place), torch.zeros_like(place)
+    unknown = place.new_zeros(len(place), len(place))
+    roots = torch.linalg.cholesky(items.covariance + JITTER * torch.eye(len(problem.items)))
+    size, parts = max(1, CELLS // (len(problem.values) * len(nodes))), []
+    for start in range(0, problem.values.shape[1], size):
+        chosen = slice(start, start + size)
+        where = items.mean[chosen] + torch.einsum("mpq,kq->kmp", roots[chosen], nodes)  # (K, m, P)
+        log, score, second = _differentiate(problem.part(chosen), place, where)
+        weight = (log + correction[:, None]).softmax(0)  # (K, m)
+        expected = (weight[:, None] * score).sum(0)  # (G, m)
+        gradient += expected.sum(1)
+        curvature += (weight[:, None] * second).sum((0, 2))
+        centred = score - expected
+        spread = (centred * weight.sqrt()[:, None]).transpose(0, 1).flatten(1)  # (G, K m)
+        unknown += spread @ spread.T
+        mean = (weight[..., None] * where).sum(0)
+        off, weighed = where - mean, weight[..., None] * (where - mean)
+        parts.append((mean, torch.einsum("kmp,kmq->mpq", weighed, off), torch.einsum("kmp,kgm->mpg", weighed, centred)))
+    return gradient, -torch.diag(curvature) - unknown, Items(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def _rule(names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+    """Nodes of a standard normal distribution, (K, P), and log weights less its log density, (K,)."""
+    rules = [np.polynomial.hermite_e.hermegauss(NODES[name]) for name in names]
+    nodes = np.meshgrid(*(line for line, _ in rules), indexing="ij")
+    logs = np.meshgrid(*(np.log(weight) + line**2 / 2 for line, weight in rules), indexing="ij")
+    tables = np.stack([each.ravel() for each in nodes], 1), np.sum(logs, axis=0).ravel()
+    return torch.from_numpy(tables[0]).float(), torch.from_numpy(tables[1]).float()
+
+
+def _differentiate(problem: IntegrationProblem, place: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log density of each item at each node, (K, m), and its derivatives by the global vector, twice (K, G, m).
+
+    Every cell and every item is given abilities and priors to itself: derivatives of a sum are then those of its parts.
+    """
+    subjects, items = problem.values.shape
+    vector = place.float()[:, None, None]
+    ability = vector[:subjects].movedim(0, 1).expand(len(where), subjects, items).clone().requires_grad_()
+    priors = [each.expand(len(where), 1, items).clone().requires_grad_() for each in vector[subjects:]]
+    places = {name: where[:, None, :, part] for part, name in enumerate(problem.items)}
+    nodes = _sites(problem, {"ability": ability, **dict(zip(problem.shared, priors, strict=True)), **places})
+    response = nodes["response"]["fn"].log_prob(problem.values)
+    log = response.sum(1) + torch.stack([_log_prior(nodes[name], each)[:, 0] for name, each in places.items()]).sum(0)
+    sources = (ability, *priors)
+    first = _gradient(log.sum(), sources)
+    second = _gradient(torch.cat(first, 1).sum(), sources)
+    return log.detach(), torch.cat(first, 1).detach(), torch.cat(second, 1).detach()
+
+
+def _gradient(total: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor]:
+    """Derivatives that can be differentiated again; zero where there is no dependence."""
+    parts = torch.autograd.grad(total, sources, create_graph=True, allow_unused=True)
+    return [torch.zeros_like(source) if each is None else each for each, source in zip(parts, sources, strict=True)]
+
+
+def _sites(problem: IntegrationProblem, unconstrained: dict[str, Tensor]) -> dict[str, Any]:
+    """The sites of the program at given places."""
+    values = problem.held | {name: _constrained(name, value) for name, value in unconstrained.items()}
+    return trace_sites(item_response, values, problem.model, problem.values, problem.seen)
+
+
+def _constrained(name: str, value: Tensor) -> Tensor:
+    """A site's value from its unconstrained one."""
+    if name == "guessing":
+        return value.sigmoid()
+    return value.exp() if name == "precision" or name.endswith("_spread") else value
+
+
+def _log_prior(node: dict[str, Any], where: Tensor) -> Tensor:
+    """Log density of a site in its unconstrained space."""
+    transform = biject_to(node["fn"].support)
+    value = transform(where)
+    return node["fn"].log_prob(value) + transform.log_abs_det_jacobian(where, value)
+
+
+def _prior(problem: IntegrationProblem, place: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient and information of the priors of the global vector."""
+    subjects = len(problem.values)
+    one = problem.part(slice(1))._replace(values=problem.values[:, :1].double())
+    ignored = {name: place.new_zeros(1) for name in problem.items}
+
+    def log(vector: Tensor) -> Tensor:
+        places = {"ability": vector[:subjects, None], **dict(zip(problem.shared, vector[subjects:], strict=True))}
+        nodes = _sites(one, places | ignored)
+        return torch.stack([_log_prior(nodes[name], each).sum() for name, each in places.items()]).sum()
+
+    start = place.clone().requires_grad_()
+    hessian: Any = torch.autograd.functional.hessian(log, place)
+    return torch.autograd.grad(log(start), start)[0], -hessian

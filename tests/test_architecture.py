@@ -14,20 +14,28 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "metrics": set(),
-    "scoring": {"intervals"},
+    "scoring": {"conventions", "intervals"},
     "errors": set(),
     "intervals": set(),
+    "conventions": set(),
     "memory": set(),
-    "adapters": {"errors", "intervals", "memory"},
-    "engine": {"metrics", "adapters", "errors", "intervals", "memory"},
+    "adapters": {"conventions", "errors", "intervals", "memory"},
+    "engine": {"metrics", "adapters", "conventions", "errors", "intervals", "memory"},
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "errors"},
-    "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "server", "errors"},
-    "server": {"adapters", "scoring", "engine", "report", "errors", "intervals", "memory"},
+    "commands": {
+        *("metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "rankings", "server"),
+        "errors",
+    },
+    "server": {"adapters", "scoring", "engine", "report", "conventions", "errors", "intervals", "memory"},
     "testing": {"adapters", "errors"},
     "placing": {"adapters", "scoring", "engine", "errors"},
+    "rankings": {"adapters", "scoring", "engine", "errors"},
     "handed_over": {"adapters", "engine", "errors"},
-    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "placing", "handed_over", "errors", "memory"},
+    "verbs": {
+        *("metrics", "adapters", "scoring", "engine", "report", "placing", "rankings", "handed_over"),
+        *("errors", "memory"),
+    },
     "cli": {"commands", "errors", "memory"},
     # Not in the wheel, and imported by nothing in it.
     "tools": {

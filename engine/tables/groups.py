@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from ...adapters.words import labels_text
+from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput, Unsupported
 from ..cell import Cell
 from ..store.outcomes import Outcome, Outcomes, details
@@ -19,13 +20,6 @@ _COMPARED = (
 )  # rows of models that are alike in these are held beside each other
 
 Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
-KINDS: Mapping[Knowledge, tuple[str, ...]] = {
-    "white-box": ("white-box",),
-    "black-box": ("score-based", "decision-based", "transfer"),
-    "score": ("score-based",),
-    "decision": ("decision-based",),
-    "transfer": ("transfer",),
-}
 _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
 
@@ -89,13 +83,13 @@ def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
     """
     if knowledge is None:
         return outcomes
-    if knowledge not in KINDS:
-        raise InvalidInput(f"expected knowledge {', '.join(KINDS)}, got {knowledge!r}")
-    done = tuple(outcome for outcome in outcomes.done if outcome.cell.knowledge in KINDS[knowledge])
+    if knowledge not in KNOWLEDGE:
+        raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
+    done = tuple(outcome for outcome in outcomes.done if outcome.cell.knowledge in KNOWLEDGE[knowledge])
     if not done:
         have = ", ".join(sorted({outcome.cell.knowledge for outcome in outcomes.done})) or "no finished cells"
         raise Unsupported(f"expected {knowledge} attacks, got {have} only")
-    failed = tuple((cell, why) for cell, why in outcomes.failed if cell.knowledge in KINDS[knowledge])
+    failed = tuple((cell, why) for cell, why in outcomes.failed if cell.knowledge in KNOWLEDGE[knowledge])
     return replace(outcomes, done=done, failed=failed)
 
 

@@ -11,12 +11,13 @@ import pandas as pd
 
 from ...adapters.threat_model import NORMS
 from ...adapters.words import labels_text
+from ...conventions import KNOWLEDGE, original_of
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
-from .groups import KINDS, Knowledge, differing, model_names, shared_settings, threat_labels
+from .groups import Knowledge, differing, model_names, shared_settings, threat_labels
 from .symbols import drop_absent
 from .table import build_table
 
@@ -85,7 +86,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
         return build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
 
     have = {outcome.cell.knowledge for outcome in _in_norm(outcomes, norm)}
-    layers: list[Knowledge] = [knowledge] if knowledge else [layer for layer in LAYERS if have & set(KINDS[layer])]
+    layers: list[Knowledge] = [knowledge] if knowledge else [layer for layer in LAYERS if have & set(KNOWLEDGE[layer])]
     if len(layers) == 1:
         return {layers[0]: build(layers[0])}
     matrices: dict[Knowledge, MetricMatrix] = {}
@@ -245,13 +246,8 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
         if original not in names:
             raise UnknownName("model", original, names)
         return {(name, original): name for name in names if name != original}
-    defended = {}
-    for name in names:
-        parts = name.split("+")
-        bases = ["+".join(parts[:count]) for count in range(1, len(parts))]
-        base = next((base for base in bases if base in names), None)
-        if base is not None:
-            defended[name.removeprefix(f"{base}+"), base] = name
+    bases = {name: original_of(name, names) for name in names}
+    defended = {(name.removeprefix(f"{base}+"), base): name for name, base in bases.items() if base is not None}
     if not defended:
         raise InvalidInput(
             "expected defended models beside their originals, named NAME+DEFENCE (`davylamp evaluate "
@@ -325,7 +321,7 @@ def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list
     """The cells of one kind of attack, and a note about the other kind if nobody chose."""
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
-    kept = [outcome for outcome in done if outcome.cell.knowledge in KINDS[chosen]]
+    kept = [outcome for outcome in done if outcome.cell.knowledge in KNOWLEDGE[chosen]]
     if not kept:
         raise Unsupported(f"expected {chosen} attacks, got {', '.join(sorted(have))} ones only")
     rest = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome not in kept))

@@ -106,11 +106,11 @@ def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) 
 
 def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
     from ...engine.store.data_frames import load_outcomes
-    from ...scoring import build_responses, choose_results, rank_matrix
+    from ...scoring import choose_results, rank_results
 
     try:
         results = choose_results(load_outcomes(folder), chosen["norm"], None)
-        return draw_ranking(make, width, rank_matrix(build_responses(results, chosen["subjects"])))
+        return draw_ranking(make, width, rank_results(results, chosen["subjects"])[0])
     except ValueError as error:
         raise InvalidInput(str(error)) from error
 

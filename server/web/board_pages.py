@@ -13,10 +13,10 @@ from fastapi.responses import FileResponse, HTMLResponse
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from ...conventions import KNOWLEDGE
 from ...engine.statistics.shares import difference_ends
 from ...errors import InvalidInput
 from ...intervals import share_interval
-from ...scoring.responses import KNOWLEDGE
 from ..components.registering import NotThere, find_component
 from ..database.records import CellRow, ComponentRow, UserRow
 from ..database.viewing import Viewer, cells_for, components_for

@@ -13,10 +13,11 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from ...conventions import KNOWLEDGE
 from ...engine.store.data_frames import load_outcomes
 from ...errors import DavylampError, InvalidInput
 from ...scoring.ranking import Ranking, rank_responses
-from ...scoring.responses import KNOWLEDGE, Subjects, build_responses, subjects_of
+from ...scoring.responses import Subjects, build_responses, subjects_of
 from ..database.records import CellRow, ComponentRow, UserRow
 from ..database.viewing import Viewer, cells_for, private_seen, visibility_count
 from ..folder import ServerFolder

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from davylamp.scoring import ResponseModel, fit_irt, rank_responses
-from davylamp.scoring.dependence import design_effect, missing_by_subject
+from davylamp.scoring.significance import design_effect, missing_by_subject
 from davylamp.tools.calibration.intervals import Scenario, cover, in_exact_set, simulate
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from davylamp.scoring import rank_responses
-from davylamp.scoring.ranking import make_ranking, pair_deviations, tell_apart, tie_groups
+from davylamp.scoring.ranking import make_ranking
+from davylamp.scoring.significance import pair_deviations, tell_apart, tie_groups
 from davylamp.tools.calibration.equal_models import COUNTS, count_wrong_tables, limit_of
 
 

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from davylamp.intervals import tail_of
 from davylamp.scoring import bootstrap, plain_mean, project_pairs, rank_responses
 from davylamp.scoring.baselines import borda, borda_parts
-from davylamp.scoring.paired import flip_test, paired_p_values
+from davylamp.scoring.significance import flip_test, paired_p_values
 
 
 def by_every_sign(differences):

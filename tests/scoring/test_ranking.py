@@ -20,7 +20,8 @@ from davylamp.scoring import (
 )
 from davylamp.scoring.diagnostics import Diagnostics
 from davylamp.scoring.irt import fit_irt
-from davylamp.scoring.ranking import make_ranking, tie_groups
+from davylamp.scoring.ranking import make_ranking
+from davylamp.scoring.significance import tie_groups
 
 from .simulation import simulate
 

@@ -5,10 +5,9 @@ import pyro
 import pytest
 import torch
 
-from davylamp.scoring import ResponseModel, fit_irt, irt, marginal, rank_responses, svi
-from davylamp.scoring.marginal import integrate_items
+from davylamp.scoring import ResponseModel, fit_irt, irt, rank_responses, svi
 from davylamp.scoring.response_model import observe
-from davylamp.scoring.svi import fit_guide
+from davylamp.scoring.svi import fit_guide, integrate_items
 
 from .simulation import simulate
 
@@ -127,7 +126,7 @@ def test_what_is_too_large_is_fitted_so_and_a_note_says_it(few_steps, monkeypatc
 
 
 def test_an_optimisation_that_did_not_end_is_a_problem(few_steps, monkeypatch):
-    monkeypatch.setattr(marginal, "PASSES", 1)
+    monkeypatch.setattr(svi, "PASSES", 1)
     fit = fit_irt(simulate(8, 60, seed=0).responses, ResponseModel("2pl"), method="svi", draws=300)
     assert "still moved by" in str(fit.diagnostics.problem)
 

@@ -1,26 +1,28 @@
-"""A new subject among those of a fitted baseline, whose abilities and items stay as they are (CANARY's fast test)."""
+"""A new subject among those of a fitted baseline, whose abilities and items stay as they are (CANARY's fast test).
+
+New results are first put under those of the baseline, so that a name means one model, one image and one attack.
+"""
 
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
-from .alignment import align_results
+from ..intervals import LEVEL
 from .baselines import bootstrap, plain_mean
-from .dependence import design_effect
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
-from .ranking import LEVEL, NOTICED, Ranking, make_ranking, stretch, stretch_note
+from .ranking import Ranking, make_ranking, note_stretch
 from .responses import Per, Subjects, Unequal, build_against, check_several, choose_results
+from .result_rows import some_of
+from .significance import design_effect
 
 if TYPE_CHECKING:
     from .adaptive import Choice
-    from .anchor import Anchor
 
-DRAWS = 4000  # of the newcomer and the baseline together, about
+NEW = " (new)"  # after the name of what is another thing in the new results
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,7 +137,7 @@ def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyw
     Raises:
         ValueError: if the baseline cannot be ranked, or the newcomer answered nothing.
     """
-    from .anchor import Anchor
+    from .anchor import Anchor, effect_of_some, joint_draws
 
     values = check_responses(responses)
     answers = np.asarray(newcomer, dtype=float)
@@ -163,7 +165,7 @@ def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyw
         images=len(set(images[seen])),
     )
     problem = fit.diagnostics.problem
-    notes = [*([problem] if problem else []), *([stretch_note(effect)] if effect >= NOTICED else [])]
+    notes = [*([problem] if problem else []), *note_stretch(effect)]
     ranking = replace(ranking, notes=tuple(notes))
     return Placement(name, ranking, int(seen.sum()), len(set(images[seen])), tuple(notes))
 
@@ -235,36 +237,103 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     return tuple(placements)
 
 
-def joint_draws(anchor: "Anchor", log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
-    """Abilities of the baseline and of a newcomer, stretched about their means by the root of a design effect.
+class Aligned(NamedTuple):
+    """Rows of both tables, with a column `new`; and a line for whatever is not the same though its name is."""
+
+    results: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def align_results(baseline: pd.DataFrame, new: pd.DataFrame) -> Aligned:
+    """Put new results under those of a baseline, so that equal names mean equal things.
+
+    A model of the same name and another digest, and a user's attack of the same name and other code, get a name of
+    their own. Images of the same data (`data_digest`) are the same by whatever name; without that they are if the data
+    has the same name, and a note says so. Where an image of the same name has another label, the data is another.
 
     Args:
-        anchor: of N subjects.
-        log: log-likelihood of the newcomer, shape (D, T).
-        effect: of the baseline.
-        effect_of_newcomer: by as many items of an image as it answered.
+        baseline: of `davylamp.engine.load`, or with `scoring.result_rows.COLUMNS`; digests and versions where known.
+        new: with the same columns.
 
     Returns:
-        Shape (about `DRAWS`, N + 1), the newcomer last.
+        Both.
     """
-    count = max(1, DRAWS // len(log))
-    baseline, drawn = anchor.baseline.repeat(count, 0), anchor.draw(log, count).reshape(-1, 1)
-    return np.hstack([stretch(baseline, effect), stretch(drawn, effect_of_newcomer)])
+    notes: list[str] = []
+    baseline, new = _plain(baseline), _plain(new)
+    new = _name_models(baseline, new, notes)
+    new = _name_code(baseline, new, notes)
+    new = _name_data(baseline, new, notes)
+    rows = pd.concat([baseline.assign(new=False), new.assign(new=True)], ignore_index=True)
+    return Aligned(rows, tuple(notes))
 
 
-def effect_of_some(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
-    """The design effect where fewer items of an image were answered: 1 + (m - 1) times the same correlation (Kish).
-
-    Args:
-        effect: of all items.
-        clusters: the image of each item.
-        some: the images of the items that were answered.
-    """
-    size, fewer = _mean_size(clusters), _mean_size(some)
-    return 1 + (effect - 1) * (fewer - 1) / (size - 1) if size > 1 else 1.0
+def _plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Texts as such, where they are categories: names are changed, and those of both put together."""
+    return rows.astype(dict.fromkeys(rows.select_dtypes("category"), object))
 
 
-def _mean_size(clusters: np.ndarray) -> float:
-    """How many items share an image, as an item sees it."""
-    count = np.unique(clusters, return_counts=True)[1]
-    return float((count**2).sum() / count.sum())
+def _name_models(baseline: Any, new: Any, notes: list[str]) -> Any:
+    if "model_digest" not in baseline or "model_digest" not in new:
+        return new
+    other = _changed(baseline, new, "model", "model_digest")
+    if other:
+        notes.append(f"of the same name, but not the model of the baseline: {some_of(other)}")
+    return new.assign(model=new["model"].map(lambda name: f"{name}{NEW}" if name in other else name))
+
+
+def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
+    """A user's attack is another one if its code is; a library of another version is the same, and a note says so."""
+    if "version" not in baseline or "version" not in new:
+        return new
+    other = _changed(baseline, new, "implementation", "version")
+    theirs, ours = (dict(zip(each["implementation"], each["version"], strict=True)) for each in (baseline, new))
+    code = [name for name in other if "code " in f"{theirs[name]}{ours[name]}"]
+    if code:
+        notes.append(f"of the same name, but not the code of the baseline: {some_of(code)}")
+    versions = {f"{name}: {ours[name]} here, {theirs[name]} there" for name in other if name not in code}
+    if versions:
+        notes.append(f"run by another version than the baseline: {some_of(sorted(versions))}")
+    mark = new["implementation"].isin(code)
+    return new.assign(
+        **{name: new[name].where(~mark, new[name].map(str) + NEW) for name in ("attack", "implementation")}
+    )
+
+
+def _name_data(baseline: Any, new: Any, notes: list[str]) -> Any:
+    if "data" not in baseline or "data" not in new:
+        return new
+    digests = "data_digest" in baseline and "data_digest" in new
+    names = dict(zip(baseline["data_digest"], baseline["data"], strict=True)) if digests else {}
+    same = new["data_digest"].map(names) if digests else pd.Series(np.nan, index=new.index)
+    new = new.assign(data=same.where(same.notna(), new["data"]))
+    shared = set(new.loc[same.isna(), "data"]) & set(baseline["data"])
+    if "label" in new and "label" in baseline:
+        for name in sorted(shared):
+            labels: Any = _labels(new[same.isna() & (new["data"] == name)]), _labels(baseline[baseline["data"] == name])
+            both = labels[0].index.intersection(labels[1].index)
+            odd = both[(labels[0][both] != labels[1][both]).to_numpy()]
+            if len(odd):
+                shared.remove(name)
+                image = odd[0]
+                pair = f"{labels[0][image]} here and {labels[1][image]} there"
+                notes.append(f"of the same name, but not the data of the baseline: {name} (label of {image}: {pair})")
+                new = new.assign(data=new["data"].where(same.notna() | (new["data"] != name), name + NEW))
+    if shared and digests:
+        notes.append(
+            f"images of {some_of(sorted(shared))} are matched by name: as a set they are not those of the baseline"
+        )
+    return new
+
+
+def _labels(rows: Any) -> Any:
+    return rows.drop_duplicates("image").set_index("image")["label"]
+
+
+def _changed(baseline: Any, new: Any, name: str, what: str) -> list[str]:
+    """Names that both have, and that mean nothing in the new results that they mean in the baseline."""
+    meant = baseline.groupby(name, observed=True)[what].agg(set)
+    return [
+        str(each)
+        for each, values in new.groupby(name, observed=True)[what].agg(set).items()
+        if each in meant.index and not values & meant[each]
+    ]

@@ -9,10 +9,9 @@ from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 from davylamp.scoring import ResponseModel, place_newcomer, place_results
-from davylamp.scoring.alignment import align_results
-from davylamp.scoring.anchor import Anchor
+from davylamp.scoring.anchor import Anchor, effect_of_some
 from davylamp.scoring.irt import fit_irt
-from davylamp.scoring.newcomer import effect_of_some
+from davylamp.scoring.placement import align_results
 from davylamp.scoring.responses import build_against
 
 from .simulation import simulate

@@ -1,0 +1,348 @@
+"""Rows of a results table as responses: of which subject, to which item, and with which outcome."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+
+from ..conventions import largest_distance, original_of
+
+Subjects = Literal["models", "attacks", "implementations", "defences"]
+Per = Literal["attack", "implementation"]
+Unequal = Literal["common", "keep"]
+COLUMNS = ("cell", "model", "attack", "implementation", "image", "attacked", "success", "violated")
+NAMED = 4  # names in a note
+UNDEFENDED = "none"
+_THREAT = ("norm", "epsilon", "targeted")
+_RUN = (
+    *("model", "original", "defence", "attack", "implementation", "library"),
+    *(*_THREAT, "pixels", "target", "parameters", "seed"),
+)
+
+
+class ResultRows(NamedTuple):
+    """Rows of results with what each says, all of equal length.
+
+    Attributes:
+        rows: of the results.
+        labels: `subject`, `image`, `item`, `attempt` at the item, and `group` of attempts, as categories.
+        value: response of each row, 1 for the subject; of random models a share of draws.
+        missing: whether nobody knows the response, bool.
+        larger: whether that is because the example is outside the budget, in a larger ball, bool.
+        notes: about the rows.
+    """
+
+    rows: Any
+    labels: Any
+    value: Any
+    missing: Any
+    larger: Any
+    notes: list[str]
+
+    def only(self, kept: np.ndarray) -> "ResultRows":
+        """Some of the rows, by their places or as bool."""
+        rows, labels, value, missing, larger = (each[kept] for each in self[:-1])
+        return ResultRows(rows, labels, value, missing, larger, self.notes)
+
+
+def read_rows(
+    results: Any, subjects: Subjects, budget: float | None, per: Per, original: str | None, unequal: str = "common"
+) -> ResultRows:
+    """Read a results table; for the arguments see `build_responses`, which also lists what is refused."""
+    _check(results, subjects, budget, per, original, unequal)
+    rows, notes = _without_worst_cases(results)
+    if subjects == "defences":
+        rows, more = _add_defences(rows, original)
+        notes += more
+    return ResultRows(rows, _label_rows(rows, subjects, per), *_decide(rows, budget, subjects), notes)
+
+
+def is_of_models(subjects: str) -> bool:
+    """Whether subjects withstand attacks; else they attack."""
+    return subjects in ("models", "defences")
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + rest
+
+
+def _check(results: Any, subjects: str, budget: Any, per: str, original: str | None, unequal: str) -> None:
+    absent = [column for column in COLUMNS if column not in results]
+    if absent:
+        raise ValueError(f"expected columns {', '.join(COLUMNS)}, got a table without {', '.join(absent)}")
+    if not len(results):
+        raise ValueError("expected results to rank, got a table without rows")
+    choices = {"subjects": (subjects, get_args(Subjects)), "per": (per, get_args(Per))}
+    choices["unequal"] = unequal, get_args(Unequal)
+    for name, (given, (*others, last)) in choices.items():
+        if given not in (*others, last):
+            raise ValueError(f"expected {name} {', '.join(others)} or {last}, got {given!r}")
+    if original is not None and subjects != "defences":
+        raise ValueError(f"expected an original model with subjects defences, got it with {subjects}")
+    if budget is not None:
+        _check_budget(results, budget)
+
+
+def _check_budget(results: Any, budget: Any) -> None:
+    """A distance means something in one norm, and on the model that an example was made on."""
+    if "made_on" in results and (results["made_on"] == "original").any():
+        kind = "responses to examples of the original"
+        raise ValueError(f"expected no budget with {kind}, got {budget}: their distances are those that fool it")
+    if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)) or not 0 < budget < np.inf:
+        raise ValueError(f"expected a budget as a positive number, got {budget!r}")
+    if "distance" not in results:
+        raise ValueError("expected a column distance to hold against the budget, got a table without")
+    norms = sorted(set(results["norm"])) if "norm" in results else []
+    if len(norms) > 1:
+        raise ValueError(f"expected results in one norm with a budget, got {', '.join(norms)}: choose by norm")
+
+
+def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
+    """Leave out worst cases of several attacks, which repeat their attacks' results, unless there is nothing else."""
+    names = [name for name in results["attack"].unique() if str(name).startswith("worst-case(")]
+    together = results["attack"].isin(names).to_numpy(bool)
+    if not together.any() or together.all():
+        return results, []
+    why = "several attacks, each on the images that those before it left, and no single one"
+    return results[~together], [f"left out: {some_of(names)}: {why}"]
+
+
+def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
+    """The rows of defended models and their originals, with the columns `original` and `defence`, and notes."""
+    names = list(map(str, rows["model"].unique()))
+    if original is None:
+        pairs = {name: _split_defended(name, names) for name in names}
+    elif original in names:
+        pairs = {name: (original, name if name != original else UNDEFENDED) for name in names}
+    else:
+        raise ValueError(f"expected the original among {', '.join(names)}, got {original!r}")
+    originals = {base for base, defence in pairs.values() if defence != UNDEFENDED}
+    if not originals:
+        if alone := [name for name in names if "+" in name]:
+            raise ValueError(f"expected the undefended model of {some_of(alone)} beside it, got none: evaluate it, too")
+        raise ValueError(
+            "expected defended models as NAME+DEFENCE (`davylamp evaluate --defence`), got none; "
+            "give --original NAME if all other models are defences of it"
+        )
+    rest = [name for name, (base, defence) in pairs.items() if defence == UNDEFENDED and base not in originals]
+    notes = [f"left out: {some_of(rest)}: no model with a defence in front of it"] if rest else []
+    rows = rows[~rows["model"].isin(rest)]
+    ways = list(map(str, rows["made_on"].unique())) if "made_on" in rows else ["own"]
+    if len(ways) > 1:
+        raise ValueError(f"expected responses to examples made in one way, got {' and '.join(ways)}; rank them apart")
+    notes.append(
+        "responses to examples that were made on the original alone: the attacker did not know the defence"
+        if ways == ["original"]
+        else "responses to examples that were made on each defended model itself"
+    )
+    base, defence = (rows["model"].map({name: pair[place] for name, pair in pairs.items()}) for place in (0, 1))
+    return rows.assign(original=base, defence=defence), notes
+
+
+def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
+    """Original and defence of a model; a defence from a file is known as such without its original."""
+    base = original_of(name, names)
+    if base is not None:
+        return base, name.removeprefix(f"{base}+")
+    base, plus, defence = name.rpartition("+")
+    return (base, defence) if plus and base and ".py:" in defence else (name, UNDEFENDED)
+
+
+def _decide(rows: Any, budget: float | None, subjects: str) -> tuple[Any, Any, Any]:
+    """Response of each row, whether it is missing, and whether that is because of a larger ball.
+
+    The one rule of this part for what a record says, as `engine/store/image_results.py` has it.
+    """
+    attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
+    fooled, larger = success.astype(float), pd.Series(data=False, index=rows.index)
+    of_random = _is_random(rows)
+    if of_random.any():
+        fooled = rows["draws_fooled"].where(of_random, fooled)
+    if budget is not None:
+        most = largest_distance(budget, str(rows["norm"].iloc[0]) if "norm" in rows else "")
+        far = success & (rows["distance"] > most)
+        if of_random.any():  # a distance is stored only where most draws are fooled: else a small ball vouches for it
+            kept = rows["epsilon"].astype(float) <= most if "epsilon" in rows else False
+            far |= of_random & ~success & (fooled > 0) & ~kept
+        fooled = fooled.mask(far, 0.0)
+        if "minimum_norm" in rows:
+            larger = far & ~rows["minimum_norm"].astype(bool)
+    of_models = is_of_models(subjects)
+    value = (1 - fooled if of_models else fooled).where(attacked & ~rows["violated"].astype(bool), 0.0)
+    return value, _is_undecided(rows, subjects) | larger | (False if of_models else ~attacked), larger
+
+
+def _is_undecided(rows: Any, subjects: str) -> Any:
+    """Rows with an invalid result that is not the subject's fault: a model's own, else the library's."""
+    violated = rows["violated"].astype(bool)
+    blamed = "invalid_by_model" if is_of_models(subjects) else "invalid_by_library"
+    return violated & ~rows[blamed].astype(bool) if blamed in rows else violated
+
+
+def _is_random(rows: Any) -> Any:
+    """Rows of models that draw random numbers."""
+    return rows["draws_fooled"].notna() if "draws_fooled" in rows else pd.Series(data=False, index=rows.index)
+
+
+def _label_rows(rows: Any, subjects: str, per: str) -> Any:
+    """Labels of `ResultRows`."""
+    # Texts are made once for each kind of row and each image: there are far fewer than rows.
+    kind, first = _kinds_of_rows(rows, _RUN)
+    place, shown = _kinds_of_rows(rows, ("data", "image"))
+    images, labels = _join(shown, ("data", "image")).to_numpy(), _label_kinds(first, subjects, per)
+    columns = {name: _categories(kind, labels[name].to_numpy()) for name in ("subject", "group")}
+    columns["image"] = _categories(place, images)
+    for name, column in (("item", "other"), ("attempt", "attempt")):
+        other, others = pd.factorize(labels[column])
+        pair, pairs = pd.factorize(place * len(others) + other[kind])
+        texts = [f"{images[one // len(others)]} x {others[one % len(others)]}" for one in pairs]
+        columns[name] = _categories(pair, np.array(texts, dtype=object))
+    return pd.DataFrame(columns, index=rows.index)
+
+
+def _label_kinds(rows: Any, subjects: str, per: str) -> Any:
+    """For each kind of row: the `subject`, the `other` side of an item, the `attempt` and its `group`."""
+    finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
+    if is_of_models(subjects):
+        base = ("original",) if subjects == "defences" else ()
+        subject = rows["defence" if subjects == "defences" else "model"].map(str)
+        attempt = _join(rows, (*base, "implementation", *_THREAT, *finer, "parameters", "seed"))
+        other, group = attempt, rows["implementation"].map(str).str.cat(_threat_texts(rows), sep=" ")
+        if per == "attack":
+            other = _join(rows, (*base, "attack", *_THREAT, *finer))
+            other = _with(other, _differing_parameters(rows, other)).str.cat(_join(rows, ("seed",)), sep=" ")
+        return pd.DataFrame({"subject": subject, "other": other, "attempt": attempt, "group": group})
+    subject, threat = _join(rows, (subjects.removesuffix("s"),)), _threat_texts(rows)
+    if threat.nunique() > 1:  # all get their threat model: a name without would be taken for one at another's radius
+        subject = subject + " " + threat
+    subject = _with(subject, _differing_parameters(rows, subject))
+    library = ("library",) if subjects == "attacks" and per == "implementation" else ()
+    other = _join(rows, ("model", *library, "seed"))
+    return pd.DataFrame({"subject": subject, "other": other, "attempt": other, "group": rows["model"].map(str)})
+
+
+def _categories(places: np.ndarray, texts: np.ndarray) -> pd.Categorical:
+    """The text at each place; equal texts are one."""
+    code, different = pd.factorize(texts)
+    return pd.Categorical.from_codes(code[places], different)
+
+
+def _kinds_of_rows(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
+    """Place of each row's kind, by those of the columns that exist, and the first row of each kind."""
+    known = [column for column in columns if column in rows]
+    kind = rows.groupby(known, sort=False, dropna=False, observed=True).ngroup().to_numpy()
+    first = rows.iloc[np.unique(kind, return_index=True)[1]]
+    texts = {name: first[name].cat.categories.dtype for name in first.select_dtypes("category")}
+    return kind, first.astype(texts)
+
+
+def _differing_parameters(rows: Any, name: Any) -> Any:
+    """Parameters that differ between runs of one implementation under one name, as "steps=10"; else "".
+
+    Within one implementation only: libraries take different parameters for the same attack.
+    """
+    if "parameters" not in rows:
+        return pd.Series("", index=rows.index)
+    runs: Any = pd.DataFrame({"name": name, "implementation": rows["implementation"], "parameters": rows["parameters"]})
+    texts = {}
+    for label, settings in runs.drop_duplicates().groupby("name", sort=False):
+        each = {text: _read_parameters(text) for text in settings["parameters"].unique()}
+        varied = set()
+        for _, several in settings.groupby("implementation", sort=False)["parameters"]:
+            known = [each[text] for text in several]
+            varied |= {key for one in known for key in one if len({str(other.get(key)) for other in known}) > 1}
+        for text, values in each.items():
+            shown = [f"{key}={value}" if key else str(value) for key, value in values.items() if key in varied]
+            texts[label, text] = ", ".join(shown)
+    pairs = zip(name, rows["parameters"], strict=True)
+    return pd.Series([texts[pair] for pair in pairs], index=rows.index, dtype=object)
+
+
+def _read_parameters(text: Any) -> dict[str, Any]:
+    """Parameters by name; a text that is not a JSON object is kept under ""."""
+    try:
+        values = json.loads(text)
+    except (TypeError, ValueError):
+        values = None
+    return values if isinstance(values, dict) else {"": text}
+
+
+def _with(name: Any, detail: Any) -> Any:
+    return name.where(detail == "", name + " " + detail)
+
+
+def _threat_texts(rows: Any) -> Any:
+    """Norm, radius and goal of each row: "linf 0.03137", "l2", "linf 0.03137 targeted"."""
+    spellings = {
+        "norm": str,
+        "epsilon": lambda radius: "" if pd.isna(radius) else f" {radius:.4g}",
+        "targeted": lambda targeted: " targeted" if targeted else "",
+    }
+    texts = [rows[column].map(spell) for column, spell in spellings.items() if column in rows]
+    return texts[0].str.cat(texts[1:]) if texts else pd.Series("", index=rows.index)
+
+
+def _join(rows: Any, columns: Sequence[str]) -> Any:
+    """Those of the columns that exist, as one text for each row."""
+    texts = [rows[column].map(str) for column in columns if column in rows]
+    return texts[0].str.cat(texts[1:], sep=" ") if texts else pd.Series("", index=rows.index)
+
+
+def notes_on_rows(rows: Any, subjects: str, per: str) -> list[str]:
+    """Notes on what is missing, what counts once or more than once, and what is ranked together.
+
+    Args:
+        rows: of results, those that count.
+        subjects: see `build_responses`.
+        per: see there.
+    """
+    missing, of_models = int(_is_undecided(rows, subjects).sum()), is_of_models(subjects)
+    blamed = int(rows["violated"].astype(bool).sum()) - missing
+    notes = [f"{missing} of {len(rows)} responses are missing: the result is invalid"] if missing else []
+    if blamed:
+        fault = "the model gave no finite or no stable answer" if of_models else "the library broke a rule"
+        notes.append(f"{blamed} of {len(rows)} responses count against the {subjects}: {fault}")
+    if subjects != "implementations" and "library" in rows:
+        notes += _notes_on_libraries(rows, subjects, per)
+    if not of_models:
+        threats = [
+            str(threat).strip() for threat in _threat_texts(_kinds_of_rows(rows, ("model", *_THREAT))[1]).unique()
+        ]
+        if len(threats) > 1:
+            why = "these threat models are not equally hard, so the order is not of the attacks alone"
+            notes.append(f"ranked together: {some_of(threats)}: {why}")
+    if random := list(map(str, rows.loc[_is_random(rows), "model"].unique())):
+        notes.append(
+            f"random: {some_of(random)}: judged by many draws; means and Borda counts are of the shares of draws, the "
+            "item response model has one draw of each response"
+        )
+    mixed = []
+    if "knowledge" in rows and rows["knowledge"].nunique() > 1:
+        mixed.append(" and ".join(f"{kind} ({count})" for kind, count in rows["knowledge"].value_counts().items()))
+    if "targeted" in rows and rows["targeted"].nunique() > 1:
+        mixed.append(f"targeted ({int(rows['targeted'].sum())}) and untargeted")
+    if mixed:
+        notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
+    return notes
+
+
+def _notes_on_libraries(rows: Any, subjects: str, per: str) -> list[str]:
+    """How often an attack counts that several libraries ran."""
+    libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
+    several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
+    if not several:
+        return []
+    if per == "implementation":
+        return [f"an attack counts once for each library: {'; '.join(several)}"]
+    words = {"norm": "norm", "epsilon": "radius", "seed": "seed"}
+    counts = {name: rows.groupby("attack", observed=True)[name].nunique() for name in words if name in rows}
+    again = " and ".join(words[name] for name, count in counts.items() if count.max() > 1)
+    often = f"once for each {again}" if again else "once"
+    notes = [f"an attack counts {often}, the strongest of its libraries on each image: {'; '.join(several)}"]
+    if subjects == "attacks" and len(several) < len(libraries):
+        notes.append("attacks that ran in more libraries had more tries at each image")
+    return notes
