@@ -146,7 +146,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> None:
     """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; -o draws them."""
     from ..adapters.parameters import parse_number
-    from ..engine.tables.budget_curves import build_curves
+    from ..engine.tables.curves import build_curves
     from ..report.text.tables import curves_csv, curves_json, print_curves
 
     form = one_format({"csv": as_csv, "json": as_json})

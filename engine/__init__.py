@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .statistics.verdict import Judgement
     from .store.frames import load, load_clean, load_transfer
     from .store.store import ResultsStore
-    from .tables.budget_curves import Curves, build_curves
     from .tables.corruption_table import build_corruptions
+    from .tables.curves import Curves, build_curves
     from .tables.defence_table import build_defence
     from .tables.reference_table import build_references
     from .tables.table import Table, build_table
@@ -88,7 +88,7 @@ _HOMES = {
         "load_transfer",
     ),
     ".store.store": ("ResultsStore",),
-    ".tables.budget_curves": (
+    ".tables.curves": (
         "Curves",
         "build_curves",
     ),

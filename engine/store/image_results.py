@@ -56,6 +56,16 @@ class ImageResults(NamedTuple):
         """Images of which nobody knows whether they are robust, (n,) bool."""
         return self.invalid & ~self.by_model
 
+    def at_most(self, values: np.ndarray, invalid: str) -> np.ndarray:
+        """The values of a metric if every image of which nobody knows counted as 1, (n,); NaN stays NaN.
+
+        Args:
+            values: of each image, (n,), where an invalid result counts as 0.
+            invalid: what an invalid result counts as, see `Metric.invalid`; "": it has no value.
+        """
+        undecided = {"not fooled": self.undecided_fooled, "not robust": self.undecided_robust}.get(invalid)
+        return values if undecided is None else np.where(undecided & ~np.isnan(values), 1.0, values)
+
 
 def results_of(columns: Mapping[str, np.ndarray]) -> ImageResults:
     """What a cell came to.

@@ -20,8 +20,9 @@ from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.stored_columns import join_columns
 from ..store.transfers import Transferred, read_shown
+from .estimates import mean_draws as aggregate
 from .groups import Group, group_cells, model_names, plain_setting_of
-from .table import Table, TableRow, aggregate
+from .table import Table, TableRow
 
 _MOST = "MR, violations as fooled"  # what MRV may be made of at most, beside "MR", where they count as 0
 _TARGETED = "under targeted attacks"  # an untargeted rate of a random model there is that of its median draw

@@ -13,9 +13,11 @@ from ...errors import UnknownName, Unsupported
 from ..statistics.bootstrap import Draws, Estimate, draw_means, draw_optimality, draws_of, interval, resample
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.references import BESIDE, Reference, envelopes_of, setting_of_reference
-from .curve_points import comparable_key
+from .curves import comparable_key
+from .estimates import estimate_share
+from .estimates import mean_draws as aggregate
 from .groups import group_cells, model_names
-from .table import Table, TableRow, aggregate, share_ends
+from .table import Table, TableRow
 
 SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
 READINGS: Mapping[str, str] = {
@@ -148,8 +150,8 @@ def _draw(labels: dict[str, Any], runs: list[DistancesOfRun], envelope: np.ndarr
     for symbol, repeats in parts.items():
         draws = aggregate([repeats])
         estimates[symbol] = interval(draws.ratio, repeats[0].n)
-    low, high = share_ends([fooled_columns])
-    estimates["fooled"] = estimates["fooled"]._replace(low=low, high=high)
+    ends = estimate_share([fooled_columns])
+    estimates["fooled"] = estimates["fooled"]._replace(low=ends.low, high=ends.high)
     return TableRow({name: labels[name] for name in _LABELS}, estimates)
 
 

@@ -16,8 +16,9 @@ from ..cell import ModelOnData
 from ..statistics.bootstrap import Estimate
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.transfers import Over, mean_rate, transfer_rates
+from .estimates import estimate_share
 from .groups import Group, group_cells, model_names
-from .table import Table, TableRow, share_ends
+from .table import Table, TableRow
 
 Columns = dict[tuple[int, ...], list[np.ndarray]]  # by attack, made on, tested on (-1: all others): of each repeat
 _LABELS = ("implementation", "norm", "epsilon", "targeted", "setting")
@@ -210,7 +211,7 @@ def _estimates(
         return tuple(parts)
     ends = math.nan, math.nan
     if banded and not math.isnan(rates):
-        ends = share_ends([seen[key] for key in rests_on[at] if seen.get(key)])
+        ends = estimate_share([seen[key] for key in rests_on[at] if seen.get(key)])[1:3]
     return Estimate(float(rates), *ends, int(known))
 
 

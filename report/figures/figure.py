@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.store.outcomes import Outcomes, outcomes_of
-from ...engine.tables.budget_curves import build_curves
+from ...engine.tables.curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves
 from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer

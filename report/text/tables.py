@@ -9,8 +9,7 @@ from rich.console import Console
 
 from ...adapters.words import labels_text, radius_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.tables.budget_curves import Curves
-from ...engine.tables.curve_points import Curve
+from ...engine.tables.curves import Curve, Curves
 from ...engine.tables.table import Table, TableRow, is_worst
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 
 import davylamp
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.engine.tables.curves import build_curves
 from davylamp.engine.tables.distance_curves import DistanceCurve, DistanceCurves
 from davylamp.engine.tables.table import build_table
 from davylamp.engine.tables.transfer_table import TransferTable
