@@ -104,7 +104,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
 
         table = build_references(folder, **drawing)
     elif transfer:
-        from ..engine.tables.transfer_table import build_transfer, transfer_rows
+        from ..engine.tables.transfer import build_transfer, transfer_rows
 
         rates = build_transfer(folder, **drawing)
         if not form:
@@ -216,7 +216,7 @@ def _build(
     if any(chosen.values()) or by is not By.attacks:
         options = "--by, --pooled, --knowledge and --mixed"
         raise InvalidInput(f"expected --defence without {options}: its rows are the attacks on both models")
-    from ..engine.tables.defence_table import build_defence
+    from ..engine.tables.defence import build_defence
 
     return build_defence(folder, *defence, metrics=metric, **drawing)
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .store.store import ResultsStore
     from .tables.corruption_table import build_corruptions
     from .tables.curves import Curves, build_curves
-    from .tables.defence_table import build_defence
+    from .tables.defence import build_defence
     from .tables.reference_table import build_references
     from .tables.table import Table, build_table
-    from .tables.transfer_table import Transfer, build_transfer
+    from .tables.transfer import Transfer, build_transfer
 
     Summary = EvaluationSummary  # its name in 0.1.0
 
@@ -93,13 +93,13 @@ _HOMES = {
         "build_curves",
     ),
     ".tables.corruption_table": ("build_corruptions",),
-    ".tables.defence_table": ("build_defence",),
+    ".tables.defence": ("build_defence",),
     ".tables.reference_table": ("build_references",),
     ".tables.table": (
         "Table",
         "build_table",
     ),
-    ".tables.transfer_table": (
+    ".tables.transfer": (
         "Transfer",
         "build_transfer",
     ),

@@ -185,6 +185,13 @@ class Outcomes:
         """Whether "detected" is a class of a model, beside those of the data."""
         return any(DETECTED in each.columns for each in self.done if each.cell.subject.key == subject.key)
 
+    def is_random(self, subject: ModelOnData) -> bool:
+        """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
+        if any(each.is_random for each in self.done if each.cell.subject.key == subject.key):
+            return True
+        right = self.clean[subject.key].columns["CA"]
+        return bool(((right > 0) & (right < 1)).any())
+
     @property
     def users_symbols(self) -> tuple[str, ...]:
         """Users' metrics that its records hold."""

@@ -15,7 +15,7 @@ from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
-from .defence_table import build_defence
+from .defence import build_defence
 from .groups import KINDS, Knowledge, differing, model_names, shared_settings, threat_labels
 from .symbols import drop_absent
 from .table import build_table

@@ -17,7 +17,7 @@ from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.estimates import CellDraws
 from ...engine.tables.implementation_notes import about_cells
 from ...engine.tables.table import build_table
-from ...engine.tables.transfer_table import build_transfer
+from ...engine.tables.transfer import build_transfer
 from ...errors import Unavailable, Unsupported
 from ...metrics import default_symbols
 from ..parts.blocks import Section

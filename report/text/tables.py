@@ -11,7 +11,7 @@ from ...adapters.words import labels_text, radius_text
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.curves import Curve, Curves
 from ...engine.tables.table import Table, TableRow, is_worst
-from ...engine.tables.transfer_table import Transfer, TransferTable
+from ...engine.tables.transfer import Transfer, TransferTable
 from ...metrics import record_of
 from .console import format_cell, interval_text, make_console, print_table, printable, to_csv
 from .latex_metrics import table_latex

@@ -17,7 +17,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.curves import build_curves
 from davylamp.engine.tables.table import Table, TableRow
-from davylamp.engine.tables.transfer_table import build_transfer
+from davylamp.engine.tables.transfer import build_transfer
 from davylamp.report.parts.curve_figure import write_curve_figure
 from davylamp.report.text.tables import print_results, table_csv, table_json, table_markdown
 

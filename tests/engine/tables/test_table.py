@@ -13,7 +13,7 @@ from davylamp.engine.statistics.paired_tests import difference_interval
 from davylamp.engine.statistics.shares import clustered_interval
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.curves import build_curves
-from davylamp.engine.tables.defence_table import build_defence
+from davylamp.engine.tables.defence import build_defence
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 from davylamp.intervals import share_interval

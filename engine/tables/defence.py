@@ -1,0 +1,375 @@
+"""What a defence changes: two models of a folder on the same images, clean and under the attacks that both met."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput, UnknownName, Unsupported
+from ...metrics import METRICS
+from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
+from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of
+from ..statistics.shares import difference_ends, discordant_correlation
+from ..store.columns import logits_of
+from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
+from ..store.transfers import Transferred, read_shown
+from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples
+from .groups import Group, group_cells, plain_setting_of
+from .table import Table, TableRow
+
+_RATE = "MR"  # the one rate whose difference is a metric of a defence
+_TARGETED = "under targeted attacks"  # an untargeted rate of a random model there is that of its median draw
+_UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
+_LABELS = ("defended", "examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
+_CLEAN = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
+
+
+class _Pair(NamedTuple):
+    """The original and the defended model on the same images: the clean ones, or examples of an attack with one seed.
+
+    Args:
+        logits: of each, (n, K).
+        counts: images that count in metrics of both models' outputs, (n,) bool.
+        columns: the values of each in metrics of one model, by symbol; empty on clean images.
+        most: the rate of each where what proves nothing counts as fooled, (n,).
+        invalid: results that prove nothing.
+        by_majority: where the rate of a random model is no share of its draws; "": nowhere.
+        is_clean: the images are the clean ones.
+    """
+
+    logits: tuple[Tensor, Tensor]
+    counts: np.ndarray
+    columns: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]] = ({}, {})
+    most: tuple[np.ndarray, ...] = ()
+    invalid: int = 0
+    by_majority: str = ""
+    is_clean: bool = False
+
+
+class _Row(NamedTuple):
+    """A row of the table: its labels, its repeats, the true classes (n,), and metrics that mean nothing here."""
+
+    labels: dict[str, Any]
+    repeats: list[_Pair]
+    truth: Tensor
+    meaningless: frozenset[str]
+
+
+def build_defence(
+    folder: str | Path | Outcomes,
+    original: str,
+    defended: str,
+    *,
+    metrics: Sequence[str] | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> Table:
+    """The table of a defence: the defended model against the original one.
+
+    The first row is on the clean images: what the defence costs. Then, for each attack that was run on both models, one
+    on the examples made on each (`made_on` is "own"), and one for each whose examples of the original the defended
+    model was shown ("original": `--examples original`). CAV, CRR... are of those, over the images that are wrong when
+    clean or whose examples keep the rules on both. MRV, AMDV... are differences of the two models' means, each over its
+    images: with examples of the original only MRV, the defended one's rate being over the images that both get right
+    when clean. Repeats with other seeds are paired and averaged. Labels: `defended` (if there are several), `examples`
+    ("clean" or the implementation), `made_on`, `norm`, `epsilon`, `targeted`, `setting`, `images` (that count),
+    `violations` (of both models).
+
+    Args:
+        folder: a results folder, or what was read of it.
+        original: name of the model without the defence.
+        defended: name of the model with it; with a `*`, every other model that it matches.
+        metrics: symbols of metrics of a defence; None: all that the folder has.
+        bootstrap: replicates, over images; 0: no intervals.
+        seed: of the resampling.
+
+    Raises:
+        UnknownName: if there is no such model or metric.
+        Unsupported: if a metric is not about a defence.
+        InvalidInput: if the two models did not see the same labelled images.
+        Unavailable: if there is no such folder, or no cell in it.
+    """
+    asked = _choose(metrics)
+    outcomes = folder if isinstance(folder, Outcomes) else _read_pair(folder, original, defended)
+    names = _defended_names(outcomes, original, defended)
+    rows: list[_Row] = []
+    for name in names:
+        pairs = _find_pairs(outcomes, original, name)
+        for pair in pairs:
+            images = f"data={images_text(pair[0].subject)}" if len(pairs) > 1 else ""
+            for row in _rows_of(outcomes, pair):
+                setting = ", ".join(filter(None, (images, row.labels["setting"])))
+                rows.append(row._replace(labels=row.labels | {"defended": name, "setting": setting}))
+    counts = resamples(bootstrap, seed)
+    estimates = [
+        {symbol: _estimate(symbol, row, counts, has_interval=bootstrap > 0) for symbol in asked} for row in rows
+    ]
+    kept = [symbol for symbol in asked if metrics is not None or any(each[symbol].n for each in estimates)]
+    lines = []
+    for row, each in zip(rows, estimates, strict=True):
+        labels = row.labels if len(names) > 1 else row.labels | {"defended": ""}
+        lines.append(TableRow({name: labels[name] for name in _LABELS}, {symbol: each[symbol] for symbol in kept}))
+    notes = [*outcomes.notes, *_how_judged(outcomes, (original, *names), rows if "MRV" in kept else [])]
+    if "MRV" in kept and any(row.labels["violations"] for row in rows):
+        ends = ", and as 1 in the upper ends of their intervals" if bootstrap else ""
+        notes.append(f"violations prove nothing: they count as 0 in the rates that MRV is the difference of{ends}")
+    return Table("defence", _LABELS, tuple(kept), tuple(lines), tuple(notes))
+
+
+def _how_judged(outcomes: Outcomes, names: Sequence[str], rows: Sequence[_Row]) -> list[str]:
+    """Lines where a random model is among those of these names: other tables have the shares of its draws."""
+    drawn = {each.subject.name for each in outcomes.clean.values() if outcomes.is_random(each.subject)}
+    said = ", ".join(name for name in dict.fromkeys(names) if name in drawn)
+    line = f"{said}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+    exceptions: dict[str, set[str]] = {}
+    for row in rows:
+        exceptions.setdefault(row.labels["defended"], set()).update(pair.by_majority for pair in row.repeats)
+    exceptional = [
+        f"MRV of {name} goes by the majority of the draws {where}"
+        for name, places in exceptions.items()
+        for where in sorted(places - {""})
+    ]
+    return [line, *exceptional] if said else []
+
+
+def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
+    every = tuple(symbol for symbol, record in METRICS.items() if record.group.startswith("defence"))
+    chosen = every if symbols is None else resolve_symbols(symbols)
+    for symbol in chosen:
+        if symbol not in METRICS:
+            raise unknown_metric(symbol)
+        if symbol not in every:
+            raise Unsupported(f"{symbol} is about one model: ask for it without --defence")
+    return chosen
+
+
+def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
+    """The folder with the logits of two models."""
+    return read_outcomes(folder, keep_logits=lambda each: "*" in defended or each.is_called((original, defended)))
+
+
+def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[str]:
+    """The models that a name, or a pattern, stands for."""
+    if "*" not in defended:
+        return [defended]
+    known = list(dict.fromkeys(each.name for key, each in outcomes.subjects.items() if key in outcomes.clean))
+    names = [name for name in known if name != original and fnmatch(name, defended)]
+    if not names:
+        raise UnknownName("model", defended, known)
+    return names
+
+
+def _find_pairs(outcomes: Outcomes, original: str, defended: str) -> list[tuple[Clean, Clean]]:
+    """Both models on each set of images that both saw."""
+    known = [outcomes.clean[key] for key in outcomes.subjects if key in outcomes.clean]
+    sides = [[each for each in known if each.subject.name == name] for name in (original, defended)]
+    for name, side in zip((original, defended), sides, strict=True):
+        if not side:
+            raise UnknownName("model", name, {each.subject.name for each in known})
+    same = [(a, b) for a in sides[0] for b in sides[1] if _of_same_images(a, b)]
+    if not same:
+        seen = ["; ".join(images_text(each.subject) for each in side) for side in sides]
+        raise InvalidInput(
+            f"expected images that {original} and {defended} both saw, got {seen[0]} and {seen[1]}: "
+            "evaluate both on the same"
+        )
+    for a, b in same:
+        confident = a.has_confidences and b.has_confidences
+        if a.logits.shape != b.logits.shape and confident and not outcomes.has_detector(b.subject):
+            shapes = f"{a.logits.shape[1]} and {b.logits.shape[1]}"
+            raise InvalidInput(f"expected two models with the same classes, got {shapes} classes")
+    return same
+
+
+def _of_same_images(a: Clean, b: Clean) -> bool:
+    """By their digest, under whatever name; else, as models may take them in other sizes, by the names of all."""
+    labels, names = (np.array_equal(a.columns[name], b.columns[name]) for name in ("label", "image"))
+    same = a.subject.data_digest == b.subject.data_digest or (a.subject.data == b.subject.data and names)
+    return labels and same
+
+
+def _rows_of(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[_Row]:
+    """The rows of a defence: on the clean images, and for each attack on the examples of both and of the original."""
+    original, defended = models
+    truth, images = torch.tensor(original.columns["label"]), original.subject.images
+    meaningless = set()
+    if original.logits.shape != defended.logits.shape and outcomes.has_detector(defended.subject):
+        meaningless = {"FV"}  # "detected" is no class of the data
+    if meaningless or not all(each.has_confidences for each in models):
+        meaningless |= {symbol for symbol in METRICS if needs_confidences(symbol)}
+    clean = _Pair(_same_width(original.logits, defended.logits), np.ones(images, bool), is_clean=True)
+    yield _Row(_CLEAN | {"images": images, "violations": 0}, [clean], truth, frozenset(meaningless))
+    for group, made_on, repeats in _attacks(outcomes, models, truth):
+        labels = {name: group.labels[name] for name in ("norm", "epsilon", "targeted", "setting")}
+        labels |= {"examples": group.labels["implementation"], "made_on": made_on}
+        labels |= {"images": sum(int(pair.counts.sum()) for pair in repeats)}
+        labels |= {"violations": sum(pair.invalid for pair in repeats)}
+        yield _Row(labels, repeats, truth, frozenset(meaningless))
+
+
+def _attacks(
+    outcomes: Outcomes, models: tuple[Clean, Clean], truth: Tensor
+) -> Iterator[tuple[Group, str, list[_Pair]]]:
+    """The attacks that both models met, paired by seed ("own"); then those of the original that it saw ("original")."""
+    keys = [each.subject.key for each in models]
+    mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
+    groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
+    runs = [{(each.cell.subject.key, each.cell.seed): each for each in group.outcomes} for group in groups]
+    plain = {(plain_setting_of(each.cell), *place): each for of in runs for place, each in of.items()}
+    for group, of in zip(groups, runs, strict=True):
+        met = []
+        for after in (each for (key, _), each in of.items() if key == keys[1]):  # perhaps at several numbers of draws
+            place = keys[0], after.cell.seed
+            before = of.get(place) or plain.get((plain_setting_of(after.cell), *place))
+            met += [_attacked(outcomes, before, after)] if before is not None else []
+        if met:
+            yield group, "own", met
+    for group, of in zip(groups, runs, strict=True):
+        seen = [_shown(outcomes, each, models[1], truth) for (key, _), each in of.items() if key == keys[0]]
+        if any(seen):
+            yield group, "original", [pair for pair in seen if pair]
+
+
+def _attacked(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Pair:
+    """Each model on the examples that were made on it."""
+    both = (original, defended)
+    is_majority = defended.cell.threat_model.targeted and (original.is_random or defended.is_random)
+    return _Pair(
+        _same_width(*(_logits(outcomes, each) for each in both)),
+        _counting(original) & _counting(defended),
+        (original.columns, defended.columns),
+        tuple(_most(each) for each in both if _RATE in each.columns),
+        sum(int(each.results.invalid.sum()) for each in both),
+        _TARGETED if is_majority else "",
+    )
+
+
+def _shown(outcomes: Outcomes, original: Outcome, defended: Clean, truth: Tensor) -> _Pair | None:
+    """Both models on the examples that were made on the original; None if the defended one was not shown them."""
+    shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
+    if shown is None:
+        return None
+    logits, answered = _finite(shown.logits)
+    shown = shown._replace(logits=logits)
+    counts = _counting(original) & answered
+    pair = _Pair(
+        _same_width(_logits(outcomes, original), logits),
+        counts,
+        invalid=int((original.results.invalid | ~answered).sum()),
+    )
+    if _RATE not in original.columns:
+        return pair
+    where = ""
+    if original.is_random and original.cell.threat_model.targeted:
+        shown, where = shown._replace(share=None), _TARGETED  # the original's rate is that of its median draw, too
+    elif shown.share is None and outcomes.is_random(defended.subject):
+        where = _UNKNOWN if shown.detected is None else "on examples of the original: it has a detector"
+    fooled = _rate_when_shown(shown, defended, truth)
+    rate = np.where(counts | np.isnan(fooled), fooled, 0.0)
+    rate[~original.columns["attacked"]] = np.nan
+    most = np.where((original.results.undecided_fooled | ~answered) & ~np.isnan(rate), 1.0, rate)
+    rates = ({_RATE: original.columns[_RATE]}, {_RATE: rate})
+    return pair._replace(columns=rates, most=(_most(original), most), by_majority=where)
+
+
+def _rate_when_shown(shown: Transferred, defended: Clean, truth: Tensor) -> np.ndarray:
+    """How much of each image is fooled, (n,): 0 or 1, or the share of draws; NaN where it is wrong when clean."""
+    fooled = METRICS[_RATE].function(defended.logits, shown.logits, truth, reduction="none").double().numpy()
+    if shown.share is not None:
+        fooled = np.where(np.isnan(fooled), np.nan, shown.share)
+    return fooled if shown.detected is None else np.where(shown.detected & ~np.isnan(fooled), 0.0, fooled)
+
+
+def _most(outcome: Outcome) -> np.ndarray:
+    """The rate of each image, (n,), where what proves nothing may be fooled."""
+    return outcome.results.at_most(outcome.columns[_RATE].astype(float), METRICS[_RATE].invalid)
+
+
+def _counting(outcome: Outcome) -> np.ndarray:
+    """Examples that keep the rules, and images that are wrong when clean: they count unchanged, (n,) bool."""
+    return outcome.usable | ~outcome.columns["attacked"]
+
+
+def _logits(outcomes: Outcomes, outcome: Outcome) -> Tensor:
+    """On its adversarial images, (n, K): what was kept of them, or read again; 0 where a model gave none."""
+    if outcome.adv_logits is not None:
+        return _finite(outcome.adv_logits)[0]
+    return _finite(logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits"))[0]
+
+
+def _finite(logits: Tensor) -> tuple[Tensor, np.ndarray]:
+    """Logits, (n, K), with 0 in rows that are not finite, which count nowhere and no metric takes; which are, (n,)."""
+    finite = logits.isfinite().all(1)
+    return logits if finite.all() else logits.masked_fill(~finite[:, None], 0.0), finite.numpy()
+
+
+def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as wide as the wider: what gives labels only may have another number of classes, none of which is likely."""
+    width = max(first.shape[1], second.shape[1])
+
+    def widened(logits: Tensor) -> Tensor:
+        missing = width - logits.shape[1]
+        least = logits.amin(1, keepdim=True) - 1
+        return torch.cat([logits, least.expand(-1, missing)], 1) if missing else logits
+
+    return widened(first), widened(second)
+
+
+def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> Estimate:
+    """The mean of a metric over the repeats, with the interval of a share, or of a difference, where it is one."""
+    if symbol in row.meaningless:
+        return NOTHING
+    weights = counts(len(row.truth))
+    estimate = estimate_draws(mean_draws([[_draw(symbol, pair, row.truth, weights) for pair in row.repeats]]))
+    kind = METRICS[symbol].kind
+    sides = [_rates(symbol, pair, row.truth) for pair in row.repeats] if kind in ("share", "difference") else []
+    sides = [each for each in sides if each]
+    if not sides or not has_interval:
+        return estimate
+    plus, minus = (
+        estimate_share([[each[side][0] for each in sides]], [[each[side][1] for each in sides]]) for side in (0, 1)
+    )
+    if kind == "share":
+        return estimate._replace(low=plus.low, high=plus.high)
+    alike = 0.0 if symbol == "MRV" else discordant_correlation(plus.value, minus.value)
+    low, high = difference_ends(plus[:3], minus[:3], alike)
+    return estimate._replace(low=low, high=high)
+
+
+def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Draws:
+    """A metric of two models on the same images; NaN where it cannot be had of them."""
+    record = METRICS[symbol]
+    given = {"labels": truth}
+    for name, logits in zip(("logits", "defended_logits"), pair.logits, strict=True):
+        given[name] = logits
+        if not pair.is_clean:
+            given[name.replace("logits", "adv_logits")] = logits
+    if record.of_images and {*record.arguments} <= {*given}:
+        values = record.function(**{name: given[name] for name in record.arguments}, reduction="none")
+        return draw_means(counts, np.where(pair.counts, values.double().numpy(), np.nan)[:, None])[0]
+    if record.base == "CF":
+        labels, drawn = truth.numpy()[pair.counts], counts[:, pair.counts]
+        scores = [draw_macro_f1(drawn, labels, each.argmax(1).numpy()[pair.counts]) for each in pair.logits]
+        return draws_of(scores[1] - scores[0], len(labels))
+    if record.base and all(record.base in columns for columns in pair.columns):
+        columns = np.stack([columns[record.base].astype(float) for columns in pair.columns], axis=1)
+        before, after = draw_means(counts, columns)
+        return draws_of(after.ratio - before.ratio, min(before.n, after.n))
+    return draws_of(np.full(len(counts), np.nan), 0)
+
+
+def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """What a share is counted from, and what a difference takes from it, (n,) each, with what they are at most."""
+    if symbol == "MRV":
+        rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]
+        return tuple(zip(rates, pair.most, strict=True))[::-1] if len(rates) == 2 else ()
+    original, defended = ((logits.argmax(1) == truth).numpy() for logits in pair.logits)
+    gained, lost = (np.where(pair.counts, each, np.nan) for each in (defended & ~original, original & ~defended))
+    plus, minus = {"CRR": (gained, lost), "CSR": (lost, gained), "CAV": (gained, lost)}[symbol]
+    return (plus, plus), (minus, minus)

@@ -1,0 +1,294 @@
+"""Transfer: how many examples made on one model fool each other one, CANARY's means of that, and its confidence."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...adapters.words import radius_text
+from ...errors import Unsupported
+from ...metrics import transfer_by_source, transfer_by_target, transfer_of_attack
+from ..cell import ModelOnData
+from ..statistics.bootstrap import Estimate, draw_means
+from ..store.contents import read_records
+from ..store.detected import DETECTED
+from ..store.outcomes import Clean, Outcome, Outcomes, outcomes_of
+from ..store.sealed import Damaged, Record
+from ..store.transfers import Over, mean_rate, transfer_rates
+from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples
+from .groups import Group, group_cells
+from .table import Table, TableRow
+
+_LABELS = ("implementation", "norm", "epsilon", "targeted", "setting")
+_OF_ALL = {"implementation": "mean", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
+
+
+@dataclass(frozen=True)
+class TransferTable:
+    """M models on the same images, A attacks; every entry is an estimate whose n is its number of examples.
+
+    Args:
+        models: their names, the order of every M below.
+        attacks: labels of each attack: `implementation`, `norm`, `epsilon`, `targeted`, `setting`.
+        rates: attack, made on, tested on: A x M x M; undefined on the diagonal and where nothing was tested.
+        by_source: A x M, the mean over the other tested models; with rates over "fooled" this is OTR.
+        by_target: A x M, the mean over the other models that the examples are made on.
+        of_attack: A, the mean over all pairs.
+        threat: M, the mean of `by_target` over the attacks that have it.
+        threat_from: made on, tested on: M x M, the mean over the attacks that have it (CANARY's simple threat test).
+        threat_attacks: M, how many attacks that is.
+        threat_from_attacks: M x M, the same.
+    """
+
+    models: tuple[str, ...]
+    attacks: tuple[dict[str, Any], ...]
+    rates: tuple[tuple[tuple[Estimate, ...], ...], ...]
+    by_source: tuple[tuple[Estimate, ...], ...]
+    by_target: tuple[tuple[Estimate, ...], ...]
+    of_attack: tuple[Estimate, ...]
+    threat: tuple[Estimate, ...]
+    threat_from: tuple[tuple[Estimate, ...], ...]
+    threat_attacks: tuple[int, ...]
+    threat_from_attacks: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The transfer tables of a folder, one for each set of images that several models share, and what is left out."""
+
+    tables: tuple[TransferTable, ...]
+    notes: tuple[str, ...]
+
+
+def build_transfer(
+    folder: str | Path | Outcomes,
+    *,
+    over: Over = "fooled",
+    bootstrap: int = 1000,
+    seed: int = 0,  # noqa: ARG001 - as every table has it; shares need no draws
+) -> Transfer:
+    """Transfer rates between all models of a folder that see the same images.
+
+    Args:
+        folder: a results folder, evaluated with `--transfer simple` or `full`, or what was read of it with "OTR".
+        over: the rate is over the examples that fool the model that they were made on ("fooled"), or over all images
+            that it gets right ("valid"). That the tested model is right on the clean image is not asked.
+        bootstrap: 0: no intervals; any other number: those of shares, which need no resampling.
+        seed: changes nothing.
+
+    Returns:
+        The tables. A mean over models with an entry that was not tested is undefined, as after `--transfer simple`; a
+        mean over attacks is that of those that were tested, and a note names the others.
+
+    Raises:
+        Unsupported: if no example was tested on another model.
+        Unavailable: if there is no such folder, or no cell in it.
+    """
+    outcomes = outcomes_of(folder, ["OTR"])
+    tested = outcomes.transfers or {}
+    if not any(outcome.cell.key in tested for outcome in outcomes.done):
+        where = outcomes.store.folder
+        raise Unsupported(f"no example of {where} was tested on another model: evaluate with --transfer full")
+    shared: dict[tuple[str, str], list[ModelOnData]] = {}
+    for subject in outcomes.subjects.values():
+        shared.setdefault((subject.data, subject.data_digest), []).append(subject)
+    made = [outcome for outcome in outcomes.done if not outcome.cell.surrogate]  # examples of a model of the folder
+    tables, notes = [], []
+    for subjects in shared.values():
+        mine = tuple(outcome for outcome in made if outcome.cell.subject.key in {each.key for each in subjects})
+        if any(outcome.cell.key in tested for outcome in mine):
+            groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
+            tables.append(_table(groups, subjects, outcomes, over, has_intervals=bootstrap > 0))
+            notes += _gaps(tables[-1])
+        else:
+            alone = ", ".join(each.name for each in subjects)
+            notes.append(f"left out: {alone}: no other model was tested on the same images (pixel by pixel)")
+    return Transfer(tuple(tables), tuple(notes + outcomes.notes))
+
+
+def _table(
+    groups: list[Group], subjects: list[ModelOnData], outcomes: Outcomes, over: Over, *, has_intervals: bool
+) -> TransferTable:
+    """All of one set of images."""
+    keys = [subject.key for subject in subjects]
+    models, attacks = range(len(keys)), range(len(groups))
+    rates = np.full((len(groups), len(keys), len(keys)), np.nan)
+    known = np.zeros(rates.shape, int)
+    seen: dict[tuple[int, int, int], list[np.ndarray]] = {}  # by attack, made on, tested on (-1: all others)
+    for attack, group in enumerate(groups):
+        for part in group.parts:
+            source = keys.index(part[0].cell.subject.key)
+            others = [key for key in keys if key != keys[source]]
+            fooled = [_fooled_by(outcome, keys, outcomes, over) for outcome in part]
+            complete = [item for item in fooled if others and item.keys() >= {*others}]
+            seen[attack, source, -1] = [mean_rate([item[key] for key in others]) for item in complete]  # as OTR
+            for tested, key in enumerate(keys):
+                columns = [item[key] for item in fooled if key in item and not np.isnan(item[key]).all()]
+                if columns:
+                    share = estimate_share([columns], has_interval=False)
+                    seen[attack, source, tested] = columns
+                    rates[attack, source, tested], known[attack, source, tested] = share.value, share.n
+
+    def entry(value: float, n: int, *places: tuple[int, int, int]) -> Estimate:
+        """An entry with the interval of the shares that it is the mean of."""
+        is_banded = has_intervals and not math.isnan(value)
+        share = estimate_share([seen[place] for place in places if place in seen]) if is_banded else NOTHING
+        return Estimate(float(value), share.low, share.high, int(n))
+
+    table = torch.from_numpy(rates)
+    by_source, by_target = transfer_by_source(table).numpy(), transfer_by_target(table).numpy()
+    onto = {t: [(a, s, t) for a in attacks if not np.isnan(by_target[a, t]) for s in models if s != t] for t in models}
+    known_targets, known_pairs = (~np.isnan(by_target)).sum(0), (~np.isnan(rates)).sum(0)
+    with np.errstate(invalid="ignore"):  # means over the attacks that have a rate
+        threat, threat_from = np.nansum(by_target, 0) / known_targets, np.nansum(rates, 0) / known_pairs
+    return TransferTable(
+        models=tuple(subject.name for subject in subjects),
+        attacks=tuple({name: group.labels[name] for name in _LABELS} for group in groups),
+        rates=tuple(
+            tuple(tuple(entry(rates[a, s, t], known[a, s, t], (a, s, t)) for t in models) for s in models)
+            for a in attacks
+        ),
+        by_source=tuple(tuple(entry(by_source[a, s], known[a, s].sum(), (a, s, -1)) for s in models) for a in attacks),
+        by_target=tuple(
+            tuple(entry(by_target[a, t], known[a, :, t].sum(), *((a, s, t) for s in models if s != t)) for t in models)
+            for a in attacks
+        ),
+        of_attack=tuple(
+            entry(value, known[a].sum(), *((a, s, t) for s in models for t in models if s != t))
+            for a, value in enumerate(transfer_of_attack(table).tolist())
+        ),
+        threat=tuple(entry(threat[t], known[:, :, t].sum(), *onto[t]) for t in models),
+        threat_from=tuple(  # `simple_transfer_threat` from each model
+            tuple(entry(threat_from[s, t], known[:, s, t].sum(), *((a, s, t) for a in attacks)) for t in models)
+            for s in models
+        ),
+        threat_attacks=tuple(known_targets.tolist()),
+        threat_from_attacks=tuple(map(tuple, known_pairs.tolist())),
+    )
+
+
+def _fooled_by(outcome: Outcome, keys: list[str], outcomes: Outcomes, over: Over) -> dict[str, np.ndarray]:
+    """Which of a cell's examples fool each other model, (n,), by key of its subject."""
+    tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
+    return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
+
+
+def _gaps(table: TransferTable) -> list[str]:
+    """A line for each attack that has no rate for some pairs of different models."""
+    pairs, lines = len(table.models) * (len(table.models) - 1), []
+    for labels, rates in zip(table.attacks, table.rates, strict=True):
+        have = sum(not math.isnan(estimate.value) for line in rates for estimate in line)
+        if have < pairs:
+            radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
+            name = " ".join(filter(None, (labels["implementation"], labels["norm"] + radius, labels["setting"])))
+            lines.append(
+                f"{name}: a rate for {have} of {pairs} pairs of models; the threat is the mean without the others"
+            )
+    return lines
+
+
+def transfer_rows(transfer: Transfer) -> Table:
+    """The same as a table with one line for each entry, `rate`; what is a mean is made or tested on "mean"."""
+    rows: list[TableRow] = []
+
+    def add(about: Mapping[str, Any], made_on: str, tested_on: tuple[str, ...], entries: Any, counts: Any) -> None:
+        for name, entry, count in zip(tested_on, entries, counts, strict=True):
+            labels = {**about, "attacks": count, "made_on": made_on, "tested_on": name}
+            rows.append(TableRow(labels, {"rate": entry}))
+
+    for table in transfer.tables:
+        names = (*table.models, "mean")
+        for place, attack in enumerate(table.attacks):
+            lines = [(*line, mean) for line, mean in zip(table.rates[place], table.by_source[place], strict=True)]
+            lines.append((*table.by_target[place], table.of_attack[place]))
+            for made_on, line in zip(names, lines, strict=True):
+                add(attack, made_on, names, line, [1] * len(line))
+        threats, counts = (*table.threat_from, table.threat), (*table.threat_from_attacks, table.threat_attacks)
+        for made_on, line, attacks in zip(names, threats, counts, strict=True):
+            add(_OF_ALL, made_on, table.models, line, attacks)
+    return Table("transfer", (*_LABELS, "attacks", "made_on", "tested_on"), ("rate",), tuple(rows), transfer.notes)
+
+
+class TransferredConfidence(NamedTuple):
+    """One attack: its labels, as `TransferTable.attacks` has them, and the mean of each symbol over pairs of models."""
+
+    labels: dict[str, Any]
+    means: dict[str, Estimate]
+    pairs: int
+
+
+def build_transfer_confidence(
+    folder: str | Path | Outcomes, *, bootstrap: int = 1000, seed: int = 0
+) -> list[TransferredConfidence]:
+    """AIAC and ARTC of each attack on the models that its examples were not made on, mean over the pairs of models.
+
+    As on the model itself: AIAC is how much more likely the class becomes that is predicted after the attack, ARTC how
+    much less likely the true class. Over the images that the tested model gets right when clean, and that were attacked
+    by the rules; whether they fool the model they were made on is not asked.
+
+    Args:
+        folder: a results folder, evaluated with `--transfer simple` or `full`, or what was read of it.
+        bootstrap: replicates over the images, for the intervals.
+        seed: of these.
+
+    Raises:
+        Unavailable: if there is no such folder, or no cell in it.
+    """
+    outcomes = outcomes_of(folder)
+    tested: dict[str, dict[str, Record]] = {}
+    for key, record in read_records(outcomes.store, "transfer"):
+        if not isinstance(record, Damaged) and not record.failed:
+            cell, _, subject = key.partition("-")
+            tested.setdefault(cell, {})[subject] = record
+    rows, counts = [], resamples(bootstrap, seed)
+    for group in group_cells(outcomes, "attacks"):
+        changes = [
+            change_of(outcome, outcomes.clean[subject], record)
+            for outcome in group.outcomes
+            for subject, record in tested.get(outcome.cell.key, {}).items()
+            if subject in outcomes.clean
+        ]
+        if changes:
+            means = {symbol: _mean([each[symbol] for each in changes], counts) for symbol in changes[0]}
+            rows.append(TransferredConfidence(group.labels, means, len(changes)))
+    return rows
+
+
+def change_of(outcome: Outcome, clean: Clean, record: Record) -> dict[str, np.ndarray]:
+    """AIAC and ARTC of each example of a cell on another model, (n,), NaN where it does not count.
+
+    Args:
+        outcome: the cell that made them.
+        clean: the tested model on the clean images.
+        record: what it says of the examples.
+    """
+    if "adv_probability" not in record.table.column_names or not clean.has_confidences:
+        nothing = np.full(len(clean.columns["label"]), np.nan)  # it gives labels only
+        return {"AIAC": nothing, "ARTC": nothing}
+    before = clean.logits.double().softmax(1).numpy()
+    labels, images = clean.columns["label"], np.arange(len(before))
+    predicted = record.table["adv_predicted"].to_numpy().astype(float)
+    silent = np.isnan(predicted)
+    adversarial = np.where(silent, 0, predicted).astype(int)
+    after, left = (record.table[name].to_numpy() for name in ("adv_probability", "label_probability"))
+    counts = outcome.usable & (clean.columns["predicted"] == labels) & ~silent
+    if DETECTED in record.table.column_names:  # no class of the data
+        counts = counts & ~record.table[DETECTED].to_numpy()
+    return {
+        "AIAC": np.where(counts, after - before[images, adversarial], np.nan),
+        "ARTC": np.where(counts, before[images, labels] - left, np.nan),
+    }
+
+
+def _mean(columns: list[np.ndarray], counts: Counts) -> Estimate:
+    """The mean over pairs of models of the means over images; images are drawn for all pairs together."""
+    known = [column for column in columns if not np.isnan(column).all()]
+    if not known:
+        return NOTHING
+    values = np.stack(known, 1)
+    mean = mean_draws([[each] for each in draw_means(counts(len(values)), values)])
+    return estimate_draws(mean._replace(different=int((~np.isnan(values)).any(1).sum())))
