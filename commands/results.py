@@ -96,11 +96,11 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput("expected --published without --latex: the best of rows over other images is no best")
     folder = open_sources(context, folders)
     if published:
-        from ..engine.tables.published_table import build_published
+        from ..engine.tables.imported import build_published
 
         table = build_published(folder, **drawing)
     elif references:
-        from ..engine.tables.reference_table import build_references
+        from ..engine.tables.imported import build_references
 
         table = build_references(folder, **drawing)
     elif transfer:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .tables.corruption_table import build_corruptions
     from .tables.curves import Curves, build_curves
     from .tables.defence import build_defence
-    from .tables.reference_table import build_references
+    from .tables.imported import build_references
     from .tables.table import Table, build_table
     from .tables.transfer import Transfer, build_transfer
 
@@ -94,7 +94,7 @@ _HOMES = {
     ),
     ".tables.corruption_table": ("build_corruptions",),
     ".tables.defence": ("build_defence",),
-    ".tables.reference_table": ("build_references",),
+    ".tables.imported": ("build_references",),
     ".tables.table": (
         "Table",
         "build_table",
