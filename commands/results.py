@@ -96,15 +96,15 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput("expected --published without --latex: the best of rows over other images is no best")
     folder = open_sources(context, folders)
     if published:
-        from ..engine.tables.imported import build_published
+        from ..engine.tables.imported_table import build_published
 
         table = build_published(folder, **drawing)
     elif references:
-        from ..engine.tables.imported import build_references
+        from ..engine.tables.imported_table import build_references
 
         table = build_references(folder, **drawing)
     elif transfer:
-        from ..engine.tables.transfer import build_transfer, transfer_rows
+        from ..engine.tables.transfer_table import build_transfer, transfer_rows
 
         rates = build_transfer(folder, **drawing)
         if not form:
@@ -146,7 +146,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> None:
     """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; -o draws them."""
     from ..adapters.parameters import parse_number
-    from ..engine.tables.curves import build_curves
+    from ..engine.tables.budget_curves import build_curves
     from ..report.text.tables import curves_csv, curves_json, print_curves
 
     form = one_format({"csv": as_csv, "json": as_json})
@@ -216,7 +216,7 @@ def _build(
     if any(chosen.values()) or by is not By.attacks:
         options = "--by, --pooled, --knowledge and --mixed"
         raise InvalidInput(f"expected --defence without {options}: its rows are the attacks on both models")
-    from ..engine.tables.defence import build_defence
+    from ..engine.tables.defence_table import build_defence
 
     return build_defence(folder, *defence, metrics=metric, **drawing)
 

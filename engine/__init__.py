@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from .statistics.verdict import Judgement
     from .store.frames import load, load_clean, load_transfer
     from .store.store import ResultsStore
+    from .tables.budget_curves import Curves, build_curves
     from .tables.corruption_table import build_corruptions
-    from .tables.curves import Curves, build_curves
-    from .tables.defence import build_defence
-    from .tables.imported import build_references
+    from .tables.defence_table import build_defence
+    from .tables.imported_table import build_references
     from .tables.table import Table, build_table
-    from .tables.transfer import Transfer, build_transfer
+    from .tables.transfer_table import Transfer, build_transfer
 
     Summary = EvaluationSummary  # its name in 0.1.0
 
@@ -88,18 +88,18 @@ _HOMES = {
         "load_transfer",
     ),
     ".store.store": ("ResultsStore",),
-    ".tables.curves": (
+    ".tables.budget_curves": (
         "Curves",
         "build_curves",
     ),
     ".tables.corruption_table": ("build_corruptions",),
-    ".tables.defence": ("build_defence",),
-    ".tables.imported": ("build_references",),
+    ".tables.defence_table": ("build_defence",),
+    ".tables.imported_table": ("build_references",),
     ".tables.table": (
         "Table",
         "build_table",
     ),
-    ".tables.transfer": (
+    ".tables.transfer_table": (
         "Transfer",
         "build_transfer",
     ),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...engine.tables.defence import build_defence
+from ...engine.tables.defence_table import build_defence
 from ..shared.paper_table import Options
 from ..shared.reproduction import SettingRun
 from .setting import beside_both, compare_parts, missing_rows, setting_of

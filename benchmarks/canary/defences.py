@@ -7,7 +7,7 @@ the examples that were made on the original.
 from typing import Any
 
 from ...engine import AttackChoice, Config
-from ...engine.tables.defence import build_defence
+from ...engine.tables.defence_table import build_defence
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options

@@ -45,8 +45,8 @@ def mean_draws(parts: Sequence[Sequence[Draws]], *, pooled: bool = False) -> Dra
     different = max(each.different or each.n for each in every)
     if pooled:
         return Draws(np.sum([each.total for each in every], 0), np.sum([each.count for each in every], 0), n, different)
-    means = [_mean_of_defined([each.ratio for each in part]) for part in parts]
-    return draws_of(_mean_of_defined(means), n)._replace(different=different)
+    means = [mean_of_defined([each.ratio for each in part]) for part in parts]
+    return draws_of(mean_of_defined(means), n)._replace(different=different)
 
 
 def estimate_draws(draws: Draws) -> Estimate:
@@ -275,7 +275,7 @@ def _coverage(outcome: Outcome, symbol: str) -> float:
     return coverage_values(coverage, layer)[base]
 
 
-def _mean_of_defined(values: Sequence[np.ndarray]) -> np.ndarray:
+def mean_of_defined(values: Sequence[np.ndarray]) -> np.ndarray:
     """Mean over the defined ones, replicate by replicate."""
     if len(values) == 1:
         return values[0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...adapters.words import radius_text
-from ...engine.tables.transfer import TransferTable
+from ...engine.tables.transfer_table import TransferTable
 from ...errors import Unsupported
 
 _CELL, _BESIDE = 0.3, 0.62  # inches of a cell's side that is wanted, and of what is above and below

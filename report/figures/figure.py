@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.store.outcomes import Outcomes, outcomes_of
-from ...engine.tables.curves import build_curves
+from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves
 from ...engine.tables.table import build_table
-from ...engine.tables.transfer import build_transfer
+from ...engine.tables.transfer_table import build_transfer
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from .canvas import drawing, read_width, write_figure
 from .drawn_curves import draw_accuracy, draw_passes

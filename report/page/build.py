@@ -12,12 +12,12 @@ from ...engine.challenge.document import read_documents
 from ...engine.checks.check_folder import check_folder
 from ...engine.store.files import write_whole
 from ...engine.store.verdicts import verdicts_of
-from ...engine.tables.curves import build_curves
+from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.estimates import CellDraws
 from ...engine.tables.implementation_notes import about_cells
 from ...engine.tables.table import build_table
-from ...engine.tables.transfer import build_transfer
+from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
 from ...metrics import default_symbols
 from ..parts.blocks import Section

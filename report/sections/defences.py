@@ -8,7 +8,7 @@ from ...adapters.models.defences.names import describe_gradients
 from ...adapters.words import labels_text
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.outcomes import Outcomes
-from ...engine.tables.defence import build_defence
+from ...engine.tables.defence_table import build_defence
 from ...engine.tables.groups import group_cells, least_of_draws, model_names
 from ...engine.tables.table import Table
 from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, families_of

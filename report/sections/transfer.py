@@ -5,7 +5,7 @@ from typing import Any
 
 from ...adapters.words import labels_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.tables.transfer import Transfer, TransferTable
+from ...engine.tables.transfer_table import Transfer, TransferTable
 from ..parts.blocks import Column, Entry, Fold, Section, Text, entry, make_table
 
 

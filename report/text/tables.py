@@ -9,9 +9,9 @@ from rich.console import Console
 
 from ...adapters.words import labels_text, radius_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.tables.curves import Curve, Curves
+from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.table import Table, TableRow, is_worst
-from ...engine.tables.transfer import Transfer, TransferTable
+from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of
 from .console import format_cell, interval_text, make_console, print_table, printable, to_csv
 from .latex_metrics import table_latex

@@ -15,9 +15,9 @@ from davylamp.adapters import Classifier
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.engine.tables.curves import build_curves
+from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.table import Table, TableRow
-from davylamp.engine.tables.transfer import build_transfer
+from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.report.parts.curve_figure import write_curve_figure
 from davylamp.report.text.tables import print_results, table_csv, table_json, table_markdown
 

@@ -15,7 +15,7 @@ from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.curves import build_curves
+from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import AttackFailed, InvalidInput, Unsupported
 from davylamp.report.page.build import build_report
 from davylamp.scoring.items import libraries_of

@@ -11,7 +11,7 @@ from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, best_effort, evaluate, make_plan
 from davylamp.engine.attack import best_effort as search
-from davylamp.engine.tables.curves import build_curves
+from davylamp.engine.tables.budget_curves import build_curves
 
 PGD = {"steps": 5, "step_size": "2.5 epsilon / steps", "random_start": False}
 SIDE = 8

@@ -12,7 +12,7 @@ from davylamp.engine.plan.chosen import chosen_line
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.store.contents import unknown_attack
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.curves import build_curves
+from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.scoring.items import libraries_of
 

@@ -15,7 +15,7 @@ from davylamp.engine.store.examples import read_examples
 from davylamp.engine.store.outcome_frame import OUTCOMES
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.shown_examples import results_on_original
-from davylamp.engine.tables.transfer import change_of
+from davylamp.engine.tables.transfer_table import change_of
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.3, target="random", parameters={"steps": 3})
 

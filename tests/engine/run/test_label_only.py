@@ -16,7 +16,7 @@ from davylamp.engine import Config, ResultsStore, compare, evaluate, make_plan
 from davylamp.engine.challenge.challenge import challenge
 from davylamp.engine.plan.config import AttackChoice
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.defence import build_defence
+from davylamp.engine.tables.defence_table import build_defence
 from davylamp.errors import Unsupported
 
 ATTACKS = ["foolbox:pgd", "torchattacks:square", "foolbox:salt-and-pepper"]

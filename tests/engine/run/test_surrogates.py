@@ -25,7 +25,7 @@ from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.run.processes import LocalWorkers
-from davylamp.engine.tables.transfer import build_transfer
+from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import pytest
 import torch
 
-from davylamp.engine.tables.curves import build_curves
+from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.report.parts.curve_figure import write_curve_figure
 from davylamp.report.sections.curves import write_curves
 from davylamp.report.text.console import make_console

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from davylamp.engine.tables.defence import build_defence
+from davylamp.engine.tables.defence_table import build_defence
 from davylamp.intervals import share_interval
 
 PLACES, LABELS = torch.arange(40), torch.zeros(40, dtype=torch.long)

@@ -12,8 +12,8 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.statistics.paired_tests import difference_interval
 from davylamp.engine.statistics.shares import clustered_interval
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.curves import build_curves
-from davylamp.engine.tables.defence import build_defence
+from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 from davylamp.intervals import share_interval

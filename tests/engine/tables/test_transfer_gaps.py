@@ -12,7 +12,7 @@ from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load_transfer, make_plan
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.table import build_table
-from davylamp.engine.tables.transfer import build_transfer, transfer_rows
+from davylamp.engine.tables.transfer_table import build_transfer, transfer_rows
 from davylamp.errors import Unsupported
 from davylamp.metrics import METRICS
 from davylamp.report.text.console import make_console

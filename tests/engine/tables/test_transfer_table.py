@@ -8,7 +8,7 @@ import torch
 
 from davylamp import metrics
 from davylamp.engine.tables.table import build_table
-from davylamp.engine.tables.transfer import build_transfer, transfer_rows
+from davylamp.engine.tables.transfer_table import build_transfer, transfer_rows
 from davylamp.errors import Unsupported
 from davylamp.intervals import share_interval
 

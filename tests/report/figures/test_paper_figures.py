@@ -9,10 +9,10 @@ from matplotlib.colors import to_rgb
 
 import davylamp
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.engine.tables.curves import build_curves
+from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.distance_curves import DistanceCurve, DistanceCurves
 from davylamp.engine.tables.table import build_table
-from davylamp.engine.tables.transfer import TransferTable
+from davylamp.engine.tables.transfer_table import TransferTable
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.report.figures.canvas import COLOURS, drawing, read_width, write_figure
 from davylamp.report.figures.drawn_curves import draw_passes

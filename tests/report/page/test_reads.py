@@ -9,10 +9,10 @@ from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store import choose_record
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.defence import build_defence
+from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.metric_matrix import build_matrix
 from davylamp.engine.tables.table import build_table
-from davylamp.engine.tables.transfer import build_transfer
+from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.report.page.build import build_differences, build_report
 from davylamp.tools.speed.synthetic_results import write_results
 

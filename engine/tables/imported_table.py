@@ -15,7 +15,7 @@ from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.published_rows import PublishedRow, read_published
 from ..store.references import BESIDE, Reference, envelopes_of, setting_of_reference
 from ..store.store import ResultsStore
-from .curves import comparable_key
+from .budget_curves import comparable_key
 from .estimates import Counts, estimate_share, mean_draws, resamples
 from .groups import group_cells
 from .table import Table, TableRow, build_table
