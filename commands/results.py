@@ -186,7 +186,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
 def _show_distances(folder: Path, norm: str | None, models: list[str] | None, form: str, view: TableOptions) -> None:
     """The median distance after so many passes."""
     from ..engine.tables.distance_curves import build_distance_curves
-    from ..report.text.distances import distances_csv, distances_json, print_distances
+    from ..report.text.tables import distances_csv, distances_json, print_distances
 
     curves = build_distance_curves(folder, norm=norm, models=models)
     if form == "json":

@@ -25,6 +25,7 @@ from .groups import Group, differing, group_cells
 
 Against = Literal["epsilon", "grey-levels", "queries"]
 _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting", "images", "violations")
+IMPORTED = "OPT of imported"  # a statistic of curves that stand beside imported rows
 _POINTS = 128  # of a drawn curve; the budgets of the table are added
 
 
@@ -75,15 +76,16 @@ class Curve:
         """The attack and the model."""
         return f"{self.labels['implementation']} on {self.labels['model']}"
 
-
-# What sums a curve up, in the order of tables: the field of `Curve` by heading.
-_STATISTICS: Mapping[str, str] = {
-    "half at": "empirical_half",
-    "D_half": "half_distortion",
-    "R^2": "r_squared",
-    "OPT": "optimality",
-    "OPT of imported": "reference_optimality",
-}
+    @property
+    def statistics(self) -> dict[str, float | Estimate]:
+        """What sums it up, by the heading that tables give it."""
+        return {
+            "half at": self.empirical_half,
+            "D_half": self.half_distortion,
+            "R^2": self.r_squared,
+            "OPT": self.optimality,
+            IMPORTED: self.reference_optimality,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +105,6 @@ class Curves:
     shown: Mapping[str, tuple[float, ...]]
     curves: tuple[Curve, ...]
     notes: tuple[str, ...]
-
-    def statistics(self, curve: Curve) -> dict[str, float | Estimate]:
-        """What sums a curve up, by heading; the envelope of imported rows only where there are any."""
-        names = [name for name in _STATISTICS if name != "OPT of imported" or any(not c.judged for c in self.curves)]
-        return {name: getattr(curve, _STATISTICS[name]) for name in names}
 
 
 class _Steps(NamedTuple):

@@ -20,6 +20,11 @@ from .groups import Group, Knowledge, group_cells, least_of_draws, of_kind, unev
 from .symbols import By, choose_symbols, drop_absent, is_of_distances, optional_symbols
 
 
+def is_given(value: Any) -> bool:
+    """Whether a label says something: not empty, not 0, not NaN."""
+    return value not in ("", False, 0, None) and not (isinstance(value, float) and math.isnan(value))
+
+
 @dataclass(frozen=True)
 class TableRow:
     """A line of a table: what it is about by label, and an estimate by symbol."""
@@ -45,6 +50,18 @@ class Table:
     symbols: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def shown_labels(self) -> list[str]:
+        """The labels that are given somewhere, and the violations."""
+        return [
+            name for name in self.labels if name == "violations" or any(is_given(row.labels[name]) for row in self.rows)
+        ]
+
+    @property
+    def unit(self) -> str:
+        """What n counts: images, or where a row is over several cells those of each of them."""
+        return "images of all cells" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
 
     def __repr__(self) -> str:
         size = f"{len(self.rows)} rows, {len(self.symbols)} metrics"
