@@ -96,11 +96,11 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput("expected --published without --latex: the best of rows over other images is no best")
     folder = open_sources(context, folders)
     if published:
-        from ..engine.tables.published_table import build_published
+        from ..engine.tables.imported_table import build_published
 
         table = build_published(folder, **drawing)
     elif references:
-        from ..engine.tables.reference_table import build_references
+        from ..engine.tables.imported_table import build_references
 
         table = build_references(folder, **drawing)
     elif transfer:
@@ -186,7 +186,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
 def _show_distances(folder: Path, norm: str | None, models: list[str] | None, form: str, view: TableOptions) -> None:
     """The median distance after so many passes."""
     from ..engine.tables.distance_curves import build_distance_curves
-    from ..report.text.distances import distances_csv, distances_json, print_distances
+    from ..report.text.tables import distances_csv, distances_json, print_distances
 
     curves = build_distance_curves(folder, norm=norm, models=models)
     if form == "json":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .tables.budget_curves import Curves, build_curves
     from .tables.corruption_table import build_corruptions
     from .tables.defence_table import build_defence
-    from .tables.reference_table import build_references
+    from .tables.imported_table import build_references
     from .tables.table import Table, build_table
     from .tables.transfer_table import Transfer, build_transfer
 
@@ -94,7 +94,7 @@ _HOMES = {
     ),
     ".tables.corruption_table": ("build_corruptions",),
     ".tables.defence_table": ("build_defence",),
-    ".tables.reference_table": ("build_references",),
+    ".tables.imported_table": ("build_references",),
     ".tables.table": (
         "Table",
         "build_table",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..adapters.parameters import parse_number
 from ..errors import InvalidInput, UnknownName
-from ..metrics import METRICS, PLAIN, near_symbols, record_of, symbols_named
+from ..metrics import METRICS, PLAIN, Metric, near_symbols, record_of, symbols_named
 from .measure_groups import GROUP_OF, OPTIONAL, known_groups
 
 CLEAN = "clean"
@@ -44,24 +44,24 @@ def access_of(symbol: str) -> Access:
     return Access(needs, f"davylamp table FOLDER{rows} --metric")
 
 
+def facts_of(symbol: str) -> Metric:
+    """The record of a symbol, with or without a parameter; `PLAIN` for a user's metric."""
+    return record_of(symbol) or PLAIN
+
+
 def base_of(symbol: str) -> str:
     """The metric of a symbol: "QI_Wup" of "QI_Wup@0.5"; the symbol itself without a record."""
-    return (record_of(symbol) or PLAIN).symbol or symbol
-
-
-def needs_of(symbol: str) -> tuple[str, ...]:
-    """What a metric needs, see `Metric.needs`; nothing of what has no record."""
-    return (record_of(symbol) or PLAIN).needs
+    return facts_of(symbol).symbol or symbol
 
 
 def needs_confidences(symbol: str) -> bool:
     """Whether a metric means nothing of a model that gives labels only."""
-    return "confidences" in needs_of(symbol) and symbol != "FR@1"  # whether the prediction is another one
+    return "confidences" in facts_of(symbol).needs and symbol != "FR@1"  # whether the prediction is another one
 
 
 def is_parametrised(symbol: str) -> bool:
     """Whether a symbol carries a number that its metric is measured at."""
-    record = record_of(symbol) or PLAIN
+    record = facts_of(symbol)
     return symbol != record.symbol and record.parameter in _NUMBERS
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...engine.tables.transfer_confidence import build_transfer_confidence
-from ...engine.tables.transfer_table import Over, build_transfer
+from ...engine.tables.transfer_table import Over, build_transfer, build_transfer_confidence
 from ..shared.paper_numbers import find_value
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options

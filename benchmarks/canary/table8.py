@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...engine.statistics.bootstrap import Estimate, interval
+from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.outcomes import Outcome, read_outcomes
-from ...engine.tables.symbols import CellDraws, column_of, drop_absent, is_share
-from ...engine.tables.table import aggregate, share_ends
+from ...engine.tables.estimates import CellDraws, estimate_row
+from ...engine.tables.symbols import drop_absent
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import run_setting
@@ -56,23 +56,10 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
     symbols = drop_absent(_SYMBOLS, outcomes, explicit=False)
     draws = CellDraws(1000, 0)
     draws.prepare(outcomes, symbols)
-    drawn = {outcome.cell.key: draws.draw(outcome, outcomes, symbols) for outcome in outcomes.done}
     for kind, attacks in _KINDS.items():
         for model in dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done):
-            cells = [
-                outcome.cell.key
-                for outcome in outcomes.done
-                if outcome.cell.subject.model == model and _in(outcome, attacks)
-            ]
-            for symbol in symbols:
-                mean = aggregate([[drawn[key][symbol]] for key in cells])
-                estimate = interval(mean.ratio, mean.n, mean.different)
-                if is_share(symbol):
-                    parts = [
-                        [column_of(outcome, outcomes, symbol)] for outcome in outcomes.done if outcome.cell.key in cells
-                    ]
-                    low, high = share_ends(parts)
-                    estimate = estimate._replace(low=low, high=high)
+            parts = [[each] for each in outcomes.done if each.cell.subject.model == model and _in(each, attacks)]
+            for symbol, estimate in estimate_row(parts, outcomes, symbols, draws).items():
                 yield kind, model, symbol, estimate
 
 

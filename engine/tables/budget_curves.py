@@ -3,39 +3,89 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 
+from ...adapters.result import allowed_radius
 from ...adapters.threat_model import NORMS
 from ...adapters.words import radius_text
 from ...errors import InvalidInput, UnknownName, Unsupported
+from ...metrics import empirical_half_distortion, half_distortion
 from ..at_once import map_at_once
-from ..statistics.bootstrap import resample
-from ..store.imported import Reference, envelopes_of, setting_of_reference
-from ..store.outcomes import Outcomes, outcomes_of
-from .curve_points import (
-    Curve,
-    Points,
-    Run,
-    comparable_key,
-    draw_points,
-    draw_reference,
-    draw_run,
-    grey_scale,
-    make_cost_point,
-    make_points,
-    make_run,
-    round_budgets,
-)
-from .groups import Group, group_cells, model_names
-from .symbols import EXTRAPOLATED, best_distances_of
+from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
+from ..statistics.shares import Share, clustered_interval, whole_shares
+from ..store.imported import UNJUDGED, Reference, envelopes_of, setting_of_reference
+from ..store.outcomes import Outcome, Outcomes, details, outcomes_of
+from .estimates import EXTRAPOLATED, NOTHING, Counts, Nearest, nearest_distances, resamples, rivals
+from .groups import Group, differing, group_cells
 
 Against = Literal["epsilon", "grey-levels", "queries"]
+_LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting", "images", "violations")
+IMPORTED = "OPT of imported"  # a statistic of curves that stand beside imported rows
 _POINTS = 128  # of a drawn curve; the budgets of the table are added
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The accuracy of one model under one attack.
+
+    Args:
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN: none, or the budget is epsilon), `targeted`,
+            `setting` (what tells it apart from curves with the same labels), `images` attacked, `violations`.
+        kind: "distances": a step curve from one run; "points": one run for each budget, and nothing known between.
+        budgets: shape (G,), rising from 0.
+        accuracy: share of all images that are right within each budget, shape (G,); the clean accuracy at 0.
+        low: lower end of the 95 % interval of that share, shape (G,).
+        high: its upper end, shape (G,).
+        n: images.
+        half_distortion: `metrics.half_distortion`, in the unit of the budgets; of "distances" against epsilon.
+        r_squared: of its exponential.
+        empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets; of "distances".
+        optimality: `metrics.local_optimality` against the per-image best of all attacks of the folder with the same
+            model, norm and target; of "distances" against epsilon.
+        reference_optimality: the same against the per-image best of all imported rows (`Outcomes.references`), over the
+            images that these know; above 1 where the attack is nearer than all of them.
+        judged: False for an imported row, whose numbers are its program's.
+    """
+
+    labels: Mapping[str, Any]
+    kind: Literal["distances", "points"]
+    budgets: np.ndarray
+    accuracy: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    n: int
+    half_distortion: Estimate = NOTHING
+    r_squared: float = math.nan
+    empirical_half: float = math.nan
+    optimality: Estimate = NOTHING
+    reference_optimality: Estimate = NOTHING
+    judged: bool = True
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether its half distortion is a number beyond what was measured: no half of the images was fooled."""
+        return math.isfinite(self.half_distortion.value) and not math.isfinite(self.empirical_half)
+
+    @property
+    def name(self) -> str:
+        """The attack and the model."""
+        return f"{self.labels['implementation']} on {self.labels['model']}"
+
+    @property
+    def statistics(self) -> dict[str, float | Estimate]:
+        """What sums it up, by the heading that tables give it."""
+        return {
+            "half at": self.empirical_half,
+            "D_half": self.half_distortion,
+            "R^2": self.r_squared,
+            "OPT": self.optimality,
+            IMPORTED: self.reference_optimality,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +105,25 @@ class Curves:
     shown: Mapping[str, tuple[float, ...]]
     curves: tuple[Curve, ...]
     notes: tuple[str, ...]
+
+
+class _Steps(NamedTuple):
+    """One attack on one model, all repeats: the budget that each image falls at, (n,) for each repeat.
+
+    Above `limit` nothing is known: images that nothing had fooled were not searched beyond it.
+    """
+
+    labels: dict[str, Any]
+    repeats: list[Outcome]
+    falls: list[np.ndarray]
+    limit: float = math.inf
+
+
+class _Points(NamedTuple):
+    """One attack on one model at several budgets, all repeats of each."""
+
+    labels: dict[str, Any]
+    runs: list[tuple[float, list[Outcome]]]
 
 
 def build_curves(
@@ -99,35 +168,341 @@ def build_curves(
     queries, grey = against == "queries", against == "grey-levels"
     outcomes = outcomes_of(folder)
     groups = _choose(outcomes, norm, models)
-    best = None if queries else best_distances_of(outcomes.done)
+    nearest = None if queries else nearest_distances(outcomes.done)
     envelopes = envelopes_of(outcomes.references)
-    counts = lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
+    counts, has_bands = resamples(bootstrap, seed), bootstrap > 0
     curves: list[Curve] = []
-    notes: list[str] = []
     shown: dict[str, tuple[float, ...]] = {}
+    limits: list[str] = []
     for name, members in groupby(groups, key=lambda group: group.labels["norm"]):
-        runs, points = _split([*members], queries=queries, grey=grey)
-        top = _top(runs, points)
-        imported = [] if queries else _imported(runs, outcomes.references, name, grey=grey)
+        steps, points = _split([*members], queries=queries, grey=grey)
+        reached = [budget for each in points for budget, _ in each.runs]
+        falls = [float(each[np.isfinite(each)].max(initial=0)) for run in steps for each in run.falls]
+        top = max([*falls, *reached], default=0.0)
         shown[name] = tuple(sorted({0.0, *map(float, budgets or _round(top, name, against, groups))}))
-        grid = _grid(top, (*shown[name], *_budgets_run(points)), log=queries)
-        curves += map_at_once(lambda run, grid=grid: draw_run(run, grid, counts, best, envelopes), runs)
-        curves += map_at_once(lambda each: draw_points(each, counts), points)
-        for reference, model, scale in imported:
-            setting = setting_of_reference(reference, outcomes.references)
-            curves.append(draw_reference(reference, model, setting, grid, counts, scale))
-        notes += _limits(runs)
+        grid = _grid(top, (*shown[name], *reached), log=queries)
+        curves += map_at_once(lambda run, grid=grid: _curve_of_steps(run, grid, counts, nearest, envelopes), steps)
+        curves += map_at_once(lambda each: _curve_of_points(each, has_bands=has_bands), points)
+        beside = {comparable_key(run.repeats[0]): run for run in reversed(steps)}
+        for reference in outcomes.references if not queries else ():
+            run = beside.get((reference.subject.key, name)) if reference.norm == name else None
+            if run is not None:
+                setting = setting_of_reference(reference, outcomes.references)
+                scale = _scale(run.repeats[0], grey=grey)
+                curves.append(
+                    _curve_of_reference(reference, run.labels["model"], setting, grid, scale, has_bands=has_bands)
+                )
+        limits += [
+            f"{run.labels['implementation']} on {run.labels['model']}: not searched beyond {run.limit:.4g} for every "
+            "image that was not fooled"
+            for run in steps
+            if not math.isinf(run.limit)
+        ]
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
-    notes = [*_targeted(curves), *_violations(curves), *notes, *outcomes.notes, *extrapolated_halves(curves)]
-    return Curves(against, unit, shown, tuple(curves), tuple(notes))
+    notes = (*_notes(curves), *limits, *outcomes.notes, *extrapolated_halves(curves))
+    return Curves(against, unit, shown, tuple(curves), notes)
 
 
 def extrapolated_halves(curves: Sequence[Curve]) -> list[str]:
     """A note on half distortions that lie beyond what was measured."""
-    beyond = [
-        f"{curve.labels['implementation']} on {curve.labels['model']}" for curve in curves if curve.is_extrapolated
+    beyond = dict.fromkeys(curve.name for curve in curves if curve.is_extrapolated)
+    return [f"{EXTRAPOLATED} (half at - or inf): {'; '.join(beyond)}"] if beyond else []
+
+
+def comparable_key(outcome: Outcome) -> tuple[str, str]:
+    """The subject and norm whose imported rows a cell may stand beside; empty texts if none: targets, 8-bit images."""
+    cell = outcome.cell
+    return ("", "") if cell.threat_model.targeted or cell.pixels else (cell.subject.key, cell.threat_model.norm)
+
+
+def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
+    """Round numbers from 0 up to `top`: at most 11 in equal steps, or 1, 2, 5, 10, ... for a logarithmic axis."""
+    if top <= 0 or not math.isfinite(top):
+        return (0.0,)
+    if log:
+        steps = [float(f"{mantissa}e{power}") for power in range(9) for mantissa in (1, 2, 5)]
+        return (0.0, *(step for step in steps if step < top), float(math.ceil(top)))
+    power = math.floor(math.log10(top)) - 1
+    steps = [float(f"{mantissa}e{exponent}") for exponent in (power, power + 1) for mantissa in (1, 2, 5)]
+    step = next(step for step in steps if top / step <= 10)
+    return tuple(round(place * step, 12) for place in range(int(top / step + 1e-9) + 1))
+
+
+def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) -> list[Group]:
+    """The attack x model rows that are asked for, one norm after the other."""
+    if norm is not None and norm not in NORMS:
+        raise UnknownName("norm", norm, NORMS)
+    names = {subject.name for subject in outcomes.subjects.values()}
+    for model in models or ():
+        if model not in names:
+            raise UnknownName("model", model, names)
+    groups = group_cells(replace(outcomes, failed=()), "pairs")
+    chosen = [
+        group
+        for group in groups
+        if norm in (None, group.labels["norm"]) and (not models or group.labels["model"] in models)
     ]
-    return [f"{EXTRAPOLATED} (half at - or inf): {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
+    if not chosen:
+        have = ", ".join(sorted({group.labels["norm"] for group in groups})) or "no finished cell"
+        raise Unsupported(f"nothing here to draw: the folder has {have}")
+    return sorted(chosen, key=lambda group: NORMS.index(group.labels["norm"]))
+
+
+def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[_Steps], list[_Points]]:
+    """Attacks that say at which budget each image falls, and those that only say what fell at the budgets run."""
+    if queries:
+        points = [_cost_point(group) for group in groups]
+        steps = [_fall_by_queries(group) for group, each in zip(groups, points, strict=True) if each is None]
+        return steps, [each for each in points if each is not None]
+    searches = [group for group in groups if group.parts[0][0].is_minimum]
+    others = [group for group in groups if group not in searches]
+    return [_fall_by_distance(group, grey=grey) for group in searches], _points_of(others, grey=grey)
+
+
+def _fall_by_queries(group: Group) -> _Steps:
+    """0 for an image that is wrong when clean, inf for one that never falls; so by distance."""
+    falls = []
+    for columns in (outcome.columns for outcome in group.outcomes):
+        spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
+        falls.append(np.where(columns["attacked"], spent, 0.0))
+    return _Steps(_labels(group), group.outcomes, falls)
+
+
+def _fall_by_distance(group: Group, *, grey: bool) -> _Steps:
+    """At most at the radius, where float32 moved an example past it."""
+    falls, limit = [], math.inf
+    for outcome in group.outcomes:
+        distance, threat_model = outcome.columns["distance"], outcome.cell.threat_model
+        if threat_model.epsilon is not None:
+            inside = distance <= allowed_radius(threat_model)
+            distance = np.where(inside, np.minimum(distance, threat_model.epsilon), distance)
+        scale = _scale(outcome, grey=grey)
+        falls.append(distance * scale)
+        limit = min(limit, _searched_to(outcome) * scale)
+    return _Steps(_labels(group), group.outcomes, falls, limit)
+
+
+def _searched_to(outcome: Outcome) -> float:
+    """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
+    columns, cell = outcome.columns, outcome.cell
+    left = columns["attacked"] & ~columns["success"] & outcome.results.proven
+    if not cell.search.finds_smallest or not left.any():
+        return math.inf
+    if "searched" in columns:
+        return float(columns["searched"][left].min())
+    return math.inf if cell.threat_model.epsilon is None else cell.threat_model.epsilon
+
+
+def _cost_point(group: Group) -> _Points | None:
+    """A run that spends the same on every image says nothing about fewer queries: one point; None for another run."""
+    spent = [
+        (each.columns["forwards"] + each.columns["backwards"])[each.columns["attacked"]] for each in group.outcomes
+    ]
+    costs = np.unique(np.concatenate(spent))
+    return _Points(_labels(group), [(float(costs[0]), group.outcomes)]) if len(costs) == 1 else None
+
+
+def _points_of(groups: Sequence[Group], *, grey: bool) -> list[_Points]:
+    """Fixed-budget attacks at every epsilon they were run at; a step size relative to epsilon is one setting."""
+    loose: dict[Any, list[Group]] = {}
+    for group in groups:
+        loose.setdefault(_setting_but_radius(group, relative=False), []).append(group)
+    sweeps: dict[Any, list[Group]] = {}
+    for key, members in loose.items():
+        is_one = len({group.labels["epsilon"] for group in members}) == len(members)
+        for group in members:
+            sweeps.setdefault((key, None if is_one else _setting_but_radius(group, relative=True)), []).append(group)
+    alike: dict[Any, list[list[Group]]] = {}
+    for sweep in sweeps.values():
+        sweep.sort(key=lambda group: group.labels["epsilon"])
+        alike.setdefault((rivals(sweep[0].outcomes[0]), sweep[0].labels["implementation"]), []).append(sweep)
+    settings: dict[int, str] = {}  # what tells apart sweeps of the same attack on the same model and norm
+    for peers in alike.values():
+        texts = differing([details(sweep[0].outcomes[0].cell) for sweep in peers])
+        settings |= {id(sweep): text for sweep, text in zip(peers, texts, strict=True)}
+    return [
+        _Points(
+            _labels(sweep[0])
+            | {"epsilon": math.nan, "setting": settings[id(sweep)]}
+            | {"violations": sum(group.labels["violations"] for group in sweep)},
+            [(group.labels["epsilon"] * _scale(group.outcomes[0], grey=grey), group.outcomes) for group in sweep],
+        )
+        for sweep in sweeps.values()
+    ]
+
+
+def _setting_but_radius(group: Group, *, relative: bool) -> tuple[object, ...]:
+    """What the runs of a points curve share: everything but epsilon and the step size, or its ratio to epsilon."""
+    cell = group.outcomes[0].cell
+    settings, epsilon = dict(details(cell)), cell.threat_model.epsilon
+    step = settings.pop("step_size", "")
+    if relative and epsilon and step:
+        settings["step_size"] = f"{float(step) / epsilon:.6g}"
+    return rivals(group.outcomes[0]), cell.attack, tuple(sorted(settings.items()))
+
+
+def _scale(outcome: Outcome, *, grey: bool) -> float:
+    """What turns a distance into grey levels: linf times 255, l2 into a root mean square times 255; 1 if not `grey`.
+
+    Raises:
+        Unsupported: for another norm.
+    """
+    if not grey:
+        return 1.0
+    norm = outcome.cell.threat_model.norm
+    if norm == "linf":
+        return 255.0
+    if norm not in ("l2", "unrestricted"):
+        raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
+    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2"]
+    known = np.zeros(0) if rms is None else (rms[l2 > 0] / l2[l2 > 0])
+    known = known[np.isfinite(known)]
+    return 255 * float(np.median(known)) if len(known) else math.nan
+
+
+def _curve_of_steps(
+    run: _Steps,
+    grid: np.ndarray,
+    counts: Counts,
+    nearest: Nearest | None,
+    envelopes: Mapping[tuple[str, str], np.ndarray],
+) -> Curve:
+    """The curve at the budgets of a grid; against epsilon, where `nearest` is given, also what sums it up."""
+    grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
+    weights = counts(len(run.falls[0]))
+    proven = [each.results.proven for each in run.repeats]
+    curve = _step_curve(run.labels, grid, run.falls, proven, has_bands=len(weights) > 1, is_bounded=True)
+    # The numbers that sum a curve up leave out what proves nothing.
+    kept = [each for each in zip(run.repeats, run.falls, proven, strict=True) if each[2].any()]
+    if not kept:
+        return curve
+    falls = [torch.tensor(falls[known]) for _, falls, known in kept]
+    half = float(np.mean([empirical_half_distortion(each) for each in falls]))
+    half = math.nan if math.isinf(half) and not math.isinf(run.limit) else half  # it may be farther
+    curve = replace(curve, empirical_half=half)
+    if nearest is None:
+        return curve
+    fits = [half_distortion(each) for each in falls]
+    halves, optimality = [], []
+    for (outcome, _, known), each, fit in zip(kept, falls, fits, strict=True):
+        drawn = weights if known.all() else weights[:, known]
+        halves.append(draw_half_distortion(drawn, each.numpy(), fit.value))
+        optimality.append(draw_optimality(drawn, outcome.columns["distance"][known], nearest[rivals(outcome)][known]))
+    least = min(map(len, falls))
+    return replace(
+        curve,
+        half_distortion=interval(np.mean(halves, axis=0), least),
+        r_squared=float(np.mean([fit.r_squared for fit in fits])),
+        optimality=interval(np.mean(optimality, axis=0), least),
+        reference_optimality=_reference_optimality(run, weights, envelopes),
+    )
+
+
+def _reference_optimality(
+    run: _Steps, weights: np.ndarray, envelopes: Mapping[tuple[str, str], np.ndarray]
+) -> Estimate:
+    """Local optimality of a run against imported rows, over the images that both know."""
+    drawn, sizes = [], []
+    for outcome in run.repeats:
+        envelope = envelopes.get(comparable_key(outcome))
+        kept = np.zeros(0, bool) if envelope is None else ~np.isnan(envelope) & outcome.results.proven
+        if envelope is None or not kept.any():
+            return NOTHING
+        drawn.append(draw_optimality(weights[:, kept], outcome.columns["distance"][kept], envelope[kept]))
+        sizes.append(int(kept.sum()))
+    return interval(np.mean(drawn, axis=0), min(sizes))
+
+
+def _curve_of_reference(
+    reference: Reference, model: str, setting: str, grid: np.ndarray, scale: float, *, has_bands: bool
+) -> Curve:
+    """The curve of an imported row, over the images that it covers; those it crashed on are right at 0 only."""
+    covered, known = reference.columns["covered"], reference.known[reference.columns["covered"]]
+    falls = reference.columns["distance"][covered] * scale
+    labels = {"model": model, "implementation": f"{reference.title} ({UNJUDGED})", "norm": reference.norm}
+    labels |= {"epsilon": math.nan, "targeted": False, "setting": setting}
+    labels |= {"images": int(reference.columns["attacked"].sum()), "violations": int((~known).sum())}
+    curve = _step_curve(labels, grid, [falls], [known], has_bands=has_bands, is_bounded=False)
+    half = float(empirical_half_distortion(torch.tensor(falls[known]))) if known.any() else math.nan
+    return replace(curve, empirical_half=half, judged=False)
+
+
+def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
+    """The accuracy at 0 and at each budget: the share of images that are right when clean and shown to be robust.
+
+    Of a random model an image is robust in the share of its draws, as in tables, right when clean by their majority.
+    """
+    right = points.runs[0][1][0].columns["attacked"]
+    shares = [clustered_interval(right[:, None])]
+    for _, repeats in points.runs:
+        results = [outcome.results for outcome in repeats]
+        share, able = (
+            clustered_interval(np.stack([getattr(each, name) for each in results], axis=1))
+            for name in ("robust", "robust_at_most")
+        )
+        shares.append(share._replace(high=able.high))
+    budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
+    return _curve(points.labels, "points", budgets, _joined(shares), len(right), has_bands=has_bands)
+
+
+def _step_curve(
+    labels: dict[str, Any],
+    budgets: np.ndarray,
+    falls: Sequence[np.ndarray],
+    known: Sequence[np.ndarray],
+    *,
+    has_bands: bool,
+    is_bounded: bool,
+) -> Curve:
+    """A curve from the budget that each image falls at, (n,) for each repeat.
+
+    Of an image whose result is not `known` nothing is said above 0: it is not right there, or at most so in the upper
+    ends of a curve that `is_bounded`.
+    """
+    tiny = np.finfo(float).tiny
+    pairs = list(zip(falls, known, strict=True))
+    share = _right_at(budgets, [np.where(kept, each, np.minimum(each, tiny)) for each, kept in pairs])
+    if is_bounded and not all(kept.all() for kept in known):
+        able = [np.where(kept | (each == 0), each, math.inf) for each, kept in pairs]
+        share = share._replace(high=_right_at(budgets, able).high)
+    return _curve(labels, "distances", budgets, share, len(falls[0]), has_bands=has_bands)
+
+
+def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Share:
+    """The share of the images that are right at each budget."""
+    if len(lasting) == 1:
+        ordered, images = np.sort(lasting[0]), len(lasting[0])
+        return whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
+    return _joined([clustered_interval(np.stack(lasting, 1) > budget) for budget in budgets])
+
+
+def _joined(shares: Sequence[Share]) -> Share:
+    return Share(*(np.array([float(each[part]) for each in shares]) for part in range(4)))
+
+
+def _curve(
+    labels: dict[str, Any], kind: Any, budgets: np.ndarray, share: Share, images: int, *, has_bands: bool
+) -> Curve:
+    low, high = (share.low, share.high) if has_bands else (np.full(len(budgets), math.nan) for _ in range(2))
+    return Curve(labels, kind, budgets, share.value, low, high, images)
+
+
+def _labels(group: Group) -> dict[str, Any]:
+    return {name: group.labels[name] for name in _LABELS}
+
+
+def _notes(curves: Sequence[Curve]) -> list[str]:
+    """What accuracy means under targeted attacks, and what invalid results count as."""
+    targeted = (
+        "of targeted attacks accuracy is the share of images that are right when clean and not driven to the target"
+    )
+    lines = [targeted] if any(curve.labels["targeted"] for curve in curves) else []
+    return lines + [
+        f"{curve.name}: {curve.labels['violations']} violations count neither as fooled nor as robust: they lower the "
+        "accuracy at every budget above 0, not its upper ends"
+        for curve in curves
+        if curve.labels["violations"] and curve.judged
+    ]
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[Group]) -> list[float]:
@@ -143,87 +518,6 @@ def _grid(top: float, budgets: Sequence[float], *, log: bool) -> np.ndarray:
     """Budgets from 0 or 1 up to `top` that a curve is drawn at, and those given, (G,), rising."""
     fine = np.geomspace(1, max(top, 1), _POINTS).round() if log else np.linspace(0, top, _POINTS + 1)
     return np.unique(np.concatenate([fine, budgets]))
-
-
-def _budgets_run(points: Sequence[Points]) -> list[float]:
-    return [budget for each in points for budget, _ in each.runs]
-
-
-def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[Run], list[Points]]:
-    """Attacks that say at which budget each image falls, and those that only say what fell at the budgets run."""
-    if queries:
-        points = {id(group): make_cost_point(group) for group in groups}
-        runs = [make_run(group, queries=True, grey=grey) for group in groups if points[id(group)] is None]
-        return runs, [each for each in points.values() if each is not None]
-    steps = [group for group in groups if group.parts[0][0].is_minimum]
-    runs = [make_run(group, queries=False, grey=grey) for group in steps]
-    return runs, make_points([group for group in groups if group not in steps], grey=grey)
-
-
-def _imported(
-    runs: Sequence[Run], references: Sequence[Reference], norm: str, *, grey: bool
-) -> list[tuple[Reference, str, float]]:
-    """The imported rows that stand beside one of our curves, with their model's name and the scale of its budgets."""
-    beside = {}
-    for run in runs:
-        beside.setdefault(comparable_key(run.repeats[0]), (run.labels["model"], grey_scale(run.repeats[0], grey=grey)))
-    return [
-        (each, *beside[each.subject.key, norm])
-        for each in references
-        if each.norm == norm and (each.subject.key, norm) in beside
-    ]
-
-
-def _targeted(curves: Sequence[Curve]) -> list[str]:
-    """A line where some curve is of a targeted attack, which leaves an image alone that it only makes wrong."""
-    line = "of targeted attacks accuracy is the share of images that are right when clean and not driven to the target"
-    return [line] if any(curve.labels["targeted"] for curve in curves) else []
-
-
-def _violations(curves: Sequence[Curve]) -> list[str]:
-    """A line for each curve with images that are neither fooled nor robust."""
-    return [
-        f"{curve.labels['implementation']} on {curve.labels['model']}: {curve.labels['violations']} violations "
-        "count neither as fooled nor as robust: they lower the accuracy at every budget above 0, not its upper ends"
-        for curve in curves
-        if curve.labels["violations"] and curve.judged
-    ]
-
-
-def _limits(runs: Sequence[Run]) -> list[str]:
-    """A line for each search that did not look up to the largest change."""
-    return [
-        f"{run.labels['implementation']} on {run.labels['model']}: not searched beyond {run.limit:.4g} for every image "
-        "that was not fooled"
-        for run in runs
-        if not math.isinf(run.limit)
-    ]
-
-
-def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) -> list[Group]:
-    """The attack x model rows that are asked for, one norm after the other."""
-    if norm is not None and norm not in NORMS:
-        raise UnknownName("norm", norm, NORMS)
-    names = model_names(outcomes)
-    for model in models or ():
-        if model not in names.values():
-            raise UnknownName("model", model, set(names.values()))
-    groups = group_cells(replace(outcomes, failed=()), "pairs")
-    chosen = [
-        group
-        for group in groups
-        if norm in (None, group.labels["norm"]) and (not models or group.labels["model"] in models)
-    ]
-    if not chosen:
-        have = ", ".join(sorted({group.labels["norm"] for group in groups})) or "no finished cell"
-        raise Unsupported(f"nothing here to draw: the folder has {have}")
-    return sorted(chosen, key=lambda group: NORMS.index(group.labels["norm"]))
-
-
-def _top(runs: Sequence[Run], points: Sequence[Points]) -> float:
-    """The largest budget at which anything happens."""
-    falls = [float(budgets[np.isfinite(budgets)].max(initial=0)) for run in runs for budgets in run.falls]
-    return max([*falls, *_budgets_run(points)], default=0.0)
 
 
 def _unit(norm: str, *, queries: bool, grey: bool) -> str:

@@ -1,33 +1,131 @@
 """How models bear corruptions: errors, their sums and ratios to a baseline, flips along sequences, with intervals."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
-from ...adapters.data.corruptions.published import BENCHMARK, SEVERITIES, alexnet_errors
+from ...adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, SEVERITIES, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
 from ...adapters.models.outputs import explain_predictions
-from ...errors import UnknownName, Unsupported
-from ...intervals import share_interval
+from ...errors import Unavailable, UnknownName, Unsupported
 from ...metrics import (
     corruption_error,
+    flip_probability,
     flip_rates,
     mean_corruption_error,
     mean_flip_rate,
     relative_corruption_error,
 )
-from ..statistics.bootstrap import Estimate, interval, resample
-from .corrupted_models import CorruptedModel, flip_probability_of, flips_of, read_corrupted_models
+from ..statistics.bootstrap import Estimate, draw_means, interval
+from ..store.other_records import CorruptionRecord, read_corruptions
+from .estimates import NOTHING, estimate_share, mean_of_defined, resamples
 from .table import Table, TableRow
 
 ALEXNET = "alexnet"
 CorruptionsBy = Literal["models", "corruptions"]
+Value = TypeVar("Value")
 _LARGE = "severities of imagenet,"  # in the source of corruptions at ImageNet's size
 _OF_IMAGENET = ("demo:imagenet", "foolbox:imagenet")
-_NOTHING = Estimate(float("nan"), float("nan"), float("nan"), 0)
+_NO_ANSWER = 2**31 - 1  # as a class: the metric takes classes >= 0
+
+
+@dataclass
+class CorruptedModel:
+    """Everything of one model on one data set.
+
+    Args:
+        model: its name.
+        data: name of the images.
+        clean: predictions without corruption, if they are there.
+        errors: by corruption and severity.
+        sequences: by name.
+    """
+
+    model: str
+    data: str
+    clean: CorruptionRecord | None = None
+    errors: dict[str, dict[int, CorruptionRecord]] = field(default_factory=dict)
+    sequences: dict[str, CorruptionRecord] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[CorruptionRecord]:
+        """All of them."""
+        corrupted = [record for by_severity in self.errors.values() for record in by_severity.values()]
+        return [*([self.clean] if self.clean else []), *corrupted, *self.sequences.values()]
+
+    @property
+    def images(self) -> int:
+        """How many, in the smallest record."""
+        return min(len(record.labels) for record in self.records)
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """Those that every corruption has."""
+        common = [set(by_severity) for by_severity in self.errors.values()]
+        return tuple(sorted(set.intersection(*common))) if common else ()
+
+    @property
+    def paired(self) -> bool:
+        """Whether every record is of the same images, in the same order."""
+        return len({record.names for record in self.records}) == 1
+
+
+def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
+    """The models of a folder with what they predicted on corrupted images; what cannot be used, with why.
+
+    Raises:
+        Unavailable: if there is no such folder, or nothing of the kind in it.
+    """
+    records, failed = read_corruptions(folder)
+    models: dict[tuple[object, ...], CorruptedModel] = {}
+    for record in records:
+        cell = record.cell
+        key = (cell.model, cell.model_digest, *cell.setting)
+        mine = models.setdefault(key, CorruptedModel(cell.model, cell.data))
+        if cell.sequence:
+            mine.sequences[cell.corruption] = record
+        elif cell.corruption:
+            mine.errors.setdefault(cell.corruption, {})[cell.severity] = record
+        else:
+            mine.clean = record
+    for mine in models.values():  # the authors' order, others after them
+        mine.errors = _in_order(mine.errors, CORRUPTIONS)
+        mine.sequences = _in_order(mine.sequences, SEQUENCES)
+    if not models:
+        why = f" ({'; '.join(failed.values())})" if failed else ""
+        raise Unavailable(
+            f"expected predictions on corrupted images in {folder}, found none{why}: davylamp corrupt-table"
+        )
+    return list(models.values()), failed
+
+
+def _in_order(values: dict[str, Value], order: Iterable[str]) -> dict[str, Value]:
+    places = {name: place for place, name in enumerate(order)}
+    return dict(sorted(values.items(), key=lambda item: places.get(item[0], len(places))))
+
+
+def flips_of(record: CorruptionRecord) -> np.ndarray:
+    """Share of the frames of each image that are predicted otherwise than the frame they are compared with, (n,)."""
+    frames = record.predicted
+    reference = frames[:, :1] if _is_noise(record) else frames[:, :-1]
+    return (frames[:, 1:] != reference).mean(1)
+
+
+def flip_probability_of(record: CorruptionRecord) -> float:
+    """`metrics.flip_probability` of a sequence: of noises against the first frame, the clean image, as published."""
+    frames = torch.tensor(np.where(record.predicted < 0, _NO_ANSWER, record.predicted)).long()
+    return float(flip_probability(frames, against="first" if _is_noise(record) else "previous"))
+
+
+def _is_noise(record: CorruptionRecord) -> bool:
+    """Whether its frames are compared with the first one, the clean image."""
+    row = SEQUENCES.get(record.cell.corruption)
+    return row is not None and row.noise
 
 
 def build_corruptions(
@@ -62,13 +160,13 @@ def build_corruptions(
     names = sorted({each.model for each in models})
     if baseline not in ("", ALEXNET, *names):
         raise UnknownName("baseline", baseline, [ALEXNET, *names])
-    bench = [_Bench(each, _baseline_of(each, models, baseline), bootstrap, seed, models) for each in models]
-    rows = [row for each in bench for row in (each.by_corruption() if by == "corruptions" else [each.by_model()])]
+    scores = [_Scores(each, _baseline_of(each, models, baseline), bootstrap, seed, models) for each in models]
+    rows = [row for each in scores for row in (each.by_corruption() if by == "corruptions" else [each.by_model()])]
     symbols = tuple(
-        symbol for symbol in rows[0].metrics if any(not np.isnan(row.metrics[symbol].value) for row in rows)
+        symbol for symbol in rows[0].metrics if any(not math.isnan(row.metrics[symbol].value) for row in rows)
     )
     kept = tuple(TableRow(row.labels, {symbol: row.metrics[symbol] for symbol in symbols}) for row in rows)
-    notes = [note for each in bench for note in each.notes] + [
+    notes = [note for each in scores for note in each.notes] + [
         f"left out: {name}: {why}" for name, why in failed.items()
     ]
     return Table(f"corruption {by}", tuple(rows[0].labels), symbols, kept, tuple(dict.fromkeys(notes)))
@@ -92,9 +190,9 @@ def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 100
         bootstrap: replicates of the means' intervals; 0: no intervals.
         seed: of the resampling.
     """
-    bench = [_Bench(each, "", bootstrap, seed) for each in models if each.errors]
-    means = [each.mean_curve() for each in bench if each.levels]
-    return [*means, *(curve for each in bench for curve in each.curves())]
+    scores = [_Scores(each, "", bootstrap, seed) for each in models if each.errors]
+    means = [each.mean_curve() for each in scores if each.levels]
+    return [*means, *(curve for each in scores for curve in each.curves())]
 
 
 def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: str) -> "CorruptedModel | str":
@@ -112,7 +210,7 @@ def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: s
     return same[-1]
 
 
-class _Bench:
+class _Scores:
     """The numbers of one model beside its baseline."""
 
     def __init__(
@@ -123,116 +221,125 @@ class _Bench:
         seed: int,
         models: Sequence[CorruptedModel] = (),
     ):
-        self.mine, self.base, self.bootstrap = mine, base, bootstrap
+        self.mine, self.base, self.has_intervals = mine, base, bootstrap > 0
         self.n, self.levels, self.corruptions = mine.images, mine.severities, list(mine.errors)
         paired = mine.paired and (
             isinstance(base, str) or (base.paired and base.records[0].names == mine.records[0].names)
         )
-        self.counts = resample(self.n, bootstrap if paired else 0, seed).astype(float)
-        self.notes = [*_notes(mine, base, models)] + (
-            [] if paired else [f"{mine.model}: records of different images: no interval but an error's"]
-        )
-        self.rates = self._rates(mine)  # (corruptions, severities, R)
-        self.compared = [name for name in self.corruptions if self._reference(name) is not None]
-        self.flips = {name: flips_of(record) for name, record in mine.sequences.items()}
-        self.notes += self._undefined_ratios()
+        self.counts = resamples(bootstrap if paired else 0, seed)
+        self.rates = [self._errors(mine, name) for name in self.corruptions]  # of each (severities, R)
+        references = {name: self._reference(name) for name in self.corruptions}
+        self.references = {name: each for name, each in references.items() if each is not None}
+        self.notes = [
+            *_notes(mine, base, models),
+            *([] if paired else [f"{mine.model}: records of different images: no interval but an error's"]),
+            *self._undefined_ratios(),
+        ]
 
     def by_model(self) -> TableRow:
         """Means over the corruptions."""
-        labels = {"model": self.mine.model, "data": self.mine.data, "corruptions": len(self.corruptions)}
-        labels |= {"severities": " ".join(map(str, self.levels)), "sequences": len(self.flips), "images": self.n}
-        names = ("error", "mCE", "RmCE", "mCE/base", "FP", "mFR")
-        metrics: dict[str, Estimate] = dict.fromkeys(names, _NOTHING)
-        clean = self.mine.clean
+        mine, clean = self.mine, self.mine.clean
+        labels = {"model": mine.model, "data": mine.data, "corruptions": len(self.corruptions)}
+        labels |= {"severities": " ".join(map(str, self.levels)), "sequences": len(mine.sequences), "images": self.n}
+        metrics: dict[str, Estimate] = dict.fromkeys(("error", "mCE", "RmCE", "mCE/base", "FP", "mFR"), NOTHING)
         if clean is not None:
-            metrics["error"] = self._share(clean.wrong)
+            metrics["error"] = self._share(clean)
         if self.corruptions and self.levels:
-            sums = self.rates.sum(1)
-            metrics["mCE"] = self._estimate(float(mean_corruption_error(self._point(self.rates))), sums.mean(0))
+            rates = np.array(self.rates)
+            sums = rates.sum(1)
+            metrics["mCE"] = self._estimate(float(mean_corruption_error(_point(rates))), sums.mean(0))
             if clean is not None:
                 drawn = self._draw(clean.wrong)
-                value = relative_corruption_error(self._point(self.rates), float(drawn[0]))
+                value = relative_corruption_error(_point(rates), float(drawn[0]))
                 metrics["RmCE"] = self._estimate(float(value), (sums - len(self.levels) * drawn).mean(0))
-        if self.compared:
-            metrics["mCE/base"] = self._estimate(*self._ratio(self.compared))
-        if self.flips:
-            metrics["FP"] = self._estimate(*self._mean_flips(list(self.flips)))
-            metrics["mFR"] = self._mean_flip_rate(list(self.flips))
+        metrics["mCE/base"] = self._ratio([*self.references])
+        metrics["FP"] = self._flips([*mine.sequences])
+        metrics["mFR"] = self._flip_rate([*mine.sequences])
         return TableRow(labels, metrics)
 
     def by_corruption(self) -> list[TableRow]:
         """One row for each corruption or sequence."""
         rows = []
-        for name in dict.fromkeys((*self.corruptions, *self.flips)):
+        for name in dict.fromkeys((*self.corruptions, *self.mine.sequences)):
             labels = {"model": self.mine.model, "data": self.mine.data, "corruption": name, "images": self.n}
-            metrics: dict[str, Estimate] = {f"E@{level}": _NOTHING for level in (1, 2, 3, 4, 5)}
-            metrics |= dict.fromkeys(("CE", "CE/base", "FP", "FP/base"), _NOTHING)
+            metrics = dict.fromkeys((*(f"E@{level}" for level in SEVERITIES), "CE"), NOTHING)
             if name in self.corruptions and self.levels:
-                place = self.corruptions.index(name)
-                for level, record in self.mine.errors[name].items():
-                    metrics[f"E@{level}"] = self._share(record.wrong)
-                mine = self.rates[place : place + 1]
-                metrics["CE"] = self._estimate(float(corruption_error(self._point(mine))[0]), mine.sum((0, 1)))
-                if name in self.compared:
-                    metrics["CE/base"] = self._estimate(*self._ratio([name]))
-            if name in self.flips:
-                metrics["FP"] = self._estimate(*self._mean_flips([name]))
-                metrics["FP/base"] = self._mean_flip_rate([name])
+                metrics |= {f"E@{level}": self._share(record) for level, record in self.mine.errors[name].items()}
+                mine = self.rates[self.corruptions.index(name)]
+                metrics["CE"] = self._estimate(float(corruption_error(_point(mine[None]))[0]), mine.sum(0))
+            metrics["CE/base"] = self._ratio([name] if name in self.references else [])
+            metrics["FP"] = self._flips([name] if name in self.mine.sequences else [])
+            metrics["FP/base"] = self._flip_rate([name] if name in self.mine.sequences else [])
             rows.append(TableRow(labels, metrics))
         return rows
 
     def mean_curve(self) -> ErrorCurve:
         """The mean over the corruptions at each severity."""
-        means = self.rates.mean(0)
-        estimates = [self._estimate(float(drawn[0]), drawn) for drawn in means]
-        return self._curve("", self.levels, estimates)
+        means = np.mean(self.rates, axis=0)
+        return self._curve("", self.levels, [self._estimate(float(drawn[0]), drawn) for drawn in means])
 
     def curves(self) -> list[ErrorCurve]:
         """One for each corruption."""
         return [
-            self._curve(name, tuple(sorted(levels)), [self._share(levels[level].wrong) for level in sorted(levels)])
+            self._curve(name, tuple(sorted(levels)), [self._share(levels[level]) for level in sorted(levels)])
             for name, levels in self.mine.errors.items()
         ]
 
     def _curve(self, name: str, levels: tuple[int, ...], estimates: list[Estimate]) -> ErrorCurve:
         clean = self.mine.clean
-        start, before = ((0,), [self._share(clean.wrong)]) if clean is not None else ((), [])
+        start, before = ((0,), [self._share(clean)]) if clean is not None else ((), [])
         return ErrorCurve(self.mine.model, self.mine.data, name, (*start, *levels), (*before, *estimates))
 
-    def _rates(self, model: CorruptedModel) -> np.ndarray:
-        """Error rates in every replicate, (corruptions, severities, R)."""
-        if not self.corruptions or not self.levels:
-            return np.zeros((0, 0, len(self.counts)))
-        return np.array(
-            [[self._draw(model.errors[name][level].wrong) for level in self.levels] for name in self.corruptions]
-        )
+    def _errors(self, model: CorruptedModel, name: str) -> np.ndarray:
+        """Error rates of a corruption in every replicate, (severities, R)."""
+        return np.array([self._draw(model.errors[name][level].wrong) for level in self.levels])
 
     def _reference(self, name: str) -> np.ndarray | None:
         """The baseline's error rates of a corruption, (severities, R); None: it has none."""
-        shape = len(self.levels), len(self.counts)
         if self.base == ALEXNET:
             known = name in BENCHMARK and self.levels == SEVERITIES  # a mean over all of them
-            return np.full(shape, alexnet_errors([name])[0]) if known else None
-        if isinstance(self.base, str) or not set(self.levels) <= set(self.base.errors.get(name, {})):
+            return np.full((len(self.levels), len(self.counts(self.n))), alexnet_errors([name])[0]) if known else None
+        if isinstance(self.base, str) or not {*self.levels} <= {*self.base.errors.get(name, {})}:
             return None
-        return np.array([self._draw(self.base.errors[name][level].wrong) for level in self.levels])
+        return self._errors(self.base, name)
 
-    def _ratio(self, names: list[str]) -> tuple[float, np.ndarray]:
-        """The mean ratio to the baseline, and in every replicate."""
-        mine = self.rates[[self.corruptions.index(name) for name in names]]
-        base = np.array([self._reference(name) for name in names])
-        value = mean_corruption_error(self._point(mine), baseline_errors=self._point(base))
+    def _ratio(self, names: list[str]) -> Estimate:
+        """The mean ratio of errors to the baseline's."""
+        if not names or not self.levels:
+            return NOTHING
+        mine = np.array([self.rates[self.corruptions.index(name)] for name in names])
+        base = np.array([self.references[name] for name in names])
+        value = mean_corruption_error(_point(mine), baseline_errors=_point(base))
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = mine.sum(1) / np.where(base.sum(1) > 0, base.sum(1), np.nan)
-        return float(value), _mean(ratios)
+        return self._estimate(float(value), mean_of_defined([*ratios]))
+
+    def _flips(self, names: list[str]) -> Estimate:
+        """The mean flip probability."""
+        if not names:
+            return NOTHING
+        records = [self.mine.sequences[name] for name in names]
+        drawn = np.mean([self._draw(flips_of(record)) for record in records], axis=0)
+        return self._estimate(float(np.mean([flip_probability_of(record) for record in records])), drawn)
+
+    def _flip_rate(self, names: list[str]) -> Estimate:
+        """The mean ratio of flip probabilities to the baseline's."""
+        base = {} if isinstance(self.base, str) else self.base.sequences
+        both = [(self.mine.sequences[name], base[name]) for name in names if name in base]
+        if not both:
+            return NOTHING
+        mine, theirs = (torch.tensor([flip_probability_of(each) for each in side]) for side in zip(*both, strict=True))
+        drawn = [[torch.tensor(self._draw(flips_of(each))) for each in pair] for pair in both]
+        return self._estimate(
+            float(mean_flip_rate(mine, theirs)), mean_of_defined([flip_rates(*pair).numpy() for pair in drawn])
+        )
 
     def _undefined_ratios(self) -> list[str]:
         """What the means of ratios to the baseline leave out, as it has no error there or never flips."""
         if isinstance(self.base, str):
             return []
-        rates = {name: self._reference(name) for name in self.compared}
-        faultless = [name for name, each in rates.items() if each is not None and not each[:, 0].any()]
-        flips = {name: self.base.sequences[name] for name in self.flips if name in self.base.sequences}
+        faultless = [name for name, rates in self.references.items() if not rates[:, 0].any()]
+        flips = {name: self.base.sequences[name] for name in self.mine.sequences if name in self.base.sequences}
         still = [name for name, record in flips.items() if flip_probability_of(record) == 0]
         lines = (("mCE/base", faultless, "makes no error there"), ("mFR", still, "never flips there"))
         return [
@@ -241,41 +348,19 @@ class _Bench:
             if names
         ]
 
-    def _mean_flips(self, names: list[str]) -> tuple[float, np.ndarray]:
-        values = [flip_probability_of(self.mine.sequences[name]) for name in names]
-        return float(np.mean(values)), np.mean([self._draw(self.flips[name]) for name in names], axis=0)
-
-    def _mean_flip_rate(self, names: list[str]) -> Estimate:
-        base = {} if isinstance(self.base, str) else self.base.sequences
-        both = [name for name in names if name in base]
-        if not both:
-            return _NOTHING
-        mine, theirs = ([flip_probability_of(of[name]) for name in both] for of in (self.mine.sequences, base))
-        value = mean_flip_rate(torch.tensor(mine), torch.tensor(theirs))
-        drawn = [self._draw(self.flips[name]) for name in both], [self._draw(flips_of(base[name])) for name in both]
-        ratios = np.array([flip_rates(torch.tensor(a), torch.tensor(b)).numpy() for a, b in zip(*drawn, strict=True)])
-        return self._estimate(float(value), _mean(ratios))
-
     def _draw(self, values: np.ndarray) -> np.ndarray:
         """The mean of a value of each image, in every replicate, (R,)."""
-        return (self.counts[:, : len(values)] @ values / self.counts.sum(1)).clip(0, 1)
-
-    def _point(self, rates: np.ndarray) -> torch.Tensor:
-        return torch.tensor(rates[..., 0])
+        return draw_means(self.counts(len(values)), values[:, None].astype(float))[0].ratio.clip(0, 1)
 
     def _estimate(self, value: float, drawn: np.ndarray) -> Estimate:
         return interval(np.array([value, *drawn[1:]]), self.n)
 
-    def _share(self, wrong: np.ndarray) -> Estimate:
-        low, high = share_interval(wrong.sum(), len(wrong)) if self.bootstrap else (np.nan, np.nan)
-        return Estimate(float(wrong.mean()), low, high, len(wrong))
+    def _share(self, record: CorruptionRecord) -> Estimate:
+        return estimate_share([[record.wrong.astype(float)]], has_interval=self.has_intervals)
 
 
-def _mean(ratios: np.ndarray) -> np.ndarray:
-    """Mean over the rows that are defined, (R,)."""
-    known = ~np.isnan(ratios)
-    with np.errstate(invalid="ignore"):
-        return np.nansum(ratios, 0) / np.where(known.any(0), known.sum(0), np.nan)
+def _point(rates: np.ndarray) -> torch.Tensor:
+    return torch.tensor(rates[..., 0])
 
 
 def _why_nothing_is_right(mine: CorruptedModel) -> list[str]:
@@ -298,7 +383,7 @@ def _why_nothing_is_right(mine: CorruptedModel) -> list[str]:
 def _notes(mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]) -> list[str]:
     """What the numbers do not tell."""
     notes: list[str] = []
-    made: Mapping[str, bool] = {record.cell.source: True for record in mine.records if record.cell.source}
+    made = dict.fromkeys(record.cell.source for record in mine.records if record.cell.source)
     if made:
         notes.append(
             f"ImageNet-C-like: made in memory ({', '.join(made)}); the published set is stored as JPEG, and harder"

@@ -1,7 +1,7 @@
 """What a defence changes: two models of a folder on the same images, clean and under the attacks that both met."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,35 +14,51 @@ from torch import Tensor
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
-from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
-from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
+from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of
+from ..statistics.shares import difference_ends, discordant_correlation
 from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
-from ..store.stored_columns import join_columns
 from ..store.transfers import Transferred, read_shown
-from .groups import Group, group_cells, model_names, plain_setting_of
-from .table import Table, TableRow, aggregate
+from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples
+from .groups import Group, group_cells, plain_setting_of
+from .table import Table, TableRow
 
-_MOST = "MR, violations as fooled"  # what MRV may be made of at most, beside "MR", where they count as 0
+_RATE = "MR"  # the one rate whose difference is a metric of a defence
 _TARGETED = "under targeted attacks"  # an untargeted rate of a random model there is that of its median draw
 _UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
 _LABELS = ("defended", "examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
+_CLEAN = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
 
 
-class _Side(NamedTuple):
-    """One model's outputs on a set of examples, and which of them count."""
+class _Pair(NamedTuple):
+    """The original and the defended model on the same images: the clean ones, or examples of an attack with one seed.
 
-    logits: Tensor
+    Args:
+        logits: of each, (n, K).
+        counts: images that count in metrics of both models' outputs, (n,) bool.
+        columns: the values of each in metrics of one model, by symbol; empty on clean images.
+        most: the rate of each where what proves nothing counts as fooled, (n,).
+        invalid: results that prove nothing.
+        by_majority: where the rate of a random model is no share of its draws; "": nowhere.
+        is_clean: the images are the clean ones.
+    """
+
+    logits: tuple[Tensor, Tensor]
     counts: np.ndarray
+    columns: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]] = ({}, {})
+    most: tuple[np.ndarray, ...] = ()
+    invalid: int = 0
+    by_majority: str = ""
+    is_clean: bool = False
 
 
-class _Repeat(NamedTuple):
-    """Both models on the examples of one attack with one seed, and each one's values of image metrics by symbol."""
+class _Row(NamedTuple):
+    """A row of the table: its labels, its repeats, the true classes (n,), and metrics that mean nothing here."""
 
-    sides: tuple[_Side, _Side]
-    values: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
-    violations: int
-    by_majority: str = ""  # where the rate of a random model is no share of its draws
+    labels: dict[str, Any]
+    repeats: list[_Pair]
+    truth: Tensor
+    meaningless: frozenset[str]
 
 
 def build_defence(
@@ -81,115 +97,45 @@ def build_defence(
     """
     asked = _choose(metrics)
     outcomes = folder if isinstance(folder, Outcomes) else _read_pair(folder, original, defended)
-    every: list[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]], np.ndarray]] = []
-    judged: dict[str, set[str]] = {}
     names = _defended_names(outcomes, original, defended)
+    rows: list[_Row] = []
     for name in names:
         pairs = _find_pairs(outcomes, original, name)
         for pair in pairs:
-            counts = resample(pair[0].subject.images, bootstrap, seed)
             images = f"data={images_text(pair[0].subject)}" if len(pairs) > 1 else ""
-            for labels, draws, shares, majorities in _lines_of(outcomes, pair, counts, asked):
-                judged.setdefault(name, set()).update(majorities)
-                setting = ", ".join(filter(None, (images, labels["setting"])))
-                about = {"defended": name if len(names) > 1 else "", "setting": setting}
-                every.append((labels | about, draws, shares, counts))
-    kept = [symbol for symbol in asked if metrics is not None or any(draws[symbol].n for _, draws, *_ in every)]
-    lines = tuple(
-        TableRow(
-            {name: labels[name] for name in _LABELS},
-            {symbol: _estimate(symbol, draws[symbol], shares if bootstrap else []) for symbol in kept},
-        )
-        for labels, draws, shares, _ in every
-    )
-    notes = (*outcomes.notes, *_how_judged(outcomes, (original, *names), judged if "MRV" in kept else {}))
-    if "MRV" in kept and any(row.labels["violations"] for row in lines):
+            for row in _rows_of(outcomes, pair):
+                setting = ", ".join(filter(None, (images, row.labels["setting"])))
+                rows.append(row._replace(labels=row.labels | {"defended": name, "setting": setting}))
+    counts = resamples(bootstrap, seed)
+    estimates = [
+        {symbol: _estimate(symbol, row, counts, has_interval=bootstrap > 0) for symbol in asked} for row in rows
+    ]
+    kept = [symbol for symbol in asked if metrics is not None or any(each[symbol].n for each in estimates)]
+    lines = []
+    for row, each in zip(rows, estimates, strict=True):
+        labels = row.labels if len(names) > 1 else row.labels | {"defended": ""}
+        lines.append(TableRow({name: labels[name] for name in _LABELS}, {symbol: each[symbol] for symbol in kept}))
+    notes = [*outcomes.notes, *_how_judged(outcomes, (original, *names), rows if "MRV" in kept else [])]
+    if "MRV" in kept and any(row.labels["violations"] for row in rows):
         ends = ", and as 1 in the upper ends of their intervals" if bootstrap else ""
-        notes += (f"violations prove nothing: they count as 0 in the rates that MRV is the difference of{ends}",)
-    return Table("defence", _LABELS, tuple(kept), lines, notes)
+        notes.append(f"violations prove nothing: they count as 0 in the rates that MRV is the difference of{ends}")
+    return Table("defence", _LABELS, tuple(kept), tuple(lines), tuple(notes))
 
 
-def _how_judged(outcomes: Outcomes, names: Sequence[str], judged: Mapping[str, Collection[str]]) -> list[str]:
-    """Lines where a random model is among those of these names: other tables have the shares of its draws.
-
-    Args:
-        outcomes: the folder.
-        names: of the original and of what is held against it.
-        judged: where MRV goes by majorities of draws, by name of the defended model.
-    """
-    known = model_names(outcomes)
-    drawn = {known[key] for key, each in outcomes.clean.items() if _is_random(outcomes, each)}
+def _how_judged(outcomes: Outcomes, names: Sequence[str], rows: Sequence[_Row]) -> list[str]:
+    """Lines where a random model is among those of these names: other tables have the shares of its draws."""
+    drawn = {each.subject.name for each in outcomes.clean.values() if outcomes.is_random(each.subject)}
     said = ", ".join(name for name in dict.fromkeys(names) if name in drawn)
     line = f"{said}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
-    exceptions = [
-        f"MRV of {name} goes by the majority of the draws {where}" for name in judged for where in sorted(judged[name])
+    exceptions: dict[str, set[str]] = {}
+    for row in rows:
+        exceptions.setdefault(row.labels["defended"], set()).update(pair.by_majority for pair in row.repeats)
+    exceptional = [
+        f"MRV of {name} goes by the majority of the draws {where}"
+        for name, places in exceptions.items()
+        for where in sorted(places - {""})
     ]
-    return [line, *exceptions] if said else []
-
-
-def _is_random(outcomes: Outcomes, clean: Clean) -> bool:
-    """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
-    key, right = clean.subject.key, clean.columns["CA"]
-    if any(each.is_random for each in outcomes.done if each.cell.subject.key == key):
-        return True
-    return bool(((right > 0) & (right < 1)).any())
-
-
-def _lines_of(
-    outcomes: Outcomes, pair: tuple[Clean, Clean], counts: np.ndarray, asked: Sequence[str]
-) -> Iterator[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]], set[str]]]:
-    """The labels of each row of a defence, what its metrics are drawn from, its shares, and where none are of draws."""
-    labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
-    clean = _alike(*(_Side(item.logits, np.ones(images, bool)) for item in pair))
-    nothing = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
-
-    def known_of(draws: dict[str, Draws]) -> dict[str, Draws]:
-        original, defended = pair
-        has_detector = original.logits.shape != defended.logits.shape and outcomes.has_detector(defended.subject)
-        if all(each.has_confidences for each in pair) and not has_detector:
-            return draws
-        missing = draws_of(np.full(len(counts), np.nan), 0)
-        gone = {"FV"} if has_detector else set()  # "detected" is no class of the data
-        gone |= {symbol for symbol in draws if needs_confidences(symbol)}
-        return {symbol: missing if symbol in gone else each for symbol, each in draws.items()}
-
-    yield (
-        {**nothing, "images": images, "violations": 0},
-        known_of(_draw_outputs(clean, labels, counts, asked)),
-        [_shares(clean, labels)],
-        set(),
-    )
-    for group, made_on, repeats in _common(outcomes, pair, labels):
-        each = [_draw_pair(repeat, labels, counts, asked) for repeat in repeats]
-        drawn = {symbol: aggregate([[draws[symbol] for draws in each]]) for symbol in asked}
-        known = {
-            "examples": group.labels["implementation"],
-            "made_on": made_on,
-            "images": sum(int((two.sides[0].counts & two.sides[1].counts).sum()) for two in repeats),
-            "violations": sum(two.violations for two in repeats),
-        }
-        named = {name: group.labels[name] for name in ("norm", "epsilon", "targeted", "setting")}
-        shares = [_shares(two.sides, labels, two.values) for two in repeats]
-        yield named | known, known_of(drawn), shares, {two.by_majority for two in repeats if two.by_majority}
-
-
-def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[str]:
-    """The models that a name, or a pattern, stands for."""
-    if "*" not in defended:
-        return [defended]
-    known = list(dict.fromkeys(name for key, name in model_names(outcomes).items() if key in outcomes.clean))
-    names = [name for name in known if name != original and fnmatch(name, defended)]
-    if not names:
-        raise UnknownName("model", defended, known)
-    return names
-
-
-def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
-    """The folder with the logits of two models."""
-    return read_outcomes(
-        folder,
-        keep_logits=lambda subject: "*" in defended or subject.is_called((original, defended)),
-    )
+    return [line, *exceptional] if said else []
 
 
 def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
@@ -203,15 +149,29 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
     return chosen
 
 
+def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
+    """The folder with the logits of two models."""
+    return read_outcomes(folder, keep_logits=lambda each: "*" in defended or each.is_called((original, defended)))
+
+
+def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[str]:
+    """The models that a name, or a pattern, stands for."""
+    if "*" not in defended:
+        return [defended]
+    known = list(dict.fromkeys(each.name for key, each in outcomes.subjects.items() if key in outcomes.clean))
+    names = [name for name in known if name != original and fnmatch(name, defended)]
+    if not names:
+        raise UnknownName("model", defended, known)
+    return names
+
+
 def _find_pairs(outcomes: Outcomes, original: str, defended: str) -> list[tuple[Clean, Clean]]:
     """Both models on each set of images that both saw."""
-    names = {key: name for key, name in model_names(outcomes).items() if key in outcomes.clean}
-    sides = []
-    for name in (original, defended):
-        each = [outcomes.clean[key] for key, known in names.items() if known == name]
-        if not each:
-            raise UnknownName("model", name, set(names.values()))
-        sides.append(each)
+    known = [outcomes.clean[key] for key in outcomes.subjects if key in outcomes.clean]
+    sides = [[each for each in known if each.subject.name == name] for name in (original, defended)]
+    for name, side in zip((original, defended), sides, strict=True):
+        if not side:
+            raise UnknownName("model", name, {each.subject.name for each in known})
     same = [(a, b) for a in sides[0] for b in sides[1] if _of_same_images(a, b)]
     if not same:
         seen = ["; ".join(images_text(each.subject) for each in side) for side in sides]
@@ -234,183 +194,182 @@ def _of_same_images(a: Clean, b: Clean) -> bool:
     return labels and same
 
 
-def _common(
-    outcomes: Outcomes, pair: tuple[Clean, Clean], labels: Tensor
-) -> Iterator[tuple[Group, str, list[_Repeat]]]:
-    """The attacks that both models met, with their outcomes paired by seed; then those of the original that it saw."""
-    keys = [each.subject.key for each in pair]
+def _rows_of(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[_Row]:
+    """The rows of a defence: on the clean images, and for each attack on the examples of both and of the original."""
+    original, defended = models
+    truth, images = torch.tensor(original.columns["label"]), original.subject.images
+    meaningless = set()
+    if original.logits.shape != defended.logits.shape and outcomes.has_detector(defended.subject):
+        meaningless = {"FV"}  # "detected" is no class of the data
+    if meaningless or not all(each.has_confidences for each in models):
+        meaningless |= {symbol for symbol in METRICS if needs_confidences(symbol)}
+    clean = _Pair(_same_width(original.logits, defended.logits), np.ones(images, bool), is_clean=True)
+    yield _Row(_CLEAN | {"images": images, "violations": 0}, [clean], truth, frozenset(meaningless))
+    for group, made_on, repeats in _attacks(outcomes, models, truth):
+        labels = {name: group.labels[name] for name in ("norm", "epsilon", "targeted", "setting")}
+        labels |= {"examples": group.labels["implementation"], "made_on": made_on}
+        labels |= {"images": sum(int(pair.counts.sum()) for pair in repeats)}
+        labels |= {"violations": sum(pair.invalid for pair in repeats)}
+        yield _Row(labels, repeats, truth, frozenset(meaningless))
+
+
+def _attacks(
+    outcomes: Outcomes, models: tuple[Clean, Clean], truth: Tensor
+) -> Iterator[tuple[Group, str, list[_Pair]]]:
+    """The attacks that both models met, paired by seed ("own"); then those of the original that it saw ("original")."""
+    keys = [each.subject.key for each in models]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
     groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
-    by_seed = [
-        {(each.cell.subject.key, each.cell.seed): each for part in group.parts for each in part} for group in groups
-    ]
-    plain = {(plain_setting_of(each.cell), *key): each for of in by_seed for key, each in of.items()}
-    for group, of in zip(groups, by_seed, strict=True):
+    runs = [{(each.cell.subject.key, each.cell.seed): each for each in group.outcomes} for group in groups]
+    plain = {(plain_setting_of(each.cell), *place): each for of in runs for place, each in of.items()}
+    for group, of in zip(groups, runs, strict=True):
         met = []
-        for each in (each for (key, _), each in of.items() if key == keys[1]):  # perhaps at several numbers of draws
-            place = keys[0], each.cell.seed
-            before = of.get(place) or plain.get((plain_setting_of(each.cell), *place))
-            met += [_met(outcomes, before, each)] if before is not None else []
+        for after in (each for (key, _), each in of.items() if key == keys[1]):  # perhaps at several numbers of draws
+            place = keys[0], after.cell.seed
+            before = of.get(place) or plain.get((plain_setting_of(after.cell), *place))
+            met += [_attacked(outcomes, before, after)] if before is not None else []
         if met:
             yield group, "own", met
-    for group, of in zip(groups, by_seed, strict=True):
-        seen = [_seen(outcomes, each, pair[1], labels) for (key, _), each in of.items() if key == keys[0]]
+    for group, of in zip(groups, runs, strict=True):
+        seen = [_shown(outcomes, each, models[1], truth) for (key, _), each in of.items() if key == keys[0]]
         if any(seen):
-            yield group, "original", [each for each in seen if each]
+            yield group, "original", [pair for pair in seen if pair]
 
 
-def _met(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Repeat:
+def _attacked(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Pair:
     """Each model on the examples that were made on it."""
-    before, after = _alike(*(_Side(_logits(outcomes, each), _counts(each)) for each in (original, defended)))
-    violations = sum(int(each.results.invalid.sum()) for each in (original, defended))
-    of_draws = original.is_random or defended.is_random
-    where = _TARGETED if of_draws and defended.cell.threat_model.targeted else ""
-    return _Repeat((before, after), (_bounded(original), _bounded(defended)), violations, where)
+    both = (original, defended)
+    is_majority = defended.cell.threat_model.targeted and (original.is_random or defended.is_random)
+    return _Pair(
+        _same_width(*(_logits(outcomes, each) for each in both)),
+        _counting(original) & _counting(defended),
+        (original.columns, defended.columns),
+        tuple(_most(each) for each in both if _RATE in each.columns),
+        sum(int(each.results.invalid.sum()) for each in both),
+        _TARGETED if is_majority else "",
+    )
 
 
-def _bounded(outcome: Outcome) -> Mapping[str, np.ndarray]:
-    """The columns of a cell, and its rate if what broke a rule, which proves nothing, is fooled."""
-    columns = outcome.columns
-    if "MR" not in columns:
-        return columns
-    rate = columns["MR"]
-    return join_columns(columns, {_MOST: np.where(outcome.results.undecided_fooled & ~np.isnan(rate), 1.0, rate)})
-
-
-def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor) -> _Repeat | None:
+def _shown(outcomes: Outcomes, original: Outcome, defended: Clean, truth: Tensor) -> _Pair | None:
     """Both models on the examples that were made on the original; None if the defended one was not shown them."""
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
         return None
-    logits, answered = _answers(shown.logits)
+    logits, answered = _finite(shown.logits)
     shown = shown._replace(logits=logits)
-    counts = _counts(original)
-    sides = _alike(_Side(_logits(outcomes, original), counts), _Side(logits, counts & answered))
-    violations = int((original.results.invalid | ~answered).sum())
-    if "MR" not in original.columns:
-        return _Repeat(sides, ({}, {}), violations)
+    counts = _counting(original) & answered
+    pair = _Pair(
+        _same_width(_logits(outcomes, original), logits),
+        counts,
+        invalid=int((original.results.invalid | ~answered).sum()),
+    )
+    if _RATE not in original.columns:
+        return pair
     where = ""
     if original.is_random and original.cell.threat_model.targeted:
         shown, where = shown._replace(share=None), _TARGETED  # the original's rate is that of its median draw, too
-    elif shown.share is None and _is_random(outcomes, defended):
+    elif shown.share is None and outcomes.is_random(defended.subject):
         where = _UNKNOWN if shown.detected is None else "on examples of the original: it has a detector"
-    fooled = _rate_when_shown(shown, defended, labels)
-    rate = np.where(sides[1].counts | np.isnan(fooled), fooled, 0.0)
+    fooled = _rate_when_shown(shown, defended, truth)
+    rate = np.where(counts | np.isnan(fooled), fooled, 0.0)
     rate[~original.columns["attacked"]] = np.nan
     most = np.where((original.results.undecided_fooled | ~answered) & ~np.isnan(rate), 1.0, rate)
-    before = {name: _bounded(original)[name] for name in ("MR", _MOST)}
-    return _Repeat(sides, (before, {"MR": rate, _MOST: most}), violations, where)
+    rates = ({_RATE: original.columns[_RATE]}, {_RATE: rate})
+    return pair._replace(columns=rates, most=(_most(original), most), by_majority=where)
 
 
-def _rate_when_shown(shown: Transferred, defended: Clean, labels: Tensor) -> np.ndarray:
+def _rate_when_shown(shown: Transferred, defended: Clean, truth: Tensor) -> np.ndarray:
     """How much of each image is fooled, (n,): 0 or 1, or the share of draws; NaN where it is wrong when clean."""
-    fooled = METRICS["MR"].function(defended.logits, shown.logits, labels, reduction="none").double().numpy()
+    fooled = METRICS[_RATE].function(defended.logits, shown.logits, truth, reduction="none").double().numpy()
     if shown.share is not None:
         fooled = np.where(np.isnan(fooled), np.nan, shown.share)
     return fooled if shown.detected is None else np.where(shown.detected & ~np.isnan(fooled), 0.0, fooled)
 
 
-def _alike(first: _Side, second: _Side) -> tuple[_Side, _Side]:
-    """Both as wide as the wider: what gives labels only may have another number of classes, none of which is likely."""
-    width = max(first.logits.shape[1], second.logits.shape[1])
-
-    def widened(side: _Side) -> _Side:
-        missing = width - side.logits.shape[1]
-        if not missing:
-            return side
-        least = side.logits.amin(1, keepdim=True) - 1
-        return side._replace(logits=torch.cat([side.logits, least.expand(-1, missing)], 1))
-
-    return widened(first), widened(second)
+def _most(outcome: Outcome) -> np.ndarray:
+    """The rate of each image, (n,), where what proves nothing may be fooled."""
+    return outcome.results.at_most(outcome.columns[_RATE].astype(float), METRICS[_RATE].invalid)
 
 
-def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Sequence[str]) -> dict[str, Draws]:
-    """The metrics of two models' outputs on examples, NaN for the others."""
-    original, defended = sides
-    both, draws = original.counts & defended.counts, {}
-    for symbol in symbols:
-        record = METRICS[symbol]
-        if record.of_images and record.group == "defence":
-            values = record.function(original.logits, defended.logits, labels, reduction="none")
-            draws[symbol] = draw_means(counts, np.where(both, values.double().numpy(), np.nan)[:, None])[0]
-        elif record.base == "CF":
-            truth = labels.numpy()[both]
-            scores = [draw_macro_f1(counts[:, both], truth, side.logits.argmax(1).numpy()[both]) for side in sides]
-            draws[symbol] = draws_of(scores[1] - scores[0], int(both.sum()))
-        else:
-            draws[symbol] = draws_of(np.full(len(counts), np.nan), 0)
-    return draws
-
-
-def _shares(sides: Any, labels: Tensor, values: Sequence[Mapping[str, np.ndarray]] = ()) -> dict[str, np.ndarray]:
-    """What shares are counted from, by symbol, (n, 2): what is added up and, of differences, what is taken from it."""
-    right = [(side.logits.argmax(1) == labels).numpy() for side in sides]
-    gained, lost = (np.where(sides[0].counts & sides[1].counts, each, np.nan) for each in (
-        right[1] & ~right[0], right[0] & ~right[1]
-    ))  # fmt: skip
-    nothing = np.zeros(len(gained))
-    shares = {"CRR": (gained, nothing), "CSR": (lost, nothing), "CAV": (gained, lost)}
-    if values and all("MR" in each for each in values):
-        shares["MRV"] = values[1]["MR"].astype(float), values[0]["MR"].astype(float)
-        shares[_MOST] = values[1][_MOST].astype(float), values[0][_MOST].astype(float)
-    return {symbol: np.stack(columns, axis=1) for symbol, columns in shares.items()}
-
-
-def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]) -> Estimate:
-    """The estimate with the interval of a share, or of a difference of shares, where it is one."""
-    estimate = interval(draws.ratio, draws.n, draws.different)
-    known = [each[symbol] for each in shares if symbol in each]
-    kind = METRICS[symbol].kind
-    if kind not in ("share", "difference") or not known:
-        return estimate
-    plus, minus = _ends(known)
-    if symbol == "MRV":  # what proves nothing may be fooled (the bounds of Manski 2003 for what is missing)
-        most = _ends([each[_MOST] for each in shares if symbol in each])
-        plus, minus = ((*each[:2], highest[2]) for each, highest in zip((plus, minus), most, strict=True))
-    alike = discordant_correlation(plus[0], minus[0]) if symbol == "CAV" else 0.0
-    low, high = plus[1:] if kind == "share" else difference_ends(plus, minus, alike)
-    return estimate._replace(low=low, high=high)
-
-
-def _ends(shares: Sequence[np.ndarray]) -> list[tuple[float, float, float]]:
-    """Share, lower and upper end of what is added and of what is taken, of repeats, (n, 2) each."""
-    both = (clustered_interval(np.stack([each[:, side] for each in shares], axis=1)) for side in (0, 1))
-    return [(float(each.value), float(each.low), float(each.high)) for each in both]
-
-
-def _draw_pair(repeat: _Repeat, labels: Tensor, counts: np.ndarray, symbols: Sequence[str]) -> dict[str, Draws]:
-    """Every metric of one attack on both models."""
-    sides, known = repeat.sides, repeat.values
-    draws, both = _draw_outputs(sides, labels, counts, symbols), sides[0].counts & sides[1].counts
-    for symbol in symbols:
-        record = METRICS[symbol]
-        if record.group == "defence":
-            continue
-        if record.of_images:
-            known_arguments = {"adv_logits": sides[0].logits, "defended_adv_logits": sides[1].logits, "labels": labels}
-            given = {name: known_arguments[name] for name in record.arguments}
-            values = record.function(**given, reduction="none").double().numpy()
-            draws[symbol] = draw_means(counts, np.where(both, values, np.nan)[:, None])[0]
-        elif all(record.base in columns for columns in known):
-            columns = np.stack([columns[record.base].astype(float) for columns in known], axis=1)
-            before, after = draw_means(counts, columns)
-            draws[symbol] = draws_of(after.ratio - before.ratio, min(before.n, after.n))
-    return draws
+def _counting(outcome: Outcome) -> np.ndarray:
+    """Examples that keep the rules, and images that are wrong when clean: they count unchanged, (n,) bool."""
+    return outcome.usable | ~outcome.columns["attacked"]
 
 
 def _logits(outcomes: Outcomes, outcome: Outcome) -> Tensor:
     """On its adversarial images, (n, K): what was kept of them, or read again; 0 where a model gave none."""
     if outcome.adv_logits is not None:
-        return _answers(outcome.adv_logits)[0]
-    return _answers(logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits"))[0]
+        return _finite(outcome.adv_logits)[0]
+    return _finite(logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits"))[0]
 
 
-def _answers(logits: Tensor) -> tuple[Tensor, np.ndarray]:
+def _finite(logits: Tensor) -> tuple[Tensor, np.ndarray]:
     """Logits, (n, K), with 0 in rows that are not finite, which count nowhere and no metric takes; which are, (n,)."""
     finite = logits.isfinite().all(1)
     return logits if finite.all() else logits.masked_fill(~finite[:, None], 0.0), finite.numpy()
 
 
-def _counts(outcome: Outcome) -> np.ndarray:
-    """Examples that keep the rules, and images that are wrong when clean: they count unchanged, (n,) bool."""
-    return outcome.usable | ~outcome.columns["attacked"]
+def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as wide as the wider: what gives labels only may have another number of classes, none of which is likely."""
+    width = max(first.shape[1], second.shape[1])
+
+    def widened(logits: Tensor) -> Tensor:
+        missing = width - logits.shape[1]
+        least = logits.amin(1, keepdim=True) - 1
+        return torch.cat([logits, least.expand(-1, missing)], 1) if missing else logits
+
+    return widened(first), widened(second)
+
+
+def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> Estimate:
+    """The mean of a metric over the repeats, with the interval of a share, or of a difference, where it is one."""
+    if symbol in row.meaningless:
+        return NOTHING
+    weights = counts(len(row.truth))
+    estimate = estimate_draws(mean_draws([[_draw(symbol, pair, row.truth, weights) for pair in row.repeats]]))
+    kind = METRICS[symbol].kind
+    sides = [_rates(symbol, pair, row.truth) for pair in row.repeats] if kind in ("share", "difference") else []
+    sides = [each for each in sides if each]
+    if not sides or not has_interval:
+        return estimate
+    plus, minus = (
+        estimate_share([[each[side][0] for each in sides]], [[each[side][1] for each in sides]]) for side in (0, 1)
+    )
+    if kind == "share":
+        return estimate._replace(low=plus.low, high=plus.high)
+    alike = 0.0 if symbol == "MRV" else discordant_correlation(plus.value, minus.value)
+    low, high = difference_ends(plus[:3], minus[:3], alike)
+    return estimate._replace(low=low, high=high)
+
+
+def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Draws:
+    """A metric of two models on the same images; NaN where it cannot be had of them."""
+    record = METRICS[symbol]
+    given = {"labels": truth}
+    for name, logits in zip(("logits", "defended_logits"), pair.logits, strict=True):
+        given[name] = logits
+        if not pair.is_clean:
+            given[name.replace("logits", "adv_logits")] = logits
+    if record.of_images and {*record.arguments} <= {*given}:
+        values = record.function(**{name: given[name] for name in record.arguments}, reduction="none")
+        return draw_means(counts, np.where(pair.counts, values.double().numpy(), np.nan)[:, None])[0]
+    if record.base == "CF":
+        labels, drawn = truth.numpy()[pair.counts], counts[:, pair.counts]
+        scores = [draw_macro_f1(drawn, labels, each.argmax(1).numpy()[pair.counts]) for each in pair.logits]
+        return draws_of(scores[1] - scores[0], len(labels))
+    if record.base and all(record.base in columns for columns in pair.columns):
+        columns = np.stack([columns[record.base].astype(float) for columns in pair.columns], axis=1)
+        before, after = draw_means(counts, columns)
+        return draws_of(after.ratio - before.ratio, min(before.n, after.n))
+    return draws_of(np.full(len(counts), np.nan), 0)
+
+
+def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """What a share is counted from, and what a difference takes from it, (n,) each, with what they are at most."""
+    if symbol == "MRV":
+        rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]
+        return tuple(zip(rates, pair.most, strict=True))[::-1] if len(rates) == 2 else ()
+    original, defended = ((logits.argmax(1) == truth).numpy() for logits in pair.logits)
+    gained, lost = (np.where(pair.counts, each, np.nan) for each in (defended & ~original, original & ~defended))
+    plus, minus = {"CRR": (gained, lost), "CSR": (lost, gained), "CAV": (gained, lost)}[symbol]
+    return (plus, plus), (minus, minus)

@@ -12,13 +12,7 @@ from ..cell import Cell
 from ..store.outcomes import Outcome, Outcomes, details
 from .symbols import By
 
-_COMPARED = (
-    "norm",
-    "epsilon",
-    "targeted",
-    "setting",
-)  # rows of models that are alike in these are held beside each other
-
+_COMPARED = ("norm", "epsilon", "targeted", "setting")  # rows of models that are alike in these are compared
 Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
@@ -29,6 +23,11 @@ class Group(NamedTuple):
     labels: dict[str, Any]
     parts: list[list[Outcome]]
     finer: dict[str, str]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The cells of all parts."""
+        return [outcome for part in self.parts for outcome in part]
 
 
 def differing(options: Sequence[Mapping[str, str]]) -> list[str]:
@@ -62,16 +61,19 @@ def group_cells(outcomes: Outcomes, by: By, *, mixed: bool = False) -> list[Grou
         mixed: of models: one row for each, whatever the threat models of the attacks.
     """
     every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
-    keys: Any = {
-        "attacks": shared_settings(cell for cell, _ in every),
-        "models": (lambda cell: (cell.subject.key, cell.pixels)) if mixed else _threat,
-        "pairs": lambda cell: (cell.subject.key, *setting_of(cell)),
-    }[by]
-    members: dict[tuple[Any, ...], list[tuple[Cell, Outcome | None]]] = {}
+    shared = shared_settings(cell for cell, _ in every)
+
+    def row_of(cell: Cell) -> tuple[Any, ...]:
+        if by == "models":
+            return cell.subject.key, cell.pixels, *(() if mixed else (*_ball(cell), cell.target))
+        return shared(cell) if by == "attacks" else (cell.subject.key, *setting_of(cell))
+
+    rows: dict[tuple[Any, ...], list[tuple[Cell, Outcome | None]]] = {}
     for cell, outcome in sorted(every, key=lambda item: _place(item[0], by)):
-        members.setdefault(keys(cell), []).append((cell, outcome))
-    names = model_names(outcomes)
-    return _tell_apart([_group(cells, by, names, mixed=mixed) for cells in members.values()])
+        rows.setdefault(row_of(cell), []).append((cell, outcome))
+    groups = [_group(cells, by, mixed=mixed) for cells in rows.values()]
+    _fill_settings(groups)
+    return groups
 
 
 def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
@@ -123,7 +125,7 @@ def least_of_draws(groups: Sequence[Group]) -> list[str]:
     names = [
         group.labels["model"]
         for group in groups
-        if sum(len(each.cell.members) for part in group.parts for each in part if each.is_random) > 1
+        if sum(len(each.cell.members) for each in group.outcomes if each.is_random) > 1
     ]
     line = (
         f"{', '.join(dict.fromkeys(names))}: random, so the worst case is on each image the least of several shares of "
@@ -132,30 +134,31 @@ def least_of_draws(groups: Sequence[Group]) -> list[str]:
     return [line] if names else []
 
 
-def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str, str], *, mixed: bool) -> Group:
-    parts: dict[Any, list[Outcome]] = {}
+def _group(cells: list[tuple[Cell, Outcome | None]], by: By, *, mixed: bool) -> Group:
     done = [outcome for _, outcome in cells if outcome is not None]
+    parts: dict[Any, list[Outcome]] = {}
     for outcome in done:
         parts.setdefault(outcome.cell.subject.key if by == "attacks" else setting_of(outcome.cell), []).append(outcome)
     first = cells[0][0]
+    labels: dict[str, Any] = {"model": first.subject.name} if by != "attacks" else {}
+    labels |= {"implementation": first.title} if by != "models" else {}
+    labels |= {"knowledge": first.knowledge} if by == "attacks" else {}
+    labels |= {} if mixed else threat_labels(first)
+    labels |= {"setting": ""}
+    labels |= {"attacks": {"models": len(parts)}, "models": {"attacks": len(parts)}, "pairs": {}}[by]
+    labels |= {"cells": len(done), "failed": len(cells) - len(done)}
+    results = [outcome.results for outcome in done]
+    labels["images"] = int(sum(each.attacked.sum() for each in results))
+    labels["violations"] = int(sum(each.violated.sum() for each in results))
+    if first.search.kind == "at-saturation" and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
+        labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which
     finer = details(first)
     if by == "models":
         finer = {name: finer[name] for name in ("pixels", "data", *(() if mixed else ("target",)))}
-    labels: dict[str, Any] = {"model": names[first.subject.key]} if mixed else _labels(first, by, names)
-    labels["setting"] = ""
-    if by != "pairs":
-        labels[{"attacks": "models", "models": "attacks"}[by]] = len(parts)
-    labels |= {"cells": len(done), "failed": len(cells) - len(done)}
-    labels |= {
-        "images": _total(done, "attacked"),
-        "violations": int(sum(outcome.results.violated.sum() for outcome in done)),
-    }
-    if first.search.kind == "at-saturation" and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
-        labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which
     return Group(labels, list(parts.values()), finer)
 
 
-def _tell_apart(groups: list[Group]) -> list[Group]:
+def _fill_settings(groups: list[Group]) -> None:
     """Fill `setting` of the rows whose labels are alike."""
     alike: dict[tuple[Any, ...], list[Group]] = {}
     for group in groups:
@@ -164,19 +167,6 @@ def _tell_apart(groups: list[Group]) -> list[Group]:
     for peers in alike.values():
         for group, text in zip(peers, differing([each.finer for each in peers]), strict=True):
             group.labels["setting"] = text
-    return groups
-
-
-def _labels(cell: Cell, by: By, names: Mapping[str, str]) -> dict[str, Any]:
-    if by == "models":
-        return {"model": names[cell.subject.key], **threat_labels(cell)}
-    if by == "pairs":
-        return {"model": names[cell.subject.key], "implementation": cell.title, **threat_labels(cell)}
-    return {
-        "implementation": cell.title,
-        "knowledge": cell.knowledge,
-        **threat_labels(cell),
-    }
 
 
 def setting_of(cell: Cell) -> tuple[Any, ...]:
@@ -184,7 +174,7 @@ def setting_of(cell: Cell) -> tuple[Any, ...]:
 
     Of a cell at saturation the threat model that was asked for: the radius differs from model to model.
     """
-    return (cell.title, *_balls(cell.planned), *sorted(details(cell).items()))
+    return (cell.title, *_ball(cell.planned), *sorted(details(cell).items()))
 
 
 def plain_setting_of(cell: Cell) -> tuple[Any, ...]:
@@ -209,22 +199,15 @@ def shared_settings(cells: Iterable[Cell]) -> Callable[[Cell], tuple[Any, ...]]:
     return setting
 
 
-def _threat(cell: Cell) -> tuple[Any, ...]:
-    return (cell.subject.key, *_balls(cell), cell.target, cell.pixels)
-
-
-def _balls(cell: Cell) -> tuple[Any, ...]:
+def _ball(cell: Cell) -> tuple[Any, ...]:
     return cell.threat_model.norm, cell.threat_model.epsilon, cell.threat_model.targeted
 
 
 def _place(cell: Cell, by: By) -> tuple[Any, ...]:
-    rules = cell.threat_model
-    ball = (rules.norm, math.inf if rules.epsilon is None else rules.epsilon, rules.targeted)
+    """Where the row of a cell stands in a table, and the cell in its row."""
+    norm, epsilon, targeted = _ball(cell)
+    ball = (norm, math.inf if epsilon is None else epsilon, targeted)
     attack = (_ORDER.index(cell.knowledge), cell.row.attack, *ball, cell.title)
     model = (cell.subject.model, cell.subject.key)
     ordered = {"attacks": (*attack, *model), "models": (*model, *ball, *attack), "pairs": (*model, *attack)}[by]
     return (*ordered, cell.seed, cell.key)
-
-
-def _total(done: Sequence[Outcome], column: str) -> int:
-    return int(sum(outcome.columns[column].sum() for outcome in done))

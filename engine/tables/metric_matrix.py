@@ -11,13 +11,14 @@ import pandas as pd
 
 from ...adapters.threat_model import NORMS
 from ...adapters.words import labels_text
-from ...conventions import KNOWLEDGE, original_of
+from ...conventions import KNOWLEDGE
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
+from ..defended import named_originals
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
-from .groups import Knowledge, differing, model_names, shared_settings, threat_labels
+from .groups import Knowledge, differing, shared_settings, threat_labels
 from .symbols import drop_absent
 from .table import build_table
 
@@ -71,8 +72,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     """
     if Path(folder).suffix == ".csv":
         return {LAYERS[0]: read_matrix(Path(folder), least)}
-    if norm is not None and norm not in NORMS:
-        raise UnknownName("norm", norm, NORMS)
+    _check_norm(norm)  # before anything is read
     defences = subjects == "defences"
     # What a defence changes is seen in the logits.
     outcomes = read_outcomes(folder, keep_logits=lambda _: True) if defences else outcomes_of(folder, symbols)
@@ -133,15 +133,13 @@ def build_matrix(
         Unsupported: if nothing is left, or nothing that all have.
         Unavailable: if there is no such folder, or no cell in it.
     """
-    if norm is not None and norm not in NORMS:
-        raise UnknownName("norm", norm, NORMS)
+    _check_norm(norm)
     outcomes = outcomes_of(folder, symbols)
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
-    names = model_names(outcomes)
     if per == "attack" and rows == "attacks":
         done, joined = _strongest(done)
         notes += joined
-    done, dropped = _common(done, names, rows)
+    done, dropped = _common(done, rows)
     notes += dropped
     if per == "attack" and rows == "models":
         done, joined = _strongest(done)
@@ -152,7 +150,7 @@ def build_matrix(
     targeted = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome.cell.threat_model.targeted))
     if targeted and any(not outcome.cell.threat_model.targeted for outcome in done):
         notes.append(f"targeted and untargeted attacks are averaged together; targeted: {_some(targeted)}")
-    alias = {outcome.cell.title: _plain_name(outcome) for outcome in done} if per == "attack" else {}
+    alias = {outcome.cell.title: outcome.cell.attack_title for outcome in done} if per == "attack" else {}
     kept = replace(outcomes, done=tuple(map(_without_violations, done)), failed=())
     columns, more = _columns(kept, symbols, rows, alias)
     return MetricMatrix(columns, (*notes, *more))
@@ -187,13 +185,14 @@ def build_defence_matrix(
         InvalidInput: if there is no defended model, or one that did not see the images of its original.
         Unavailable: if there is no such folder, or no cell in it.
     """
-    if norm is not None and norm not in NORMS:
-        raise UnknownName("norm", norm, NORMS)
+    _check_norm(norm)
     outcomes = folder if isinstance(folder, Outcomes) else read_outcomes(folder, keep_logits=lambda _: True)
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
     outcomes = replace(outcomes, done=tuple(done), failed=())
     records = []
-    for (defence, base), name in _defended(sorted(set(model_names(outcomes).values())), original).items():
+    for (defence, base), name in _defended(
+        sorted({each.name for each in outcomes.subjects.values()}), original
+    ).items():
         for row in build_defence(outcomes, base, name, bootstrap=0).rows:
             clean = row.labels["examples"] == "clean"
             run = "" if clean else _name({"implementation": row.labels["examples"], **row.labels})
@@ -206,23 +205,38 @@ def build_defence_matrix(
             ]
     records, note = _made_one_way(records, examples)
     notes += note
-    columns, gone = {}, []
-    for symbol, cells in pd.DataFrame(records).groupby("symbol"):
-        tries: Any = cells.pivot(index=["original", "attack", "try"], columns="defence", values="value")
+    tries = pd.DataFrame(records).groupby("symbol") if records else []
+    met = {symbol: cells.pivot(index=["original", "attack", "try"], columns="defence", values="value")
+           for symbol, cells in tries}  # fmt: skip
+    frame, fewer, gone = _means_of_common({symbol: met[symbol] for symbol in symbols if symbol in met})
+    if frame.empty:
+        raise Unsupported("expected an original and an attack that all defences met, got none")
+    for (count, total), few in fewer.items():
+        notes.append(f"{', '.join(few)}: over {count} of {total} pairs of original and attack that all defences met")
+    notes += [f"left out: {', '.join(gone)}: undefined for some defence everywhere"] if gone else []
+    return MetricMatrix(frame, tuple(notes))
+
+
+def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tuple[int, int], list[str]], list[str]]:
+    """The mean of each metric over the lines where every column has it, those of one pair as one; what that leaves out.
+
+    Args:
+        values: pandas tables by symbol: a column for each subject, a line for each try.
+
+    Returns:
+        A line for each subject, the symbols that are over fewer lines (by how many of how many), and those with none.
+    """
+    columns, fewer, gone = {}, {}, []
+    for symbol, tries in values.items():
         whole = tries.dropna()
         if whole.empty:
             gone.append(symbol)
             continue
-        columns[symbol] = whole.groupby(level=["original", "attack"]).mean().mean()
+        levels = list(range(min(2, whole.index.nlevels)))
+        columns[symbol] = whole.groupby(level=levels).mean().mean()
         if len(whole) < len(tries):
-            notes.append(
-                f"{symbol}: over {len(whole)} of {len(tries)} pairs of original and attack that all defences met"
-            )
-    if not columns:
-        raise Unsupported("expected an original and an attack that all defences met, got none")
-    notes += [f"left out: {', '.join(gone)}: undefined for some defence everywhere"] if gone else []
-    ordered = pd.DataFrame({symbol: columns[symbol] for symbol in symbols if symbol in columns})
-    return MetricMatrix(ordered, tuple(notes))
+            fewer.setdefault((len(whole), len(tries)), []).append(symbol)
+    return pd.DataFrame(columns), fewer, gone
 
 
 def _made_one_way(
@@ -246,8 +260,8 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
         if original not in names:
             raise UnknownName("model", original, names)
         return {(name, original): name for name in names if name != original}
-    bases = {name: original_of(name, names) for name in names}
-    defended = {(name.removeprefix(f"{base}+"), base): name for name, base in bases.items() if base is not None}
+    bases = named_originals(names)
+    defended = {(name.removeprefix(f"{base}+"), base): name for name, base in bases.items()}
     if not defended:
         raise InvalidInput(
             "expected defended models beside their originals, named NAME+DEFENCE (`davylamp evaluate "
@@ -309,6 +323,11 @@ def _read_cells(path: Path) -> tuple[list[str], Any]:
     return head, table.iloc[1:]
 
 
+def _check_norm(norm: str | None) -> None:
+    if norm is not None and norm not in NORMS:
+        raise UnknownName("norm", norm, NORMS)
+
+
 def _in_norm(outcomes: Outcomes, norm: str | None) -> list[Outcome]:
     done = [outcome for outcome in outcomes.done if norm in (None, outcome.cell.threat_model.norm)]
     if not done:
@@ -330,35 +349,28 @@ def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list
     return kept, [f"{chosen} attacks only; black-box ones are ranked apart (--knowledge black-box): {_some(rest)}"]
 
 
-def _common(done: list[Outcome], names: Mapping[str, str], rows: str) -> tuple[list[Outcome], list[str]]:
+def _common(done: list[Outcome], rows: str) -> tuple[list[Outcome], list[str]]:
     """The cells of what every row has, and a note for each thing that some row lacks."""
     of_models, setting = rows == "models", shared_settings(each.cell for each in done)
-
-    def row(each: Outcome) -> Any:
-        return each.cell.subject.key if of_models else setting(each.cell)
-
-    def item(each: Outcome) -> Any:
-        return setting(each.cell) if of_models else each.cell.subject.key
-
-    def item_name(each: Outcome) -> str:
-        return _attack_name(each) if of_models else names[each.cell.subject.key]
-
-    row_names = {row(each): names[each.cell.subject.key] if of_models else _attack_name(each) for each in done}
-    item_names = {item(each): item_name(each) for each in done}
-    met: dict[Any, set[Any]] = {}
+    met: dict[Any, dict[Any, str]] = {}  # the rows that have met each item, with their names
+    names: dict[Any, str] = {}
     for each in done:
-        met.setdefault(item(each), set()).add(row(each))
-    common = {each for each, seen in met.items() if len(seen) == len(row_names)}
+        model, attack = (each.cell.subject.key, each.cell.subject.name), (setting(each.cell), _attack_name(each))
+        (row, row_name), (item, item_name) = (model, attack) if of_models else (attack, model)
+        met.setdefault(item, {})[row] = row_name
+        names[item] = item_name
+    every = {row: name for seen in met.values() for row, name in seen.items()}
+    common = {item for item, seen in met.items() if len(seen) == len(every)}
     if not common:
-        what = f"an attack that was run on all {len(row_names)} models" if of_models else "a model that all attacks met"
+        what = f"an attack that was run on all {len(every)} models" if of_models else "a model that all attacks met"
         raise Unsupported(f"expected {what}, got none: evaluate what is missing, or choose with --norm")
     notes = [
-        f"left out: {item_names[each]}: no result {'on' if of_models else 'of'} "
-        f"{_some([name for key, name in row_names.items() if key not in seen])}"
-        for each, seen in met.items()
-        if each not in common
+        f"left out: {names[item]}: no result {'on' if of_models else 'of'} "
+        f"{_some([name for row, name in every.items() if row not in seen])}"
+        for item, seen in met.items()
+        if item not in common
     ]
-    return [each for each in done if item(each) in common], notes
+    return [each for each in done if (setting(each.cell) if of_models else each.cell.subject.key) in common], notes
 
 
 def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
@@ -375,7 +387,7 @@ def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
     }
     attacks: dict[Any, list[Outcome]] = {}
     for outcome in done:
-        attacks.setdefault((_plain_name(outcome), _rules_of(outcome), texts[setting_of(outcome.cell)]), []).append(
+        attacks.setdefault((outcome.cell.attack_title, _rules_of(outcome), texts[setting_of(outcome.cell)]), []).append(
             outcome
         )
     merged, joined = [], {}
@@ -420,12 +432,9 @@ def _best(tries: list[Outcome]) -> Outcome:
 
 def _without_violations(outcome: Outcome) -> Outcome:
     """The same cell with rates that are undefined where nobody knows whether the attack fools the model."""
-    rates = {
-        name: np.where(outcome.results.undecided_fooled, np.nan, outcome.columns[name])
-        for name in _RATES
-        if name in outcome.columns
-    }
-    return replace(outcome, columns=join_columns(outcome.columns, rates))
+    undecided, columns = outcome.results.undecided_fooled, outcome.columns
+    rates = {name: np.where(undecided, np.nan, columns[name]) for name in _RATES if name in columns}
+    return replace(outcome, columns=join_columns(columns, rates))
 
 
 def _columns(
@@ -442,17 +451,9 @@ def _columns(
         both = (cells["QNC_F"] + cells["QNC_B"]) / 2
         cells["QN"] = both.where(cells["QNC_B"] > 0, cells["QNC_F"])
     row, item = ("model", "attack") if rows == "models" else ("attack", "model")
-    columns, fewer, gone = {}, {}, []
-    for symbol in (each for each in symbols if each in cells):
-        matrix = cells.pivot(index=item, columns=row, values=symbol)
-        whole = matrix.dropna()
-        if whole.empty:
-            gone.append(symbol)
-            continue
-        columns[symbol] = whole.mean()
-        if len(whole) < len(matrix):
-            fewer.setdefault((len(whole), len(matrix)), []).append(symbol)
-    if not columns:
+    met = {symbol: cells.pivot(index=item, columns=row, values=symbol) for symbol in symbols if symbol in cells}
+    frame, fewer, gone = _means_of_common(met)
+    if frame.empty:
         raise InvalidInput(f"expected a metric that all {rows} have, got none: {rows} that nothing fools have few")
     order = list(dict.fromkeys(cells[row]))
     notes = [
@@ -460,16 +461,11 @@ def _columns(
         for (count, total), each in fewer.items()
     ]
     notes += [f"left out: {', '.join(gone)}: undefined for some {row} on every {item}"] if gone else []
-    return pd.DataFrame(columns).loc[order], notes
+    return frame.loc[order], notes
 
 
 def _attack_name(outcome: Outcome) -> str:
     return _name({"implementation": outcome.cell.title, **threat_labels(outcome.cell), "setting": ""})
-
-
-def _plain_name(outcome: Outcome) -> str:
-    """The attack, whichever library ran it."""
-    return outcome.cell.attack_title
 
 
 def _name(labels: Mapping[str, Any], alias: Mapping[str, str] = MappingProxyType({})) -> str:

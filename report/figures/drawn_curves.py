@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...adapters.words import radius_text
-from ...engine.tables.budget_curves import Curves
-from ...engine.tables.curve_points import Curve
+from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurves
 from .canvas import COLOURS, LINES, MARKERS, NORM_NAMES
 

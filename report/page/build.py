@@ -14,8 +14,8 @@ from ...engine.store.files import write_whole
 from ...engine.store.verdicts import verdicts_of
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
+from ...engine.tables.estimates import CellDraws
 from ...engine.tables.implementation_notes import about_cells
-from ...engine.tables.symbols import CellDraws
 from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...adapters.words import radius_text
 from ...engine.store.files import write_whole
-from ...engine.tables.budget_curves import Curves
-from ...engine.tables.curve_points import Curve
+from ...engine.tables.budget_curves import Curve, Curves
 from ...errors import InvalidInput, MissingLibrary
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; line styles repeat what colours say.

@@ -9,8 +9,13 @@ from typing import Any
 from PIL import Image
 
 from ...adapters.data.corruptions.published import CORRUPTIONS
-from ...engine.tables.corrupted_models import CorruptedModel, read_corrupted_models
-from ...engine.tables.corruption_table import ErrorCurve, build_corruptions, build_error_curves
+from ...engine.tables.corruption_table import (
+    CorruptedModel,
+    ErrorCurve,
+    build_corruptions,
+    build_error_curves,
+    read_corrupted_models,
+)
 from ...engine.tables.table import Table
 from ...errors import Unavailable
 from ..parts.blocks import Column, Fold, PageTable, Panels, PictureGrid, Section, Shown, Text, make_table

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...adapters.words import radius_text
-from ...engine.tables.budget_curves import Curves
-from ...engine.tables.curve_points import Curve
+from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
 from ..parts.blocks import Column, PageTable, Panels, Section, Text, entry, make_table
 from ..parts.figures import Line, draw_curves

@@ -11,8 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ...errors import UnknownName
-from .fitting import Styled, TableText, fit, short_name
-from .layout import Rest, at_words, lay_out, measure
+from .fitting import Rest, Styled, TableText, at_words, fit, lay_out, measure, short_name
 
 _PLAIN_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
 KEPT = "\N{NO-BREAK SPACE}"  # shown as a blank at which no line is broken

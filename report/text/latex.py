@@ -2,6 +2,8 @@ r"""A table in LaTeX for a paper: booktabs, aligned decimals, intervals, what is
 
 import hashlib
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +12,7 @@ from ...adapters import ThreatModel
 from ...adapters.words import radius_text, threat_text
 from ...engine.statistics.bootstrap import Estimate
 from ...errors import InvalidInput, UnknownName
-from .console import format_cell
-from .latex_text import CHARACTER, NEEDS_FONT, Tex, escape, has_characters
+from .console import format_cell, printable
 
 NORMS: Mapping[str, str] = {"linf": r"$\ell_\infty$", "l0": r"$\ell_0$", "l1": r"$\ell_1$", "l2": r"$\ell_2$"}
 INTERVALS = ("brackets", "subscript", "plus-minus", "plain")
@@ -31,7 +32,29 @@ _LONGEST = 35  # rows that a page has room for, below a caption
 _WIDE, _WIDEST = 75, 95  # characters of a row from which a smaller font is needed
 
 
+_ESCAPED = {character: f"\\{character}" for character in "&%$#_{}"}
+_ESCAPED |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
+_ESCAPED |= {"<": r"\textless{}", ">": r"\textgreater{}"}
+_ESCAPED |= {'"': r"\char34{}"}  # bare it is a command in some languages of babel
+# What pdfLaTeX sets without a package, in the fonts that it begins with; tried, each of them.
+_LATIN = {chr(code) for code in range(0xA1, 0x17F)} - set("\xad«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲų")
+_PLAIN = _LATIN | {chr(code) for code in (0x2013, 0x2014, 0x2018, 0x2019, 0x201C, 0x201D, 0x2026)}
+# Two characters that fonts make one of: a dash, a quotation mark, a question mark upside down.
+_LIGATURES = re.compile(r"([-'`,])(?=\1)|[?!](?=`)")
+# All others: pdfLaTeX stops at them, so it gets their number. A paper that can set them may define the command first.
+_CHARACTER = r"\providecommand{\davylampchar}[2]{\ifdefined\Umathcode #1\else{\scriptsize U+#2}\fi}"
+_NEEDS_FONT = (
+    r"pdfLaTeX shows characters as U+...: LuaLaTeX or XeLaTeX with a font that has them shows them, or define "
+    r"\davylampchar, which takes a character and its number"
+)
+
 Cell = str | int | float | Estimate | None
+
+
+class Tex(str):
+    """A text that is LaTeX already."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -135,9 +158,9 @@ def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
     caption = " ".join(_caption(table, style))
     whole = "\n".join([caption, head, r"\midrule", *body])
     label = f"tab:davylamp-{table.name}-{hashlib.sha256(whole.encode()).hexdigest()[:6]}"
-    characters = has_characters(whole)
-    lines = [_NEEDS, *(f"% {line}" for line in (*table.comments, *([NEEDS_FONT] if characters else [])))]
-    lines += [_FIT, *([_BOLD] if table.best else []), *([CHARACTER] if characters else [])]
+    characters = r"\davylampchar{" in whole
+    lines = [_NEEDS, *(f"% {line}" for line in (*table.comments, *([_NEEDS_FONT] if characters else [])))]
+    lines += [_FIT, *([_BOLD] if table.best else []), *([_CHARACTER] if characters else [])]
     size = _size(table)
     for page, rows in enumerate(_pages(body)):
         said = caption if not page else rf"Table~\ref{{{label}}}, continued ({page + 1})."
@@ -159,6 +182,22 @@ def _size(table: LatexTable) -> str:
     """A smaller font where the rows are long."""
     widest = [max(len(line) for line in (head, *lines)) for head, *lines in zip(*_plain(table), strict=True)]
     return r"\footnotesize" if sum(widest) > _WIDEST else r"\small" if sum(widest) > _WIDE else ""
+
+
+def escape(text: str) -> str:
+    """The text so that TeX prints it, in one line."""
+    if isinstance(text, Tex):
+        return str(text)
+    plain = unicodedata.normalize("NFC", printable(" ".join(text.split())))
+    return "".join(_set_character(character) for character in _LIGATURES.sub("\\g<0>\0", plain))
+
+
+def _set_character(character: str) -> str:
+    if character == "\0":
+        return "{}"
+    if character.isascii() or character in _PLAIN:
+        return _ESCAPED.get(character, character)
+    return rf"\davylampchar{{{character}}}{{{ord(character):04X}}}"
 
 
 def radius_tex(norm: object, epsilon: float | None) -> Tex:

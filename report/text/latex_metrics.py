@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...engine.tables.table import Table, TableRow
+from ...engine.tables.table import Table, TableRow, is_given
 from ...metrics import record_of
 from ..citations.usage import Used, split_model, used_metric
 from .console import format_cell
 from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, decimals_of, escape, highest, radius_tex, write_latex
 from .latex_sources import cited_name, cited_text, made_with
-from .shown import is_given, shown_labels, unit_of
 
 _THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
 _OF_ATTACK = ("attacks", "pairs")
@@ -62,7 +61,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         best=frozenset(best),
         rule=_rule(table),
         made=made_with(_libraries(table), versions or {}, style),
-        unit=unit_of(table),
+        unit=table.unit,
         comments=[many] if len(table.symbols) > _MANY else [],
     )
     return write_latex(latex, style)
@@ -85,7 +84,7 @@ def _titles(table: Table, style: LatexStyle) -> str:
 
 def _rule(table: Table) -> str:
     side = "attack" if table.by in _OF_ATTACK else "defence" if table.by == "defence" else "model"
-    among = " among rows of the same threat model" if set(_THREAT) & set(shown_labels(table)) else ""
+    among = " among rows of the same threat model" if set(_THREAT) & set(table.shown_labels) else ""
     return f"Bold: best point estimate for the {side}{among}; it says nothing of whether others differ from it."
 
 
@@ -98,7 +97,7 @@ def _libraries(table: Table) -> set[str] | None:
 
 def _columns(table: Table) -> list[str]:
     """The labels of the table without counts of models, attacks and cells that are the same in every row."""
-    shown = shown_labels(table)
+    shown = table.shown_labels
     same = [name for name in shown if len({str(row.labels[name]) for row in table.rows}) == 1]
     return [name for name in shown if name not in ("models", "attacks", "cells") or name not in same]
 

@@ -5,18 +5,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from ...adapters.words import labels_text, radius_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.tables.budget_curves import Curves
-from ...engine.tables.curve_points import Curve
-from ...engine.tables.table import Table, TableRow, is_worst
+from ...engine.tables.budget_curves import IMPORTED, Curve, Curves
+from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
+from ...engine.tables.table import Table, TableRow, is_given, is_worst
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of
 from .console import format_cell, interval_text, make_console, print_table, printable, to_csv
 from .latex_metrics import table_latex
-from .shown import is_given, shown_labels, unit_of
 
 _BLOCKS = {
     "accuracy": "Capability",
@@ -35,6 +35,7 @@ _BLOCKS = {
 }
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
 _NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
+_DISTANCES = ("passes", "median", "low", "high", "fooled")  # columns of a distance curve
 _MEANS = {
     "attacks": "mean over models",
     "models": "mean over attacks",
@@ -52,7 +53,7 @@ def table_json(table: Table) -> str:
         metrics = _estimates(row.metrics)
         if table.by == "models" and "RA" in metrics:  # its name until 0.1
             metrics["RA_worst"] = metrics["RA"]
-        rows.append({**{name: _plain(value) for name, value in row.labels.items()}, "metrics": metrics})
+        rows.append({**_plain_labels(row.labels), "metrics": metrics})
     return json.dumps({"rows": rows, "notes": list(table.notes)}, indent=2, allow_nan=False)
 
 
@@ -76,10 +77,10 @@ def print_results(table: Table, console: Console | None = None) -> None:
     for symbol in table.symbols:
         block = "Side by side" if table.by in ("references", "published") else _block(symbol, table.by)
         blocks.setdefault(block, []).append(symbol)
-    shown = shown_labels(table)
+    shown = table.shown_labels
     keys = sum(name in _NAMES for name in shown) or 1
     interval = " [95 % interval]" if _has_intervals(table) else ""
-    heading = f"value{interval} ({unit_of(table)})"
+    heading = f"value{interval} ({table.unit})"
     for block, symbols in (blocks or {"Cells": []}).items():
         labels = shown if first else [name for name in shown if name not in _COUNTED]
         rows = [[*_label_cells(row, labels), *(_text(row.metrics[symbol]) for symbol in symbols)] for row in table.rows]
@@ -141,12 +142,12 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         names = [name for name in names if any(is_given(curve.labels[name]) for curve in mine)]
         queries = curves.against == "queries"
         columns = [*names, *(f"{each:.4g}" if queries else radius_text(norm, each) for each in shown)]
-        columns += ["half at"] if queries else ["half at", "D_half", "R^2", "OPT"]
-        beside = any(not curve.judged for curve in mine)
-        columns += ["OPT of imported"] if beside else []
-        rows = [[*_label_cells(curve, names), *_curve_cells(curve, shown, queries=queries)] for curve in mine]
-        if beside:
-            rows = [[*row, _text(curve.reference_optimality, n=False)] for row, curve in zip(rows, mine, strict=True)]
+        rows = [[*_label_cells(curve, names), *_accuracies(curve, shown)] for curve in mine]
+        sums = _statistics_of(mine)[: 1 if queries else None]  # against queries all others are undefined
+        columns += sums
+        for row, curve in zip(rows, mine, strict=True):
+            values = [curve.statistics[name] for name in sums]
+            row += [_text(each, n=False) if isinstance(each, Estimate) else each for each in values]
         what = "queries" if queries else norm
         title = f"Accuracy against {what} ({curves.unit[norm]})"
         order = [*names[2:], *columns[len(names) :]]
@@ -159,15 +160,21 @@ def curves_json(curves: Curves) -> str:
     """The curves at all their budgets; undefined and infinite numbers are null."""
     documents = [
         {
-            **{name: _plain(value) for name, value in curve.labels.items()},
+            **_plain_labels(curve.labels),
             "kind": curve.kind,
             "unit": curves.unit[curve.labels["norm"]],
             "n": curve.n,
             **{name: getattr(curve, name).tolist() for name in ("budgets", "accuracy")},
-            **{name: [_plain(value) for value in getattr(curve, name).tolist()] for name in ("low", "high")},
+            **{name: _plain_list(getattr(curve, name)) for name in ("low", "high")},
             "R2": _plain(curve.r_squared),
             "half_at": _plain(curve.empirical_half),
-            "metrics": _estimates(_sums(curve)),
+            "metrics": _estimates(
+                {
+                    name.replace(" of ", "_"): each
+                    for name, each in curve.statistics.items()
+                    if isinstance(each, Estimate) and (name != IMPORTED or not math.isnan(each.value))
+                }
+            ),
             **({} if curve.judged else {"judged": False}),
         }
         for curve in curves.curves
@@ -175,30 +182,65 @@ def curves_json(curves: Curves) -> str:
     return json.dumps({"against": curves.against, "curves": documents, "notes": list(curves.notes)}, indent=2)
 
 
-def _sums(curve: Curve) -> dict[str, Estimate]:
-    """What sums a curve up; the envelope of imported rows only where there is one."""
-    sums = {"D_half": curve.half_distortion, "OPT": curve.optimality}
-    return (
-        sums if math.isnan(curve.reference_optimality.value) else {**sums, "OPT_imported": curve.reference_optimality}
-    )
-
-
 def curves_csv(curves: Curves) -> str:
     """One line for each curve and budget of the printed table, with the band and what sums the curve up."""
-    names = list(curves.curves[0].labels)
-    columns = [*names, "kind", "unit", "budget", "accuracy", "low", "high", "n", "half at", "D_half", "R^2", "OPT"]
-    columns += ["OPT of imported"] if (beside := any(not curve.judged for curve in curves.curves)) else []
+    sums = _statistics_of(curves.curves)
+    columns = [*curves.curves[0].labels, "kind", "unit", "budget", "accuracy", "low", "high", "n", *sums]
     lines = []
     for curve in curves.curves:
-        unit = curves.unit[curve.labels["norm"]]
+        unit, shown = curves.unit[curve.labels["norm"]], curves.shown[curve.labels["norm"]]
+        values = [curve.statistics[name] for name in sums]
+        values = [each.value if isinstance(each, Estimate) else each for each in values]
         for place, budget in enumerate(curve.budgets.tolist()):
-            if curve.kind == "distances" and budget not in curves.shown[curve.labels["norm"]]:
-                continue
-            numbers = [float(array[place]) for array in (curve.accuracy, curve.low, curve.high)]
-            ends = [curve.empirical_half, curve.half_distortion.value, curve.r_squared, curve.optimality.value]
-            ends += [curve.reference_optimality.value] if beside else []
-            lines.append([*curve.labels.values(), curve.kind, unit, budget, *numbers, curve.n, *ends])
+            if curve.kind == "points" or budget in shown:
+                numbers = [float(array[place]) for array in (curve.accuracy, curve.low, curve.high)]
+                lines.append([*curve.labels.values(), curve.kind, unit, budget, *numbers, curve.n, *values])
     return to_csv(columns, lines)
+
+
+def print_distances(curves: DistanceCurves, console: Console | None = None) -> None:
+    """Print the median after round numbers of passes, a table for each norm."""
+    console = console or make_console()
+    for norm in dict.fromkeys(curve.labels["norm"] for curve in curves.curves):
+        mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
+        names = ["model", "implementation", *(n for n in ("targeted", "setting") if any(c.labels[n] for c in mine))]
+        rows = [
+            [
+                *(str(curve.labels[name]) for name in names),
+                str(curve.n),
+                *(_median_text(curve, passes) for passes in curves.shown),
+                format_cell(float(curve.fooled[-1])),
+            ]
+            for curve in mine
+        ]
+        columns = [*names, "images", *map(str, curves.shown), "fooled"]
+        print_table(f"Median {norm} distance after so many passes [95 % interval]", columns, rows, console)
+    print_notes(curves.notes, console)
+
+
+def distances_csv(curves: DistanceCurves) -> str:
+    """One line for each curve and number of passes."""
+    columns = [*curves.curves[0].labels, *_DISTANCES, "n", "repeats"]
+    lines = [
+        [*curve.labels.values(), *(float(getattr(curve, name)[place]) for name in _DISTANCES), curve.n, curve.repeats]
+        for curve in curves.curves
+        for place in range(len(curve.passes))
+    ]
+    return to_csv(columns, lines)
+
+
+def distances_json(curves: DistanceCurves) -> str:
+    """The curves at all their points; undefined and infinite numbers are null."""
+    documents = [
+        {
+            **_plain_labels(curve.labels),
+            **{name: _plain_list(getattr(curve, name)) for name in _DISTANCES},
+            "n": curve.n,
+            "repeats": curve.repeats,
+        }
+        for curve in curves.curves
+    ]
+    return json.dumps({"against": "passes", "curves": documents, "notes": list(curves.notes)}, indent=2)
 
 
 def print_notes(notes: Sequence[str], console: Console) -> None:
@@ -217,23 +259,36 @@ def _print_threat(table: TransferTable, console: Console) -> None:
     print_table("Threat: mean over the attacks", columns, rows, console, rest="stack")
 
 
+def _median_text(curve: DistanceCurve, passes: int) -> str:
+    """The median with its interval; "" beyond the last pass of an attack, "-" where fewer than half are fooled."""
+    if passes > curve.passes[-1]:
+        return ""
+    place = curve.at(passes)
+    if place is None or not math.isfinite(curve.median[place]):
+        return "-"
+    ends = ["none" if math.isinf(end) else f"{end:.3g}" for end in (curve.low[place], curve.high[place])]
+    interval = "" if math.isnan(curve.low[place]) else f" [{ends[0]}, {ends[1]}]"
+    return f"{curve.median[place]:.3g}{interval}"
+
+
 def _of_all(count: int, attacks: int) -> str:
     """How many attacks a mean is over, where that is not all of them."""
     return f", {count} of {attacks} attacks" if 0 < count < attacks else ""
 
 
-def _curve_cells(curve: Curve, shown: Sequence[float], *, queries: bool) -> list[Any]:
+def _accuracies(curve: Curve, budgets: Sequence[float]) -> list[Any]:
     known = dict(zip(curve.budgets.tolist(), curve.accuracy.tolist(), strict=True))
-    cells: list[Any] = [known.get(budget) for budget in shown]
-    if queries:
-        return [*cells, curve.empirical_half]
-    half, optimality = curve.half_distortion, curve.optimality
-    return [*cells, curve.empirical_half, _text(half, n=False), curve.r_squared, _text(optimality, n=False)]
+    return [known.get(budget) for budget in budgets]
+
+
+def _statistics_of(curves: Sequence[Curve]) -> list[str]:
+    """The statistics of curves, by heading; what compares with imported rows only where there are any."""
+    return [name for name in curves[0].statistics if name != IMPORTED or any(not each.judged for each in curves)]
 
 
 def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
     """Headings and cells as texts, without the labels that are empty everywhere."""
-    labels = shown_labels(table)
+    labels = table.shown_labels
     rows = [
         [*map(format_cell, _label_cells(row, labels)), *(_text(row.metrics[symbol]) for symbol in table.symbols)]
         for row in table.rows
@@ -288,6 +343,14 @@ def _estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
         symbol: {name: _plain(value) for name, value in estimate._asdict().items()}
         for symbol, estimate in metrics.items()
     }
+
+
+def _plain_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in labels.items()}
+
+
+def _plain_list(values: np.ndarray) -> list[Any]:
+    return [_plain(value) for value in values.tolist()]
 
 
 def _plain(value: Any) -> Any:

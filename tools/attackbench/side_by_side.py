@@ -28,7 +28,7 @@ import numpy as np
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, import_attackbench, make_plan
 from davylamp.engine.store.outcomes import Outcome, read_outcomes
-from davylamp.engine.tables.reference_table import build_references
+from davylamp.engine.tables.imported_table import build_references
 from davylamp.errors import DavylampError
 from davylamp.tools.attackbench.their_runner import BUDGET, TheirRun, run_theirs
 from davylamp.tools.best_effort.equal_passes import Case, load_case

@@ -20,7 +20,7 @@ from davylamp.engine.exchange.attackbench_file import failed_batches, read_runs
 from davylamp.engine.exchange.attackbench_import import import_attackbench
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
-from davylamp.engine.tables.reference_table import build_references, draw_medians
+from davylamp.engine.tables.imported_table import build_references, draw_medians
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import DavylampError, InvalidInput, Unavailable, UnknownName, Unsupported
 

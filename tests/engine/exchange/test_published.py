@@ -9,7 +9,7 @@ import pytest
 from davylamp.engine import ResultsStore
 from davylamp.engine.exchange.robustbench_import import import_robustbench
 from davylamp.engine.store.imported import published_note, read_published
-from davylamp.engine.tables.published_table import build_published
+from davylamp.engine.tables.imported_table import build_published
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, Unsupported
 from davylamp.intervals import share_interval

@@ -17,8 +17,7 @@ from davylamp.engine import ResultsStore
 from davylamp.engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.store.other_records import read_corruptions
-from davylamp.engine.tables.corrupted_models import flip_probability_of, flips_of
-from davylamp.engine.tables.corruption_table import build_corruptions
+from davylamp.engine.tables.corruption_table import build_corruptions, flip_probability_of, flips_of
 from davylamp.errors import DavylampError
 
 NAMES, LEVELS = ("gaussian_noise", "contrast", "fog"), (1, 3)

@@ -14,7 +14,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, eva
 from davylamp.engine.store.columns import read_examples
 from davylamp.engine.store.data_frames import OUTCOMES, results_on_original
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.transfer_confidence import change_of
+from davylamp.engine.tables.transfer_table import change_of
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.3, target="random", parameters={"steps": 3})
 

@@ -10,8 +10,7 @@ from scipy import stats
 from davylamp import metrics
 from davylamp.adapters.words import radius_text
 from davylamp.engine.statistics.bootstrap import resample
-from davylamp.engine.tables.budget_curves import build_curves
-from davylamp.engine.tables.curve_points import round_budgets
+from davylamp.engine.tables.budget_curves import build_curves, round_budgets
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 
 N = 50

@@ -8,7 +8,7 @@ import torch
 
 from davylamp.engine.statistics.bootstrap import draw_half_distortion, resample
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.symbols import CellDraws, column_of, is_share
+from davylamp.engine.tables.estimates import CellDraws, values_of
 
 IMAGES, REPLICATES, SEED = 40, 30, 4
 SYMBOLS = ("MR", "RA", "CA", "CC", "AIAC", "seconds", "forwards", "l2")
@@ -42,11 +42,10 @@ def test_draws_are_the_plain_means_of_every_replicate(outcomes):
     for outcome, drawn in zip(outcomes.done, draw_all(outcomes, SYMBOLS), strict=True):
         assert set(drawn) == set(SYMBOLS)
         for symbol, draws in drawn.items():
-            values = column_of(outcome, outcomes, symbol)
+            values = values_of(outcome, outcomes, symbol)
             truth = plain_means(values)
             assert draws.n == (~np.isnan(values)).sum()
-            # a share's interval is not one of draws: its value is all there is
-            assert draws.ratio == pytest.approx(truth[:1] if is_share(symbol) else truth, nan_ok=True), symbol
+            assert draws.ratio == pytest.approx(truth, nan_ok=True), symbol
 
 
 def test_what_is_no_mean_is_drawn_by_its_own_rule(outcomes):

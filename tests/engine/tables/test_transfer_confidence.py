@@ -8,7 +8,7 @@ from torch import nn
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.store.columns import read_examples
-from davylamp.engine.tables.transfer_confidence import build_transfer_confidence
+from davylamp.engine.tables.transfer_table import build_transfer_confidence
 from davylamp.metrics import adversarial_confidence_increase, true_confidence_reduction
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.engine.tables.budget_curves import Curves, extrapolated_halves
-from davylamp.engine.tables.curve_points import Curve
+from davylamp.engine.tables.budget_curves import Curve, Curves, extrapolated_halves
 from davylamp.report.parts.blocks import PageTable
 from davylamp.report.sections.curves import write_curves
 from davylamp.report.text.console import make_console

@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.report.text.latex import LatexTable, write_latex
-from davylamp.report.text.latex_text import _PLAIN, escape
+from davylamp.report.text.latex import _PLAIN, LatexTable, escape, write_latex
 
 needs_tex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 NAMES = (

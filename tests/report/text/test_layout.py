@@ -7,8 +7,7 @@ import pytest
 from davylamp.errors import UnknownName
 from davylamp.report.text import console as module
 from davylamp.report.text.console import PlainConsole, interval_text, open_tables, print_table
-from davylamp.report.text.fitting import TableText, fit, short_name
-from davylamp.report.text.layout import at_words, lay_out, measure, widths_of
+from davylamp.report.text.fitting import TableText, at_words, fit, lay_out, measure, short_name, widths_of
 
 COLUMNS = ("attack", "n", "MR", "seconds", "what it is")
 ROWS = [

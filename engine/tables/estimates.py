@@ -1,0 +1,284 @@
+"""From values per image and a metric's record to an estimate with its 95 % interval: the one way of every table."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from ..metric_names import CLEAN, facts_of
+from ..statistics.bootstrap import (
+    Draws,
+    Estimate,
+    draw_half_distortion,
+    draw_macro_f1,
+    draw_means,
+    draw_optimality,
+    draws_of,
+    interval,
+    resample,
+)
+from ..statistics.shares import clustered_interval
+from ..store.columns import coverage_of, coverage_values
+from ..store.outcomes import Outcome, Outcomes
+from ..store.stored_columns import hold_columns
+
+EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"
+NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
+Values = Sequence[Sequence[np.ndarray]]  # of each part of a row the values of its repeats, (n,) each, NaN: undefined
+Counts = Callable[[int], np.ndarray]  # the images of every replicate, from `resample`, by the number of images
+Nearest = Mapping[tuple[object, ...], np.ndarray]  # distances (n,) by `rivals`
+
+
+def resamples(bootstrap: int, seed: int) -> Counts:
+    """`resample` with these arguments for any number of images; what was drawn once is kept."""
+    return lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
+
+
+def mean_draws(parts: Sequence[Sequence[Draws]], *, pooled: bool = False) -> Draws:
+    """The mean over parts of the mean over their repeats, or over all their images."""
+    every = [draws for part in parts for draws in part]
+    n = sum(draws.n for draws in every)
+    if not every:
+        return draws_of(np.full(1, math.nan), 0)
+    different = max(each.different or each.n for each in every)
+    if pooled:
+        return Draws(np.sum([each.total for each in every], 0), np.sum([each.count for each in every], 0), n, different)
+    means = [mean_of_defined([each.ratio for each in part]) for part in parts]
+    return draws_of(mean_of_defined(means), n)._replace(different=different)
+
+
+def estimate_draws(draws: Draws) -> Estimate:
+    """The value of draws and its bootstrap interval."""
+    return interval(draws.ratio, draws.n, draws.different)
+
+
+def estimate_share(
+    parts: Values, most: Values | None = None, *, pooled: bool = False, has_interval: bool = True
+) -> Estimate:
+    """The mean over parts of the mean over their repeats of a share, with the interval of `clustered_interval`.
+
+    Args:
+        parts: values from 0 to 1 of the same images.
+        most: what they are at most (the bounds of Manski 2003 for what is missing), for the upper end; None: the same.
+        pooled: every image of every repeat weighs the same.
+        has_interval: False: the value alone.
+    """
+    met = [[column for column in part if not np.isnan(column).all()] for part in parts]
+    columns = [column for part in met for column in part]
+    if not columns:
+        return NOTHING
+    stacked = np.stack(columns, axis=1)
+    means = iter(draw_means(np.ones((1, len(stacked))), stacked))
+    mean = mean_draws([[next(means) for _ in part] for part in met if part], pooled=pooled)
+    low = high = math.nan
+    if has_interval:
+        weights = [float((~np.isnan(column)).sum()) if pooled else 1 / len(part) for part in met for column in part]
+        share = clustered_interval(stacked.clip(0, 1), weights)
+        low, high = float(share.low), float(share.high)
+        high = high if most is None else estimate_share(most, pooled=pooled).high
+    return Estimate(float(mean.ratio[0]), low, high, mean.n)
+
+
+def values_of(outcome: Outcome, outcomes: Outcomes, symbol: str, *, at_most: bool = False) -> np.ndarray:
+    """The values of a metric on the images of a cell, (n,); NaN where undefined.
+
+    Args:
+        outcome: the cell.
+        outcomes: its folder.
+        symbol: of the metric.
+        at_most: every image of which nobody knows counts as 1, see `ImageResults.at_most`.
+    """
+    record, columns = facts_of(symbol), outcome.columns
+    clean = outcomes.clean.get(outcome.cell.subject.key)
+    if record.stored == "clean" and clean is not None and symbol in clean.columns:
+        return clean.columns[symbol]
+    if record.stored == "always" and record.invalid:  # RA, and its mean over attacks
+        return outcome.results.robust_at_most if at_most else outcome.results.robust
+    column = columns.get(symbol)
+    if column is None or column.dtype == object:
+        return np.full(len(columns["label"]), np.nan)
+    values = np.where(columns[record.over], column, np.nan) if record.over else column.astype(float)
+    return outcome.results.at_most(values, record.invalid) if at_most else values
+
+
+def estimate_row(
+    parts: Sequence[Sequence[Outcome]],
+    outcomes: Outcomes,
+    symbols: Sequence[str],
+    drawn: "CellDraws",
+    *,
+    pooled: bool = False,
+    of_model: bool = False,
+) -> dict[str, Estimate]:
+    """Every metric of a row of a table: shares with their own interval, all others with that of the bootstrap.
+
+    Args:
+        parts: the cells that the row is the mean of, each with its repeats.
+        outcomes: their folder.
+        symbols: of metrics that are values of one cell.
+        drawn: after `prepare` of these symbols.
+        pooled: the mean over all images instead.
+        of_model: the row is about a model, whose RA is the worst case over its attacks.
+    """
+    shares = [symbol for symbol in symbols if facts_of(symbol).kind == "share"]
+    means = [symbol for symbol in symbols if symbol not in shares]
+    estimates = {
+        symbol: estimate_draws(each) for symbol, each in drawn.row(parts, outcomes, means, pooled=pooled).items()
+    }
+    held = [[replace(each, columns=hold_columns(each.columns, shares)) for each in part] for part in parts]
+    has_interval = drawn.bootstrap > 0
+    some_invalid = has_interval and any(each.results.violated.any() for part in held for each in part)
+    for symbol in shares:
+        values, most = _row_values(held, outcomes, symbol, of_model=of_model), None
+        if some_invalid and facts_of(symbol).invalid:
+            most = _row_values(held, outcomes, symbol, of_model=of_model, at_most=True)
+        estimates[symbol] = estimate_share(values, most, pooled=pooled, has_interval=has_interval)
+    images = sum({each.cell.subject.key: each.cell.subject.images for part in parts for each in part}.values())
+    return {
+        symbol: estimates[symbol]._replace(n=images) if facts_of(symbol).stored == "clean" else estimates[symbol]
+        for symbol in symbols
+    }
+
+
+def _row_values(
+    parts: Sequence[Sequence[Outcome]], outcomes: Outcomes, symbol: str, *, of_model: bool, at_most: bool = False
+) -> Values:
+    """A share of each image in each cell of a row; of clean images, or in the worst case, an image counts once."""
+    record = facts_of(symbol)
+    if record.stored == "clean":
+        parts = [[each] for each in {each.cell.subject.key: each for part in parts for each in part}.values()]
+    values = [[values_of(each, outcomes, symbol, at_most=at_most) for each in part] for part in parts]
+    if record.across == "worst" and of_model and values:
+        return [[np.minimum.reduce([column for part in values for column in part])]]
+    return values
+
+
+class CellDraws:
+    """What is drawn of the cells of a folder, kept for the tables that are made of it one after the other.
+
+    Args:
+        bootstrap: replicates; 0: no intervals.
+        seed: of the resampling.
+        kept: symbols of which the draws are kept: 16 KB of each cell with 1000 replicates.
+    """
+
+    def __init__(self, bootstrap: int, seed: int, kept: Collection[str] = ()):
+        self.bootstrap, self.kept = bootstrap, frozenset(kept)
+        self.counts = resamples(bootstrap, seed)
+        self._nearest: Nearest = {}
+        self._clean: dict[str, Draws] = {}  # CF by subject: the same for every attack on it, and in every table
+        self._exact: dict[int, np.ndarray] = {}  # counts as floating point numbers, which products turn them into
+        self._drawn: dict[str, dict[str, Draws]] = {}
+
+    def prepare(self, outcomes: Outcomes, symbols: Sequence[str]) -> None:
+        """Look at all cells for what one cell alone does not say: the nearest distances of OPT, and CF of a model."""
+        self._nearest = nearest_distances(outcomes.done) if "OPT" in symbols else {}
+        attacked = {outcome.cell.subject.key for outcome in outcomes.done} if "CF" in symbols else set()
+        for key in attacked & outcomes.clean.keys() - self._clean.keys():
+            columns, n = outcomes.clean[key].columns, outcomes.clean[key].subject.images
+            self._clean[key] = draws_of(draw_macro_f1(self.counts(n), columns["label"], columns["predicted"]), n)
+
+    def row(
+        self, parts: Sequence[Sequence[Outcome]], outcomes: Outcomes, symbols: Sequence[str], *, pooled: bool = False
+    ) -> dict[str, Draws]:
+        """Every symbol of the cells of a row, by `mean_draws`."""
+        cells = [[self.draw(each, outcomes, symbols) for each in part] for part in parts] if symbols else []
+        return {
+            symbol: mean_draws([[each[symbol] for each in part] for part in cells], pooled=pooled) for symbol in symbols
+        }
+
+    def draw(self, outcome: Outcome, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, Draws]:
+        """Every symbol of a finished cell; `prepare` comes first.
+
+        CTC, which is about several cells, stays NaN; so does D_half of a fixed budget.
+
+        Args:
+            outcome: the cell.
+            outcomes: the folder.
+            symbols: chosen and present ones.
+        """
+        known = self._drawn.get(outcome.cell.key, {})
+        lacking = [symbol for symbol in symbols if symbol not in known]
+        if not lacking:
+            return known
+        images = outcome.cell.subject.images
+        weights = self.counts(images)
+        exact = self._exact.get(images)
+        if exact is None:
+            exact = weights.astype(float)
+            self._exact = {images: exact}
+        held = replace(outcome, columns=hold_columns(outcome.columns, lacking))
+        columns = np.stack([values_of(held, outcomes, symbol) for symbol in lacking], axis=1)
+        drawn = dict(zip(lacking, draw_means(exact, columns), strict=True))
+        for symbol in lacking:
+            special = self._clean.get(outcome.cell.subject.key) if symbol == "CF" else None
+            special = special or _draw_of_set(outcome, symbol, weights, self._nearest)
+            drawn[symbol] = drawn[symbol] if special is None else special
+        kept = {symbol: draws for symbol, draws in drawn.items() if symbol in self.kept and symbol != "OPT"}
+        if kept:
+            self._drawn[outcome.cell.key] = {**known, **kept}
+        return {**known, **drawn}
+
+
+def rivals(outcome: Outcome) -> tuple[object, ...]:
+    """What attacks must share for their distances to be compared: model, images, norm, target, 8-bit or not."""
+    cell = outcome.cell
+    return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
+
+
+def nearest_distances(done: Sequence[Outcome]) -> Nearest:
+    """The least distance of each image over all attacks on the same model, norm and target, by `rivals` of a cell."""
+    nearest: dict[tuple[object, ...], np.ndarray] = {}
+    for outcome in done:
+        key, distance = rivals(outcome), outcome.columns["distance"]
+        nearest[key] = np.minimum(nearest[key], distance) if key in nearest else distance
+    return nearest
+
+
+def proven_distances(outcome: Outcome) -> np.ndarray:
+    """The distances of the images whose result is valid: the others say neither how near they are nor how far."""
+    return outcome.columns["distance"][outcome.results.proven]
+
+
+def is_extrapolated(outcome: Outcome) -> bool:
+    """Whether D_half of a cell is a number, and lies beyond what was measured: fewer than half of the images fell."""
+    distances = proven_distances(outcome)
+    right = distances[distances > 0]
+    return outcome.is_minimum and bool(0 < 2 * np.isfinite(right).sum() < len(right))
+
+
+def _draw_of_set(outcome: Outcome, symbol: str, counts: np.ndarray, nearest: Nearest) -> Draws | None:
+    """A metric that is no mean over images; None if it is one, or cannot be had."""
+    if "coverage" in facts_of(symbol).needs:
+        value = np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan))
+        return draws_of(value, int(outcome.usable.sum()))
+    if symbol != "OPT" and not (symbol == "D_half" and outcome.is_minimum):
+        return None
+    proven, distances = outcome.results.proven, proven_distances(outcome)
+    if not len(distances):
+        return draws_of(np.full(len(counts), np.nan), 0)
+    weights = counts if proven.all() else counts[:, proven]
+    if symbol == "D_half":
+        return draws_of(draw_half_distortion(weights, distances), len(distances))
+    return draws_of(draw_optimality(weights, distances, nearest[rivals(outcome)][proven]), len(distances))
+
+
+def _coverage(outcome: Outcome, symbol: str) -> float:
+    """Coverage of a cell's images after the attack, or before it ("@clean"), of all layers or one ("@LAYER")."""
+    base, *parts = symbol.split("@")
+    coverage = coverage_of(outcome.columns, clean=CLEAN in parts)
+    layer = next((part for part in parts if part != CLEAN), "")
+    if coverage is None or (layer and layer not in coverage):
+        return np.nan
+    return coverage_values(coverage, layer)[base]
+
+
+def mean_of_defined(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Mean over the defined ones, replicate by replicate."""
+    if len(values) == 1:
+        return values[0]
+    stacked = np.stack(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.nansum(stacked, 0) / (~np.isnan(stacked)).sum(0)

@@ -1,0 +1,249 @@
+"""Our rows beside imported ones: of another program on the same images, and of published leaderboards."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import Unavailable, UnknownName, Unsupported
+from ...intervals import share_interval
+from ..statistics.bootstrap import Draws, Estimate, draw_means, draw_optimality, draws_of, interval
+from ..store.imported import BESIDE, PublishedRow, Reference, envelopes_of, read_published, setting_of_reference
+from ..store.outcomes import Outcome, Outcomes, outcomes_of
+from ..store.store import ResultsStore
+from .budget_curves import comparable_key
+from .estimates import Counts, estimate_share, mean_draws, resamples
+from .groups import group_cells
+from .table import Table, TableRow, build_table
+
+_REFERENCE_SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
+READINGS: Mapping[str, str] = {
+    "fooled": "share of the images that were right when clean",
+    "median": "of the distances of these images, one that was not fooled infinitely far",
+    "gap": "mean of the distance minus the envelope's, over images that both fooled",
+    "OPT": "local optimality against the envelope: 1 as near, 0 nothing fooled, above 1 nearer than all its rows",
+    "passes": "forward plus backward, per attacked image, each by the count of the program that judged it",
+    "seconds": "per attacked image",
+}
+_REFERENCE_LABELS = ("model", "implementation", "judged by", "norm", "epsilon", "setting", "images", "crashed")
+_PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks", "images", "setting")
+_CLOSE = 1e-6  # between radii that are one
+
+
+class _Distances(NamedTuple):
+    """What one run says of n images: `attacked` and `known` (n,) bool, the others (n,) float, NaN where undefined."""
+
+    attacked: np.ndarray
+    known: np.ndarray
+    distance: np.ndarray
+    passes: np.ndarray
+    seconds: np.ndarray
+
+
+def build_references(
+    folder: str | Path | Outcomes, *, norm: str | None = None, bootstrap: int = 1000, seed: int = 0
+) -> Table:
+    """Every untargeted row of ours and every imported one, by model and norm, the nearest to the envelope first.
+
+    The envelope is the least distance of each image over all imported rows of the model and norm. `READINGS` say what
+    the symbols are. Images that no imported row covers are left out everywhere, and of each row those that it knows
+    nothing of (violations, crashes). Repeats with other seeds are averaged. Intervals are 95 %: of shares as in
+    `build_table`, all others expanded percentile bootstrap intervals over the images.
+
+    Args:
+        folder: a results folder, or what was read of it.
+        norm: only this one; None: all that were imported.
+        bootstrap: replicates; 0: no intervals.
+        seed: of the resampling.
+
+    Raises:
+        Unsupported: if nothing was imported.
+        UnknownName: if nothing was imported in that norm.
+        Unavailable: if there is no such folder.
+    """
+    outcomes = outcomes_of(folder)
+    if not outcomes.references:
+        raise Unsupported(
+            "expected imported results in the folder, got none: `davylamp import attackbench PATH -o FOLDER`"
+        )
+    norms = {each.norm for each in outcomes.references}
+    if norm is not None and norm not in norms:
+        raise UnknownName("norm of imported results", norm, norms)
+    counts = resamples(bootstrap, seed)
+    rows, notes = [], []
+    for (subject, of_norm), envelope in envelopes_of(outcomes.references).items():
+        if norm not in (None, of_norm):
+            continue
+        model = outcomes.subjects[subject].name
+        runs = _runs(outcomes, subject, of_norm)
+        rows += [_reference_row({"model": model, **labels}, each, envelope, counts) for labels, each in runs]
+        if unbroken := int(np.isinf(envelope).sum()):
+            notes.append(f"{model}, {of_norm}: no imported row fooled {unbroken} images: OPT is undefined there")
+    rows.sort(key=lambda row: (row.labels["model"], row.labels["norm"], *_nearest_first(row)))
+    notes += [f"{symbol}: {text}" for symbol, text in READINGS.items()]
+    notes += [note for note in outcomes.notes if not note.endswith(BESIDE)]  # without the one that leads here
+    return Table("references", _REFERENCE_LABELS, _REFERENCE_SYMBOLS, tuple(rows), tuple(notes))
+
+
+def _runs(outcomes: Outcomes, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
+    """Every row about a model and norm: its labels, and what each of its repeats says."""
+    done = tuple(outcome for outcome in outcomes.done if comparable_key(outcome) == (subject, norm))
+    lines = []
+    for group in group_cells(replace(outcomes, done=done, failed=()), "pairs") if done else []:
+        labels = {name: group.labels[name] for name in ("implementation", "norm", "epsilon", "setting", "images")}
+        labels |= {"judged by": "davylamp", "crashed": group.labels["violations"]}
+        lines.append((labels, [_distances_of_ours(outcome) for outcome in group.outcomes]))
+    for each in outcomes.references:
+        if (each.subject.key, each.norm) == (subject, norm):
+            labels = {"implementation": each.title, "norm": norm, "epsilon": math.nan}
+            labels |= {"setting": setting_of_reference(each, outcomes.references)}
+            labels |= {"images": int(each.columns["attacked"].sum()), "crashed": int(each.columns["crashed"].sum())}
+            labels |= {"judged by": f"{each.about['source']}, not davylamp"}
+            lines.append((labels, [_distances_of_theirs(each)]))
+    return lines
+
+
+def _distances_of_ours(outcome: Outcome) -> _Distances:
+    columns, known = outcome.columns, outcome.results.proven
+    passes = (columns["forwards"] + columns["backwards"]).astype(float)
+    return _Distances(columns["attacked"], known, columns["distance"], passes, columns["seconds"])
+
+
+def _distances_of_theirs(reference: Reference) -> _Distances:
+    """What an imported row says; its seconds are those of its file, spread over its images."""
+    columns = reference.columns
+    seconds, images = reference.about.get("seconds"), max(1, int(reference.about.get("images") or 1))
+    each = np.full(len(columns["distance"]), math.nan if seconds is None else seconds / images)
+    return _Distances(columns["attacked"], reference.known, columns["distance"], reference.passes, each)
+
+
+def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.ndarray, counts: Counts) -> TableRow:
+    """A row: each number is the mean over the repeats, on the images that an imported row covers."""
+    weights, covered = counts(len(envelope)), ~np.isnan(envelope)
+    drawn: dict[str, list[Draws]] = {symbol: [] for symbol in _REFERENCE_SYMBOLS}
+    shares = []
+    for run in runs:
+        kept = run.known & covered
+        met, fooled = run.attacked & kept, np.isfinite(run.distance)
+        both = met & fooled & np.isfinite(envelope)
+        columns = {
+            "fooled": np.where(met, fooled, math.nan),
+            "gap": np.where(both, run.distance - np.where(both, envelope, 0.0), math.nan),
+            "passes": np.where(met, run.passes, math.nan),
+            "seconds": np.where(met, run.seconds, math.nan),
+        }
+        for name, draws in zip(columns, draw_means(weights, np.stack([*columns.values()], axis=1)), strict=True):
+            drawn[name].append(draws)
+        drawn["median"].append(draws_of(draw_medians(weights[:, met], run.distance[met]), int(met.sum())))
+        optimality = np.full(len(weights), math.nan)
+        if kept.any():
+            optimality = draw_optimality(weights[:, kept], run.distance[kept], envelope[kept])
+        drawn["OPT"].append(draws_of(optimality, int(kept.sum())))
+        shares.append(columns["fooled"])
+    estimates = {symbol: interval(mean_draws([each]).ratio, each[0].n) for symbol, each in drawn.items()}
+    share = estimate_share([shares], has_interval=len(weights) > 1)
+    estimates["fooled"] = estimates["fooled"]._replace(low=share.low, high=share.high)
+    return TableRow({name: labels[name] for name in _REFERENCE_LABELS}, estimates)
+
+
+def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The median of values (n,) in each replicate, weights (R, n), (R,); inf where half of them are; NaN of none."""
+    order = np.argsort(values, kind="stable")
+    ordered, reached = values[order], np.cumsum(weights[:, order], axis=1, dtype=float)
+    if not len(values):
+        return np.full(len(weights), math.nan)
+    half = reached[:, -1:] / 2
+    low = ordered[np.minimum((reached < half).sum(1), len(values) - 1)]
+    high = ordered[np.minimum((reached <= half).sum(1), len(values) - 1)]
+    return np.where(reached[:, -1] > 0, (low + high) / 2, math.nan)
+
+
+def _nearest_first(row: TableRow) -> tuple[float, float]:
+    """The nearest to the envelope first; undefined ones last, by their median."""
+    return _last(-row.metrics["OPT"].value), _last(row.metrics["median"].value)
+
+
+def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Table:
+    """Ours by model and threat model, and the published rows of a norm and radius that ours have; of all where none is.
+
+    CA is the accuracy on clean images, RA the share that stays right under every attack that was run: ours the worst
+    over the attacks of the folder, of images that were right when clean and wrong times CA; theirs "best known".
+    Intervals are 95 %: ours as in `build_table`, theirs Clopper and Pearson's of the published share and the size of
+    their test set; none under corruptions, where it is a mean of shares. Rows of different images, attacks and effort
+    cannot be ranked against each other, and nothing here does.
+
+    Args:
+        folder: a results folder with published rows.
+        bootstrap: replicates of ours; 0: no intervals.
+        seed: of the resampling.
+
+    Raises:
+        Unsupported: if nothing published was imported.
+        Unavailable: if there is no such folder.
+    """
+    store = ResultsStore(folder, create=False)
+    published, notes = read_published(store)
+    if not published:
+        raise Unsupported(
+            "expected published rows in the folder, got none: `davylamp import robustbench PATH -o FOLDER`"
+        )
+    ours = _ours(store, bootstrap, seed)
+    threats = [(row.labels["norm"], row.labels["epsilon"]) for row in ours]
+    near = [each for each in published if any(_same_threat(each, *threat) for threat in threats)]
+    if ours and not near:
+        notes.append("no published row has a norm and radius of ours: all of them are shown")
+    rows = [*ours, *(_theirs(each, has_interval=bootstrap > 0) for each in near or published)]
+    rows.sort(key=lambda row: (str(row.labels["norm"]), _last(row.labels["epsilon"]), _last(-row.metrics["RA"].value)))
+    notes += [f"{each.model} ({each.source}): {each.note}" for each in near if each.note and each.unreliable]
+    notes.append("published rows: over their images and attacks, not judged by davylamp; no rank among ours follows")
+    return Table("published", _PUBLISHED_LABELS, ("CA", "RA"), tuple(rows), tuple(notes))
+
+
+def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:
+    """A row for each of our models and threat models; [] where the folder has no finished cell."""
+    try:
+        outcomes = outcomes_of(store.folder)
+    except Unavailable:
+        return []
+    if not outcomes.done:
+        return []
+    data = {subject.model: subject.data for subject in outcomes.subjects.values()}
+    table = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=bootstrap, seed=seed)
+    about = [{**row.labels, "judged by": "davylamp", "data": data.get(row.labels["model"], "")} for row in table.rows]
+    return [
+        TableRow({name: labels[name] for name in _PUBLISHED_LABELS}, row.metrics)
+        for labels, row in zip(about, table.rows, strict=True)
+    ]
+
+
+def _theirs(row: PublishedRow, *, has_interval: bool) -> TableRow:
+    extra = ["more training data"] * row.additional_data + ["AutoAttack may be unreliable"] * row.unreliable
+    is_corrupted = row.norm == "corruptions"  # its RA is a mean of shares
+    labels = {
+        "model": row.model,
+        "judged by": row.judge,
+        "data": row.data,
+        "norm": row.norm,
+        "epsilon": row.epsilon,
+        "attacks": "corruptions" if is_corrupted else "best known",
+        "images": row.images or math.nan,
+        "setting": ", ".join([row.architecture, row.venue, *extra]),
+    }
+    estimates = {}
+    for symbol, share in {"CA": row.clean, "RA": row.robust}.items():
+        is_banded = has_interval and row.images and not (is_corrupted and symbol == "RA")
+        ends = share_interval(share * row.images, row.images) if is_banded else (math.nan, math.nan)
+        estimates[symbol] = Estimate(share, *ends, row.images)
+    return TableRow(labels, estimates)
+
+
+def _same_threat(row: PublishedRow, norm: str, epsilon: float) -> bool:
+    return row.norm == norm and (abs(row.epsilon - epsilon) < _CLOSE or math.isnan(epsilon))
+
+
+def _last(number: float) -> float:
+    """As a key to sort by: NaN comes last."""
+    return math.inf if math.isnan(number) else number
