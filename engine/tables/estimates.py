@@ -165,7 +165,7 @@ class CellDraws:
     """
 
     def __init__(self, bootstrap: int, seed: int, kept: Collection[str] = ()):
-        self.bootstrap, self.kept = bootstrap, frozenset(kept)
+        self.bootstrap, self.kept = bootstrap, frozenset({*kept, "seconds"})  # which CTC ranks after a row is drawn
         self.counts = resamples(bootstrap, seed)
         self._nearest: Nearest = {}
         self._clean: dict[str, Draws] = {}  # CF by subject: the same for every attack on it, and in every table
@@ -249,20 +249,29 @@ def is_extrapolated(outcome: Outcome) -> bool:
     return outcome.is_minimum and bool(0 < 2 * np.isfinite(right).sum() < len(right))
 
 
+# Metrics of all distances of a cell together: their draws from the images of each replicate (R, n), the distances (n,)
+# of the images whose result is valid, and the nearest of any attack (n,).
+_OF_DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    "D_half": lambda weights, distances, _: draw_half_distortion(weights, distances),
+    "OPT": draw_optimality,
+}
+
+
 def _draw_of_set(outcome: Outcome, symbol: str, counts: np.ndarray, nearest: Nearest) -> Draws | None:
     """A metric that is no mean over images; None if it is one, or cannot be had."""
-    if "coverage" in facts_of(symbol).needs:
+    record = facts_of(symbol)
+    if "coverage" in record.needs:
         value = np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan))
         return draws_of(value, int(outcome.usable.sum()))
-    if symbol != "OPT" and not (symbol == "D_half" and outcome.is_minimum):
+    draw = _OF_DISTANCES.get(symbol)
+    if draw is None or ("smallest change" in record.needs and not outcome.is_minimum):
         return None
     proven, distances = outcome.results.proven, proven_distances(outcome)
     if not len(distances):
         return draws_of(np.full(len(counts), np.nan), 0)
     weights = counts if proven.all() else counts[:, proven]
-    if symbol == "D_half":
-        return draws_of(draw_half_distortion(weights, distances), len(distances))
-    return draws_of(draw_optimality(weights, distances, nearest[rivals(outcome)][proven]), len(distances))
+    best = nearest.get(rivals(outcome), outcome.columns["distance"])
+    return draws_of(draw(weights, distances, best[proven]), len(distances))
 
 
 def _coverage(outcome: Outcome, symbol: str) -> float:

@@ -143,13 +143,14 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     outcomes = of_kind(outcomes_of(folder, asked), knowledge)
     asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
-    drawn = CellDraws(bootstrap, seed, {"seconds"}) if drawn is None else drawn
+    drawn = CellDraws(bootstrap, seed) if drawn is None else drawn
     drawn.prepare(outcomes, symbols)
     groups = group_cells(outcomes, by, mixed=mixed)
     has_levels = "CTC" in symbols  # it ranks the seconds of several rows
+    inner = (*symbols, "seconds") if has_levels and "seconds" not in symbols else symbols
 
     def estimate(group: Group) -> tuple[dict[str, Estimate], Draws | None]:
-        estimates = estimate_row(group.parts, outcomes, symbols, drawn, pooled=pooled, of_model=by == "models")
+        estimates = estimate_row(group.parts, outcomes, inner, drawn, pooled=pooled, of_model=by == "models")
         return estimates, drawn.row(group.parts, outcomes, ["seconds"], pooled=pooled)[
             "seconds"
         ] if has_levels else None
