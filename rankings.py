@@ -28,7 +28,7 @@ class RankedResults:
         examples: for "defences" of folders: made on each defended model or on its original; None: own if there are any.
 
     Raises:
-        InvalidInput: for examples of other subjects.
+        InvalidInput: for examples of other subjects, or with a budget.
         UnknownName: for a norm that does not exist.
     """
 
@@ -46,6 +46,8 @@ class RankedResults:
             raise UnknownName("norm", str(self.norm), NORMS)
         if self.examples is not None and self.subjects != "defences":
             raise InvalidInput(f"expected examples with subjects='defences', got {self.subjects}")
+        if self.examples is not None and self.budget is not None:
+            raise InvalidInput("expected --epsilon without --examples: the distances are those that fool the original")
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """A row for each image, of defended models on examples that were made in one way; and notes.
