@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .attack.best_effort import SearchResult, best_effort, on_pixels
     from .attack.best_of import PortfolioResult, best_of
     from .attack.saturation import Saturation, saturating_budget
-    from .comparison.compare import Comparison, Pair, Row, compare
+    from .checks.verdicts import Pair
+    from .comparison.compare import Comparison, Row, compare
     from .exchange.attackbench_export import export_attackbench
     from .exchange.attackbench_import import import_attackbench
     from .plan.config import AttackChoice, Config, read_config, write_config
@@ -53,10 +54,10 @@ _HOMES = {
     ),
     ".comparison.compare": (
         "Comparison",
-        "Pair",
         "Row",
         "compare",
     ),
+    ".checks.verdicts": ("Pair",),
     ".exchange.attackbench_export": ("export_attackbench",),
     ".exchange.attackbench_import": ("import_attackbench",),
     ".plan.config": (

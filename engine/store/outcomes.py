@@ -21,7 +21,6 @@ from ..at_once import map_at_once
 from ..cell import Cell, ModelOnData, tell_apart
 from ..measure_groups import is_group
 from ..metric_names import NO_CONFIDENCES, base_of, needs_confidences
-from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .choose_record import WRONG_ONE
 from .columns import logits_of
@@ -488,17 +487,6 @@ def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
     for name in models or ():
         if name not in known:
             raise UnknownName("model", name, known)
-
-
-def side_of(outcome: Outcome) -> Side:
-    """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
-    columns = outcome.columns
-    texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
-    kinds_of = {text: tuple(text.split()) for text in set(texts)}
-    kinds = ((),) * len(texts) if not any(kinds_of) else tuple(kinds_of[text] for text in texts)
-    attacked, success, distance = (columns[name] for name in ("attacked", "success", "distance"))
-    queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
-    return Side(outcome.cell.title, attacked, success, distance, kinds, columns.get("success_8bit"), queries)
 
 
 def remedy(line: str) -> str:

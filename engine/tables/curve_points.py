@@ -10,9 +10,9 @@ import torch
 
 from ...adapters.result import allowed_radius
 from ...errors import Unsupported
+from ...intervals import Share, clustered_interval, whole_shares
 from ...metrics import empirical_half_distortion, half_distortion
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
-from ..statistics.shares import Share, clustered_interval, whole_shares
 from ..store.outcomes import Outcome, details
 from ..store.references import UNJUDGED, Reference
 from .groups import Group, differing

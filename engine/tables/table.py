@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InvalidInput
+from ...intervals import clustered_interval
 from ...metrics import METRICS, PLAIN
 from ..at_once import map_at_once
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
-from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.stored_columns import hold_columns
 from .groups import Group, Knowledge, group_cells, least_of_draws, model_names, of_kind, uneven_rows

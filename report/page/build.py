@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from ... import __version__
 from ...engine.challenge.document import read_documents
 from ...engine.checks.check_folder import check_folder
+from ...engine.checks.verdicts import verdicts_of
 from ...engine.store.files import write_whole
-from ...engine.store.verdicts import verdicts_of
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.implementation_notes import about_cells
@@ -21,7 +21,6 @@ from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
 from ...metrics import default_symbols
 from ..parts.blocks import Section
-from ..parts.headline import order_models
 from ..parts.reading import read_folder
 from ..sections.agreement import write_agreement
 from ..sections.challenge import write_challenges
@@ -99,7 +98,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
             build_distance_curves(outcomes) if has_curves(outcomes) else None,
-            order=order_models(outcomes),
+            order=folder.models_in_order,
         ),
         *([] if corrupted is None else [corrupted]),
         write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),

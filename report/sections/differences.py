@@ -99,7 +99,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
         "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "
         f"succeed; 5 % with Bonferroni's correction over all {_count_tests(changes)} tests of this page: only a "
         f"difference of {least} images or more in a cell could be detected; fewer images than that are undecided. "
-        "Violations are left out of the tests. Finding no difference does not prove that there is none."
+        "Violations are left out of the tests. Check no difference does not prove that there is none."
     )
     blocks = (Text(f"{summary}.", "lead"), Text(rule, "note"), facts, _table(changes))
     apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))

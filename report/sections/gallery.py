@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from PIL import Image
 
 from ...adapters.words import radius_text, threat_text
 from ...engine.at_once import map_at_once
+from ...engine.checks.verdicts import Pair
 from ...engine.store.outcomes import Outcome
 from ...engine.store.pictures import Example
-from ...engine.store.verdicts import PairVerdict
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
 from ..parts.class_names import class_names, class_text
 from ..parts.reading import Folder
@@ -25,7 +26,7 @@ BUDGET = 2_600_000  # characters of all thumbnails together: half of what the pa
 _NAMED = 6  # images that a line of the table names
 
 
-def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int = BUDGET) -> Section:
+def write_gallery(folder: Folder, pairs: Sequence[Pair], *, budget: int = BUDGET) -> Section:
     """The pictures that fit the budget, image by image, and what one library fools and another does not."""
     title = "Gallery"
     clean = {
@@ -136,13 +137,11 @@ def _distances(outcome: Outcome, place: int) -> str:
     return ", ".join(f"{name} {radius_text(name, value)}" for name, value in values.items())
 
 
-def _only_one(folder: Folder, pairs: Sequence[PairVerdict]) -> list[PageTable]:
+def _only_one(folder: Folder, pairs: Sequence[Pair]) -> list[PageTable]:
     """Images, of all, that one implementation of an attack fools and another does not."""
     rows = []
     for pair in pairs:
-        for winner, loser in ((pair.a.outcome, pair.b.outcome), (pair.b.outcome, pair.a.outcome)):
-            if winner is None or loser is None:
-                continue
+        for winner, loser in permutations(pair.outcomes, 2):
             usable = winner.results.attacked & loser.results.proven
             only = usable & winner.columns["success"] & ~loser.columns["success"]
             names = winner.columns["image"][only].tolist()

@@ -11,7 +11,8 @@ from rich.console import Console
 from ...adapters.result import AttackResult
 from ...adapters.words import radius_text, threat_text
 from ...engine.attack.at_saturation import SaturatedResult
-from ...engine.comparison.compare import Comparison, Pair, Row
+from ...engine.checks.verdicts import Pair
+from ...engine.comparison.compare import Comparison, Row
 from ...engine.statistics.paired_tests import least_equivalent
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT, Judgement
 from .console import format_cell, make_console, print_table, to_csv

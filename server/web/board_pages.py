@@ -13,9 +13,8 @@ from fastapi.responses import FileResponse, HTMLResponse
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from ...engine.statistics.shares import difference_ends
 from ...errors import InvalidInput
-from ...intervals import share_interval
+from ...intervals import difference_ends, share_interval
 from ...scoring.responses import KNOWLEDGE
 from ..components.registering import NotThere, find_component
 from ..database.records import CellRow, ComponentRow, UserRow

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from davylamp.commands.ending import result_lines
-from davylamp.engine.statistics.shares import clustered_interval
-from davylamp.intervals import share_interval
+from davylamp.intervals import clustered_interval, share_interval
 from davylamp.report.text.console import KEPT
 
 
