@@ -23,18 +23,14 @@ from ...metrics import default_symbols
 from ..parts.blocks import Section
 from ..parts.reading import read_folder
 from ..sections.agreement import write_agreement
-from ..sections.challenge import write_challenges
 from ..sections.corruptions import write_corruptions
 from ..sections.cost import write_cost
 from ..sections.curves import write_curves
-from ..sections.defences import write_defences
-from ..sections.detectors import write_detectors
+from ..sections.defences import write_challenges, write_defences, write_detectors
 from ..sections.differences import list_differences
-from ..sections.gallery import write_gallery
-from ..sections.glossary import write_glossary
-from ..sections.hardness import write_hardness
+from ..sections.gallery import write_gallery, write_hardness
 from ..sections.leaderboard import present_symbols, write_leaderboard, write_metrics
-from ..sections.provenance import write_provenance
+from ..sections.provenance import write_glossary, write_provenance
 from ..sections.ranking import write_ranking
 from ..sections.transfer import write_transfer
 from ..sections.trust import write_trust
