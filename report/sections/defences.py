@@ -18,7 +18,7 @@ from ...engine.tables.defence_table import build_defence
 from ...engine.tables.groups import group_cells, least_of_draws, model_names
 from ...engine.tables.table import Table
 from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, families_of
-from ..parts.blocks import Column, Entry, PageTable, Section, Text, badge, make_table
+from ..parts.blocks import Column, Entry, PageTable, Section, Text, badge, list_table, make_table
 from ..parts.figures import Cross, draw_crosses
 
 _MADE_ON = {
@@ -94,25 +94,20 @@ def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> list[str]
 
 
 def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
-    rows = [
-        (
-            point.model,
-            labels_text(dict(each.threat)),
-            each.made_on,
-            ", ".join(dict.fromkeys(each.attacks)),
-            point.clean,
-            point.robust,
-        )
-        for each in tradeoffs
-        for point in each.points
-    ]
     columns = (
-        "model", "threat model", Column("made on", "own: the model itself; original: the undefended one"),
-        Column("attacks", "on each image the strongest of them counts"),
-        Column("clean accuracy", "share of all images"), Column("robust accuracy", _ROBUST),
-    )  # fmt: skip
+        ("model", lambda item: item[1].model),
+        ("threat model", lambda item: labels_text(dict(item[0].threat))),
+        (Column("made on", "own: the model itself; original: the undefended one"), lambda item: item[0].made_on),
+        (
+            Column("attacks", "on each image the strongest of them counts"),
+            lambda item: ", ".join(dict.fromkeys(item[0].attacks)),
+        ),
+        (Column("clean accuracy", "share of all images"), lambda item: item[1].clean),
+        (Column("robust accuracy", _ROBUST), lambda item: item[1].robust),
+    )
+    points = [(each, point) for each in tradeoffs for point in each.points]
     note = " ".join(("Intervals by Clopper and Pearson.", *_undecided_lines(tradeoffs)))
-    return make_table("tradeoffs", "Clean against robust accuracy", columns, rows, note=note)
+    return list_table("tradeoffs", "Clean against robust accuracy", points, columns, note=note)
 
 
 def _undecided_lines(tradeoffs: Sequence[TradeOff]) -> list[str]:
@@ -236,28 +231,25 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
 
 
 def _attempts(place: int, document: dict[str, Any]) -> PageTable:
-    rows = [
-        (
-            PARTS.get(each["part"], each["part"]),
-            each["attack"],
-            each["made_on"],
-            each["gradients"] or "as named",
-            radius_text(document["norm"], each["epsilon"]),
-            _entry(each["accuracy"]) if each["accuracy"] else Entry(f"failed: {each['error']}", kind="unknown"),
-            ", ".join(f"{count} {kind}" for kind, count in sorted(each["violations"].items())),
-        )
-        for each in document["attempts"]
-    ]
+    def accuracy(attempt: dict[str, Any]) -> Any:
+        failed = Entry(f"failed: {attempt['error']}", kind="unknown")
+        return _entry(attempt["accuracy"]) if attempt["accuracy"] else failed
+
+    made_on = "the model that the attack was run on; the examples are judged on the defended one"
+    share = "share of all images that are correct under this attack, with its 95 % interval"
     columns = (
-        "attacker",
-        "attack",
-        Column("made on", "the model that the attack was run on; the examples are judged on the defended one"),
-        Column("gradients", "how they are passed through the defence"),
-        "radius",
-        Column("accuracy", "share of all images that are correct under this attack, with its 95 % interval"),
-        "violations",
+        ("attacker", lambda each: PARTS.get(each["part"], each["part"])),
+        ("attack", lambda each: each["attack"]),
+        (Column("made on", made_on), lambda each: each["made_on"]),
+        (Column("gradients", "how they are passed through the defence"), lambda each: each["gradients"] or "as named"),
+        ("radius", lambda each: radius_text(document["norm"], each["epsilon"])),
+        (Column("accuracy", share), accuracy),
+        (
+            "violations",
+            lambda each: ", ".join(f"{count} {kind}" for kind, count in sorted(each["violations"].items())),
+        ),
     )
-    return make_table(f"challenge-{place}", f"Attacks on {document['model']}", columns, rows)
+    return list_table(f"challenge-{place}", f"Attacks on {document['model']}", document["attempts"], columns)
 
 
 def _radii(place: int, document: dict[str, Any]) -> PageTable:
