@@ -6,7 +6,7 @@ parameters. Its pairs are one family: their p-values are corrected for their num
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -127,11 +127,12 @@ def judge_comparison(contenders: Sequence[Contender]) -> tuple[Pair, ...]:
 def judge_two(a: Contender, b: Contender, pairs: int = 1) -> Pair:
     """Compare two implementations image by image, by the rule of `judge`, as one of so many pairs."""
     names = [set() if each.cell is None else set(each.cell.parameters) for each in (a, b)]
-    pair = Pair(a.name, b.name, not_compared("", ""), unshared=tuple(sorted(names[0] ^ names[1])), contenders=(a, b))
+    about: dict[str, Any] = {"unshared": tuple(sorted(names[0] ^ names[1])), "contenders": (a, b)}
     if a.side is None or b.side is None:
         failed = [each for each in (a, b) if each.side is None]
         broken = " and ".join(each.name for each in failed if each.crashed)
-        return replace(pair, judgement=not_compared(broken, "; ".join(f"{x.name}: {x.reason}" for x in failed)))
+        why = "; ".join(f"{each.name}: {each.reason}" for each in failed)
+        return Pair(a.name, b.name, not_compared(broken, why), **about)
     judgement = judge(
         a.side,
         b.side,
@@ -146,7 +147,7 @@ def judge_two(a: Contender, b: Contender, pairs: int = 1) -> Pair:
     if a.images is not None and b.images is not None:
         gaps = norm_of(a.images - b.images, "linf").cpu().numpy()[a.side.attacked]
         gap = float(gaps.max()) if len(gaps) else 0.0
-    return replace(pair, judgement=judgement, agreeing=agreeing, max_difference=gap)
+    return Pair(a.name, b.name, judgement, gap, agreeing, **about)
 
 
 def contender_of_result(row: Implementation, result: AttackResult) -> Contender:

@@ -1,11 +1,13 @@
 """Images: examples as pictures, what attacks have learned once, and which images nothing fools or everything does."""
 
 import base64
+import importlib.util
 import io
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,10 @@ from ...adapters.words import radius_text, threat_text
 from ...engine.at_once import map_at_once
 from ...engine.checks.verdicts import Pair
 from ...engine.store.fits import load_fitted
-from ...engine.store.outcomes import Outcome
+from ...engine.store.outcomes import Clean, Outcome
 from ...engine.store.pictures import Example
 from ...errors import DavylampError
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, PictureGrid, Section, Shown, Text, make_table
-from ..parts.class_names import class_names, class_text
 from ..parts.figures import draw_counts
 from ..parts.reading import Folder
 
@@ -33,6 +34,8 @@ _NAMED = 6  # images that a line of the table names
 _FIRST = 3  # images that what a generator adds is shown on
 _ROWS = 40  # of pictures of what was learned, at most
 _EXTREMES = 10  # images at either end of the table
+_CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
 def write_gallery(folder: Folder, pairs: Sequence[Pair], *, budget: int = BUDGET) -> Section:
@@ -321,3 +324,47 @@ def count_survivals(folder: Folder) -> pd.DataFrame:
     every = every[every["cells"] > 0]
     counts = every.groupby(["data", "index", "image", "label"], sort=False, as_index=False)[[*names]].sum()
     return counts.assign(share=counts["survived"] / counts["cells"])
+
+
+def class_names(clean: Clean | None) -> Sequence[str]:
+    """The names of a model's classes in its order; empty where none are known.
+
+    Known are those that the model itself gave when it was evaluated (a Hugging Face model, `--labels`); those of
+    ImageNet for 1000 classes where the data or a collection of ImageNet models says so; those of CIFAR-10.
+    """
+    if clean is None:
+        return ()
+    classes, given = clean.logits.shape[1], clean.meta.get("class_names")
+    if isinstance(given, list) and len(given) == classes:
+        return tuple(map(str, given))
+    model, data = clean.subject.model.lower(), clean.subject.data.lower()
+    if classes == 1000 and ("imagenet" in data or model.startswith(_IMAGENET_MODELS)):
+        return imagenet_names()
+    return _CIFAR if classes == 10 and any(name in data for name in ("cifar10", "cifar-10")) else ()
+
+
+def class_text(names: Sequence[str], index: int) -> str:
+    """A class as the page writes it: "tabby (281)", or its index alone."""
+    return f"{names[index]} ({index})" if 0 <= index < len(names) else str(index)
+
+
+@cache
+def imagenet_names() -> tuple[str, ...]:
+    """The categories of torchvision's ImageNet weights; empty without torchvision.
+
+    Its module of names is read alone where it is there: the whole package takes seconds to import.
+    """
+    package = importlib.util.find_spec("torchvision")
+    if package is None or package.origin is None:
+        return ()
+    file = Path(package.origin).parent / "models" / "_meta.py"
+    if file.is_file():
+        spec = importlib.util.spec_from_file_location("_names_of_torchvision", file)
+        names = importlib.util.module_from_spec(spec) if spec else None
+        if spec and spec.loader and names:
+            spec.loader.exec_module(names)
+            if known := getattr(names, "_IMAGENET_CATEGORIES", None):
+                return tuple(known)
+    from torchvision.models import ResNet50_Weights
+
+    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])
