@@ -1,13 +1,35 @@
-"""The interval of a proportion, and the tails of a bootstrap's, stated alike everywhere; it imports nothing of ours."""
+"""Every interval but the bootstrap's: of shares, of their differences, of medians. It imports nothing of ours."""
 
 import math
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 TAIL = 0.025  # on each side of a 95 % interval
+
+
+class Interval(NamedTuple):
+    """An estimate with both ends of its interval; NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Share(NamedTuple):
+    """A share, its interval and the number of independent images that it is worth; arrays where many were asked for."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    worth: np.ndarray
+
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def share_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
@@ -51,3 +73,150 @@ def tail_of(n: int) -> float:
     if n < 2:
         return TAIL
     return float(scipy.special.ndtr(math.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, TAIL)))
+
+
+def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, level: float = LEVEL) -> Share:
+    """A mean of shares over the same images, such as a rate over several attacks, seeds or models.
+
+    The images are the clusters. How many independent trials the outcomes are worth (Kish's effective sample size)
+    is estimated from how alike the outcomes of an image are, and put into `share_interval` (Korn and Graubard
+    1998). One image that always counts and one that never does are added for that estimate alone, so that outcomes
+    which are all equal are worth their images and not more. It is never less than the images are worth if all
+    outcomes of an image are the same, and never more than if all are independent.
+
+    Args:
+        values: 0 or 1, or shares of such, NaN where undefined, shape (images, repeats) or (images, repeats, ...): the
+            axes after the second are other shares.
+        weights: of the repeats' means, shape (repeats,); None: all equal. A repeat without a defined value is left out.
+        level: of confidence, inside (0, 1).
+
+    Returns:
+        Arrays of the shape of the axes after the second; NaN where nothing is defined.
+
+    Raises:
+        ValueError: if the shapes do not fit or a value is outside [0, 1].
+    """
+    values = np.asarray(values, float)
+    if values.ndim < 2 or (weights is not None and np.shape(weights) != values.shape[1:2]):
+        raise ValueError(f"expected values (images, repeats, ...), weights (repeats,), got {values.shape}, {weights}")
+    if (values < 0).any() or (values > 1).any():
+        raise ValueError("expected values from 0 to 1, got others")
+    given = np.ones(values.shape[1]) if weights is None else np.asarray(weights, float)
+    known = ~np.isnan(values)
+    images = known.sum(0)
+    part = given.reshape(-1, *[1] * (values.ndim - 2)) * (images > 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = (part * np.nansum(values, 0) / np.maximum(images, 1)).sum(0) / part.sum(0)
+        part = part / part.sum(0)  # NaN where nothing is defined
+        entry = known * (part / np.maximum(images, 1))  # the weight of each outcome; they add up to 1
+        whole = np.where(known, values, 0.0)
+        worth = _worth(entry, whole, known, part)
+        low, high = share_ends(value * worth, worth, level)
+    return Share(value, low, high, worth)
+
+
+def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Share:
+    """`clustered_interval` of shares over images that are 0 or 1, each once: it rests on how many are 1.
+
+    Args:
+        counts: of the images that are 1, for each share.
+        images: all of them.
+        level: of confidence, inside (0, 1).
+
+    Returns:
+        Arrays of the shape of `counts`; NaN without images.
+    """
+    worth = np.full(np.shape(counts), float(images))
+    with np.errstate(invalid="ignore"):
+        return Share(counts / worth, *share_ends(np.asarray(counts, float), worth, level), worth)
+
+
+def difference_ends(
+    first: tuple[float, float, float], second: tuple[float, float, float], alike: float = 0.0
+) -> tuple[float, float]:
+    """Ends of the interval of a difference of two shares, by the method of variance estimates recovery.
+
+    Zou and Donner 2008; Newcombe 1998 for a correlation of 0, which is on the safe side where it is positive.
+
+    Args:
+        first: share and both ends of its interval.
+        second: of what is taken from it.
+        alike: correlation of the two estimates.
+    """
+    (p, p_low, p_high), (q, q_low, q_high) = first, second
+    sizes = [
+        math.sqrt(x * x + y * y - 2 * alike * x * y) for x, y in ((p - p_low, q_high - q), (p_high - p, q - q_low))
+    ]
+    return max(p - q - sizes[0], -1.0), min(p - q + sizes[1], 1.0)
+
+
+def discordant_correlation(p: float, q: float) -> float:
+    """Correlation of the estimates of two shares of the same images that exclude one another."""
+    return 0.0 if 1 in {p, q} else -math.sqrt(p * q / ((1 - p) * (1 - q)))
+
+
+def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Effective number of independent outcomes, from the variance between images."""
+    of_image = entry.sum(1)
+    count = (of_image > 0).sum(0)
+    square = (of_image**2).sum(0)
+    means = (whole.sum(0) + 1) / (known.sum(0) + 2)  # of each repeat, with the two added images
+    mean = (part * means).sum(0)
+    between = ((entry * (whole - means)).sum(1) ** 2).sum(0)
+    added = square / count * (mean**2 + (1 - mean) ** 2)
+    worth = mean * (1 - mean) / (between + added) * (count + 2) / count
+    return np.clip(worth, 1 / square, 1 / (entry**2).sum((0, 1)))
+
+
+def difference_interval(only_first: int, only_second: int, count: int, level: float = 0.9) -> Interval:
+    """Difference of two success rates on the same images.
+
+    From Clopper and Pearson's limits of the two discordant shares by the method of variance estimates recovery (Zou and
+    Donner 2008), with their correlation. Both ends inside a margin at level 0.9 are two one-sided tests at 5 %.
+
+    Args:
+        only_first: images that only the first fools.
+        only_second: images that only the second fools.
+        count: images.
+        level: of confidence.
+
+    Returns:
+        The rate of the first less that of the second, from -1 to 1; NaN without images.
+    """
+    if count == 0:
+        return UNKNOWN
+    p, q = only_first / count, only_second / count
+    first, second = ((hits / count, *share_interval(hits, count, level)) for hits in (only_first, only_second))
+    return Interval(p - q, *difference_ends(first, second, discordant_correlation(p, q)))
+
+
+def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
+    """Median of the values that are known, with its distribution-free interval from order statistics (sign test).
+
+    Args:
+        values: shape (n,), infinite ones count; NaN where unknown.
+        level: of confidence, at least.
+
+    Returns:
+        No interval, NaN, where so few values give none.
+    """
+    known = np.asarray(values, float)
+    known = np.sort(known[~np.isnan(known)])
+    if not len(known):
+        return UNKNOWN
+    below = int(scipy.stats.binom.ppf((1 - level) / 2, len(known), 0.5))  # as few may lie below the lower end
+    ends = (known[below - 1], known[-below]) if below else (math.nan, math.nan)
+    return Interval(float(np.median(known)), *map(float, ends))
+
+
+def ratio_interval(first: ArrayLike, second: ArrayLike, level: float = 0.9) -> Interval:
+    """Median ratio of paired distances, with its interval by `median_interval`.
+
+    Args:
+        first: distances of the first, shape (n,), >= 0.
+        second: distances of the second on the same images, shape (n,), >= 0; two zeros have the ratio 1.
+        level: of confidence, at least.
+    """
+    near, far = np.asarray(first, float), np.asarray(second, float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return median_interval(np.where(near == far, 1.0, near / far), level)

@@ -29,7 +29,6 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> None:
     """Run failure indicators on a results folder: masked gradients, weak or broken attacks, wrong models."""
     import json
-    from dataclasses import asdict
 
     from ..engine.checks.check_folder import STATES, check_folder
     from ..engine.store.outcomes import read_outcomes
@@ -43,7 +42,10 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
     checks = check_folder(outcomes, models=model)
     counts = Counter(check.state for check in checks)
     if as_json:
-        document = {"counts": {state: counts[state] for state in STATES}, "checks": [asdict(check) for check in checks]}
+        document = {
+            "counts": {state: counts[state] for state in STATES},
+            "checks": [check.document() for check in checks],
+        }
         print(json.dumps({**document, "notes": notes}, indent=2))  # noqa: T201 - standard output is the product
     else:
         title = ", ".join(f"{counts[state]} {state}" for state in ("pass", "warn", "fail", "unknown"))

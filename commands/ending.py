@@ -1,6 +1,8 @@
 """What `davylamp evaluate` ends with: for each model what is left and what took it; what to look at next."""
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -10,18 +12,16 @@ _ALIKE = ("model", "norm", "epsilon", "targeted")
 
 
 class _Phrases(NamedTuple):
-    """The metric of an attack's success, and how a line says what a model keeps and what became of the other images."""
+    """How a line says what a model keeps and what became of the other images."""
 
-    rate: str
     kept: str
     none: str  # of so many images
     most: str
     also: str  # other attacks, as many
 
 
-_UNTARGETED = _Phrases("MR", "robust accuracy", "no attack fooled any of {} images", "most fooled by", "fooled as many")
+_UNTARGETED = _Phrases("robust accuracy", "no attack fooled any of {} images", "most fooled by", "fooled as many")
 _TARGETED = _Phrases(
-    "TAS",
     "right and not driven to the target",
     "no attack drove any of {} images to the target",
     "most driven to the target by",
@@ -41,16 +41,11 @@ def say_result(plan: Any, store: Any, out: Path) -> None:
     """
     from ..report.text.console import make_console
 
-    console = make_console()
+    console, folder = make_console(), quote(str(out))
     lines = result_lines(plan, store) if len(plan.cells) <= MANY else []
-    for line in (*lines, _next_line(out)):
+    after = f"next: davylamp report {folder} -o report.html; davylamp table {folder}; davylamp check {folder}"
+    for line in (*lines, after):
         console.print(line)
-
-
-def _next_line(out: Path) -> str:
-    """What to look at next, to be copied into a shell."""
-    folder = quote(str(out))
-    return f"next: davylamp report {folder} -o report.html; davylamp table {folder}; davylamp check {folder}"
 
 
 def result_lines(plan: Any, store: Any) -> list[str]:
@@ -62,7 +57,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
 
     alone = len(store.keys("cells")) == len(plan.cells)  # then all that is there is about these models
     about = () if alone else {cell.subject.model for cell in plan.cells}
-    outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA", *NORMS], models=about)
+    outcomes = read_outcomes(store.folder, ["OTR", "RA"], models=about)
     models = {(cell.subject.model, cell.subject.model_digest) for cell in plan.cells}  # of fewer images or of more
     subjects = [each.cell.subject for each in outcomes.done]
     names = {subject.name for subject in subjects if (subject.model, subject.model_digest) in models}
@@ -70,10 +65,9 @@ def result_lines(plan: Any, store: Any) -> list[str]:
         return []
     table = build_table(outcomes, by="models", metrics=["RA"], bootstrap=1)
     rows = [row for row in table.rows if row.labels["model"] in names and row.labels["cells"]]
-    rates = sorted({_phrases(row).rate for row in rows})
-    pairs = build_table(outcomes, by="pairs", metrics=[*rates, *NORMS], bootstrap=1)
     rows.sort(key=lambda row: -row.metrics["RA"].value)
-    lines = [_model_line(row, pairs.rows) for row in rows[:SHOWN]]
+    pairs = [group for group in group_cells(outcomes, "pairs") if group.parts]
+    lines = [_model_line(row, pairs) for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
         more = f"davylamp table {quote(str(store.folder))} --by models"
         lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
@@ -87,10 +81,12 @@ def result_lines(plan: Any, store: Any) -> list[str]:
 
 def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
     """A line for each attack of the user that returned clean images, which only some may do where they fail."""
+    from ..engine.checks.verdicts import side_of
+
     counts: Counter[str] = Counter()
     for each in outcomes.done:
         if each.cell.subject.name in names and each.cell.row.is_users:
-            counts[each.cell.attack] += sum("unchanged" in kinds.split() for kinds in each.columns["violations"])
+            counts[each.cell.attack] += sum("unchanged" in kinds for kinds in side_of(each).violations)
     return [
         f"- {name} returned {count} clean images, which proves nothing: if it does so where it fails, say so by "
         f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
@@ -99,32 +95,33 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
     ]
 
 
-def _model_line(row: Any, pairs: Any) -> str:
+def _model_line(row: Any, pairs: Sequence[Any]) -> str:
     """What is left of a model in the worst case, and the attack that fooled most, or nearest."""
     from ..adapters.words import labels_text
-    from ..engine.searches.kinds import kind_in
+    from ..engine.checks.standings import place_attacks
+    from ..report.text.console import KEPT, interval_text
 
-    labels, worst = row.labels, row.metrics["RA"]
-    has_radius = _has_radius(labels)
-    phrases = _phrases(row)
+    def shown(*estimate: float) -> str:
+        """An estimate with its interval, which stays on a line."""
+        return interval_text(*estimate).replace(" ", KEPT)
+
+    labels, worst, has_radius = row.labels, row.metrics["RA"], _has_radius(row.labels)
+    phrases = _TARGETED if labels["targeted"] else _UNTARGETED
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
-    rivals = [pair for pair in alike if pair.metrics[phrases.rate].n]
-    rivals = [each for each in rivals if kind_in(each.labels["implementation"]) != "worst-case"] or rivals
+    places = [place for place in place_attacks(alike) if place.images] if alike else []
     line = f"{labels['model']}, {labels_text(labels)}: "
     if has_radius:
-        line += f"{phrases.kept} {_kept(worst)} on {worst.n} images (worst case{_undecided(alike)}); "
-    if not rivals:
+        line += f"{phrases.kept} {shown(*worst[:3])} on {worst.n} images (worst case{_undecided(alike)}); "
+    if not places:
         return f"{line}no attack has a result"
-    norm = labels["norm"] if labels["norm"] in NORMS else ""
-    best = min(rivals, key=lambda pair: (-pair.metrics[phrases.rate].value, pair.metrics[norm].value if norm else 0.0))
-    fooled, distance = best.metrics[phrases.rate], best.metrics[norm] if norm else None
-    of = f"{fooled.n}{_runs(best)}"
-    if fooled.value == 0:
+    best = min(places, key=lambda place: (-place.value, math.inf if math.isnan(place.distance) else place.distance))
+    of = f"{best.tries}" + (f" in {best.runs} runs" if best.runs > 1 else "")
+    if best.value == 0:
         return f"{line}{phrases.none.format(of)}"
-    line += f"{phrases.most} {best.labels['implementation']}: {_kept(fooled)} of {of}"
-    if not has_radius and distance is not None and distance.n:
-        line += f", mean {norm} distance {distance.value:.3g}"
-    equal = sum(pair.metrics[phrases.rate].value == fooled.value for pair in rivals) - 1
+    line += f"{phrases.most} {best.attack}: {shown(best.value, best.low, best.high)} of {of}"
+    if not has_radius and not math.isnan(best.distance):
+        line += f", mean {labels['norm']} distance {best.distance:.3g}"
+    equal = sum(place.value == best.value for place in places) - 1
     if equal and has_radius:
         line += f" ({'another' if equal == 1 else f'{equal} others'} {phrases.also})"
     return line
@@ -132,28 +129,12 @@ def _model_line(row: Any, pairs: Any) -> str:
 
 def _has_radius(labels: Any) -> bool:
     """Whether a row has a worst case: one over attacks without a radius says nothing."""
-    return labels["norm"] == "unrestricted" or labels["epsilon"] == labels["epsilon"]
+    return labels["norm"] == "unrestricted" or not math.isnan(labels["epsilon"])
 
 
-def _undecided(pairs: Any) -> str:
-    """Of which attacks some results prove nothing, and how many."""
+def _undecided(pairs: Sequence[Any]) -> str:
+    """The attacks of which some results prove nothing, and how many."""
     broken: Counter[str] = Counter()
     for pair in pairs:
         broken[pair.labels["implementation"]] += pair.labels["violations"]
     return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items() if count)
-
-
-def _runs(pair: Any) -> str:
-    """What an image is counted for where it was attacked more than once."""
-    return f" in {pair.labels['cells']} runs" if pair.labels["cells"] > 1 else ""
-
-
-def _phrases(row: Any) -> _Phrases:
-    return _TARGETED if row.labels["targeted"] else _UNTARGETED
-
-
-def _kept(estimate: Any) -> str:
-    """An estimate with its interval, which stays on a line."""
-    from ..report.text.console import KEPT, interval_text
-
-    return interval_text(*estimate[:3]).replace(" ", KEPT)

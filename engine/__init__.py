@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
     from ..intervals import share_interval
-    from .comparison.compare import Comparison, Pair, Row, compare
+    from .checks.verdicts import Pair
+    from .comparison.compare import Comparison, Row, compare
     from .exchange.attackbench_export import export_attackbench
     from .exchange.attackbench_import import import_attackbench
     from .plan.config import AttackChoice, Config, read_config, write_config
@@ -42,10 +43,10 @@ _HOMES = {
     "..intervals": ("share_interval",),
     ".comparison.compare": (
         "Comparison",
-        "Pair",
         "Row",
         "compare",
     ),
+    ".checks.verdicts": ("Pair",),
     ".exchange.attackbench_export": ("export_attackbench",),
     ".exchange.attackbench_import": ("import_attackbench",),
     ".plan.config": (

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     # Not in the wheel, and imported by nothing in it.
     "tools": {
         *("metrics", "adapters", "scoring", "engine", "report", "server", "benchmarks", "commands", "cli"),
-        *("errors", "memory"),
+        *("errors", "intervals", "memory"),
     },
 }
 # A room is a folder of a part; "" holds the modules that lie at the root of the part. What a room may import:
@@ -62,11 +62,11 @@ ROOMS = {
         "plan": {"", "searches"},
         "probes": {"", "statistics", "store"},
         "tables": {"", "statistics", "store"},
-        "exchange": {"", "store", "tables"},
+        "exchange": {"", "store", "tables", "checks"},
         "sharing": {"", "store"},
-        "checks": {"", "statistics", "store"},
+        "checks": {"", "statistics", "store", "tables"},
         "run": {"", "store", "searches", "plan", "probes"},
-        "comparison": {"", "statistics", "store", "searches", "plan", "run"},
+        "comparison": {"", "store", "searches", "plan", "run", "checks"},
         "training": {"", "store"},
         "detection": {"", "statistics", "store", "training"},
         "challenge": {"", "statistics", "store", "plan", "run", "probes", "checks", "tables"},

@@ -1,1 +1,1 @@
-"""Failure indicators of a results folder: signs that its robustness may not be real."""
+"""What the results of a folder say together: verdicts on pairs, standings, failure indicators, what is missing."""

@@ -1,241 +1,233 @@
 """Indicators of one cell: from its records, and from what running it again on a few images gave."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...adapters.result import allowed_radius
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
-from ...adapters.words import radius_text
-from ..cell import is_iterated
+from ...adapters.words import radius_text, threat_text
+from ..cell import Cell, is_iterated
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from ..store.outcomes import Clean, Outcome
-from .cross_checks import subject_of
-from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Check, State, make_check, pick
+from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Check, Judged, find, judged, state_of
+from .verdicts import side_of
 
 _NO_EVIDENCE = ("nan-logits", "no-gradient", "no-signal", "unstable", "model-changed", "crashed", "no-start")
 RUN_IT = "run `davylamp check FOLDER --run`"
 
 
+def find_in_cell(name: str, cell: Cell, judgement: Judged) -> Check:
+    """The finding of an indicator about a cell."""
+    return find(name, judgement, f"{cell.title} ({describe(cell)}) on {cell.subject.name}", cell.key)
+
+
+def describe(cell: Cell) -> str:
+    """Threat model and seed: "linf 4/255, seed 1"."""
+    return threat_text(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
+
+
 def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Check]:
-    """What the records of a cell say alone: "older-rules", "bounds", "returns", "evidence" and so on."""
-    yield _older_rules(outcome)
-    yield _bounds(outcome)
-    yield _returns(outcome)
-    yield _evidence(outcome)
-    yield _zero_epsilon(outcome, clean)
-    yield _eight_bit(outcome)
+    """What the records of a cell say alone."""
+    kinds = _Kinds(outcome)
+    yield find_in_cell("older-rules", outcome.cell, _older_rules(outcome))
+    yield find_in_cell("bounds", outcome.cell, _bounds(outcome, kinds))
+    yield find_in_cell("returns", outcome.cell, _returns(outcome, kinds))
+    yield find_in_cell("evidence", outcome.cell, _evidence(outcome, kinds))
+    yield find_in_cell("zero-epsilon", outcome.cell, _zero_epsilon(outcome, clean))
+    yield find_in_cell("eight-bit", outcome.cell, _eight_bit(outcome))
 
 
 def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Check]:
-    """What `probe_cell` found: "more-steps", "unbounded", "random-noise", "active-test"; without it all unknown."""
-    about = subject_of(outcome.cell), outcome.cell.key
+    """What `probe_cell` found; without it all unknown."""
+    cell = outcome.cell
+    never = {
+        "the attack ran on a surrogate: check it there, white-box": cell.surrogate,
+        "the attack has learned once, from other images": cell.fitted_on is not None,
+        "a worst case over several attacks: run each of them in full": cell.search.kind == "worst-case",
+    }
+    why = next((reason for reason, holds in never.items() if holds), "")
     for name, judge in _JUDGES.items():
-        if outcome.cell.surrogate:
-            yield make_check(name, "unknown", *about, "the attack ran on a surrogate: check it there, white-box")
-            continue
-        if outcome.cell.fitted_on is not None:
-            yield make_check(name, "unknown", *about, "the attack has learned once, from other images")
-            continue
-        if outcome.cell.search.kind == "worst-case":
-            yield make_check(name, "unknown", *about, "a worst case over several attacks: run each of them in full")
-            continue
         probe = None if probes is None else probes[name]
-        if probes is None or probe is None:
-            yield make_check(name, "unknown", *about, "not run yet", advice=RUN_IT)
+        if why:
+            judgement = Judged("unknown", why)
+        elif probes is None or probe is None:
+            judgement = Judged("unknown", "not run yet", advice=RUN_IT)
         elif probe["reason"]:
-            yield make_check(name, "unknown", *about, probe["reason"])
+            judgement = Judged("unknown", probe["reason"])
         else:
-            state, detail, places = judge(outcome, probes, probe)
-            names = [str(outcome.columns["image"][place]) for place in places]
-            yield make_check(name, state, *about, detail, images=names)
+            judgement = judge(outcome, probes, probe)
+            judgement = judgement._replace(images=outcome.columns["image"][list(judgement.images)])
+        yield find_in_cell(name, cell, judgement)
 
 
-def _older_rules(outcome: Outcome) -> Check:
+class _Kinds:
+    """Attacked images of a cell by the kinds of rules that they broke."""
+
+    def __init__(self, outcome: Outcome):
+        self.attacked, self.texts = outcome.results.attacked, side_of(outcome).violations
+        self.known = {kind for kinds in set(self.texts) for kind in kinds}
+
+    def __call__(self, kind: str) -> np.ndarray:
+        """Shape (n,), bool."""
+        if kind not in self.known:
+            return np.zeros(len(self.texts), bool)
+        return self.attacked & np.fromiter((kind in kinds for kinds in self.texts), bool, len(self.texts))
+
+    def counted(self, kinds: Sequence[str]) -> dict[str, int]:
+        """How many images broke each of these rules, without those that none did."""
+        counts = {kind: int(self(kind).sum()) for kind in kinds}
+        return {kind: count for kind, count in counts.items() if count}
+
+
+def _older_rules(outcome: Outcome) -> Judged:
     """What an earlier version counted as fooled or robust, and this one would not; as far as the record shows it."""
-    about, columns = (subject_of(outcome.cell), outcome.cell.key), outcome.columns
     if outcome.cell.rules >= RULES:
-        return make_check("older-rules", "pass", *about, f"judged by rules {outcome.cell.rules}, which are today's")
-    attacked, success = columns["attacked"], columns["success"]
-    robust, still = columns["robust"], columns["linf"] <= UNCHANGED
-    gave_up = robust & still & (outcome.cell.row.failure == "last" or still[attacked].all())
+        return judged("pass", "judged by rules {rules}, which are today's", rules=outcome.cell.rules)
+    columns, results = outcome.columns, outcome.results
+    success, robust, still = columns["success"], columns["robust"], columns["linf"] <= UNCHANGED
+    gave_up = robust & still & (outcome.cell.row.failure == "last" or still[results.attacked].all())
     doubts = {
-        "fooled by images that break a rule": success & attacked & (columns["violations"] != ""),
-        "fooled by the clean image": success & attacked & still,
+        "fooled by images that break a rule": success & results.violated,
+        "fooled by the clean image": success & results.attacked & still,
         "robust although the model's logits are not finite": robust & outcome.silent,
         "robust although nothing was changed": gave_up,
     }
     parts = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
     doubtful = np.logical_or.reduce(list(doubts.values()))
-    detail = f"judged by rules {outcome.cell.rules} of today's {RULES} (davylamp 0.1.0), " + (
-        f"{int(doubtful.sum())} of {int(attacked.sum())} images wrongly: {', '.join(parts)}; "
-        if parts
-        else "no image visibly wrong; "
-    )
-    detail += "edited code and attributes of the model, and changes that an attack made to it, were not noticed then"
-    return make_check(
-        "older-rules", "fail" if parts else "warn", *about, detail, images=pick(_names(outcome), doubtful)
-    )
+    sentence = "judged by rules {rules} of today's {today} (davylamp 0.1.0), "
+    sentence += "{doubtful} of {attacked} images wrongly: {parts}; " if parts else "no image visibly wrong; "
+    sentence += "edited code and attributes of the model, and changes that an attack made to it, were not noticed then"
+    numbers = {"rules": outcome.cell.rules, "today": RULES, "parts": ", ".join(parts)}
+    numbers |= {"doubtful": int(doubtful.sum()), "attacked": int(results.attacked.sum())}
+    return judged("fail" if parts else "warn", sentence, columns["image"][doubtful], **numbers)
 
 
-def _bounds(outcome: Outcome) -> Check:
-    columns, threat_model = outcome.columns, outcome.cell.threat_model
-    broken = _kinds(outcome, "nan", "out-of-bounds", "out-of-ball") & columns["attacked"]
-    counts = {kind: int((_kinds(outcome, kind) & columns["attacked"]).sum()) for kind in ("nan", "out-of-bounds")}
-    counts["out-of-ball"] = int((_kinds(outcome, "out-of-ball") & columns["attacked"]).sum())
-    if threat_model.norm != "unrestricted":
-        outside = columns["success"] & ~(columns["distance"] <= allowed_radius(threat_model))
-        counts["counted as a success outside"] = int(outside.sum())
+def _broken(outcome: Outcome, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
+    """Any broken image warns, more than a tenth fail, as in `compare`."""
+    attacked = int(outcome.results.attacked.sum())
+    state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
+    numbers |= {"broken": int(broken.sum()), "attacked": attacked}
+    return judged(state, sentence, outcome.columns["image"][broken], **numbers)
+
+
+def _bounds(outcome: Outcome, kinds: _Kinds) -> Judged:
+    columns, rules = outcome.columns, outcome.cell.threat_model
+    names = ("nan", "out-of-bounds", "out-of-ball")
+    broken, counts = np.logical_or.reduce([kinds(name) for name in names]), kinds.counted(names)
+    if rules.norm != "unrestricted":
+        outside = columns["success"] & ~(columns["distance"] <= allowed_radius(rules))
+        counts |= {"counted as a success outside": int(outside.sum())} if outside.any() else {}
         broken = broken | outside
-    summary = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
-    detail = f"{int(broken.sum())} of {_attacked(outcome)} images" + (f": {summary}" if summary else "")
-    return _shared("bounds", outcome, broken, detail)
+    summary = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+    sentence = "{broken} of {attacked} images" + (": {summary}" if summary else "")
+    return _broken(outcome, broken, sentence, summary=summary)
 
 
-def _returns(outcome: Outcome) -> Check:
-    columns = outcome.columns
-    black, unchanged = (
-        _kinds(outcome, "black") & columns["attacked"],
-        _kinds(outcome, "unchanged") & columns["attacked"],
-    )
-    others = {kind: _kinds(outcome, kind) & columns["attacked"] for kind in ("barely-moved", "another-image")}
-    detail = f"{int(black.sum())} black and {int(unchanged.sum())} clean of {_attacked(outcome)} images"
-    detail += "".join(f", {int(flags.sum())} {kind}" for kind, flags in others.items() if flags.any())
-    clean = columns["attacked"] & (columns["linf"] == 0) & (columns["violations"] == "")
-    if not (black | unchanged).any() and clean.any() and clean.sum() == columns["attacked"].sum():
-        detail = f"all {_attacked(outcome)} images came back clean, which this attack may do where it fails"
-        return make_check(
-            "returns", "warn", subject_of(outcome.cell), outcome.cell.key, detail, images=pick(_names(outcome), clean)
-        )
-    return _shared("returns", outcome, np.logical_or.reduce([black, unchanged, *others.values()]), detail)
+def _returns(outcome: Outcome, kinds: _Kinds) -> Judged:
+    results = outcome.results
+    black, unchanged = kinds("black"), kinds("unchanged")
+    others = kinds.counted(("barely-moved", "another-image"))
+    clean = results.attacked & ~results.violated & (outcome.columns["linf"] == 0)
+    if not (black | unchanged).any() and clean.any() and clean.sum() == results.attacked.sum():
+        sentence = "all {clean} images came back clean, which this attack may do where it fails"
+        return judged("warn", sentence, outcome.columns["image"][clean], clean=int(clean.sum()))
+    more = "".join(f", {count} {kind}" for kind, count in others.items())
+    numbers = {"black": int(black.sum()), "unchanged": int(unchanged.sum()), "more": more}
+    broken = np.logical_or.reduce([black, unchanged, *map(kinds, others)])
+    return _broken(outcome, broken, "{black} black and {unchanged} clean of {attacked} images{more}", **numbers)
 
 
-def _evidence(outcome: Outcome) -> Check:
+def _evidence(outcome: Outcome, kinds: _Kinds) -> Judged:
     """Images about which the run says nothing although what came back is inside the rules."""
-    flags = {kind: _kinds(outcome, kind) & outcome.columns["attacked"] for kind in _NO_EVIDENCE}
-    summary = ", ".join(f"{int(images.sum())} {kind} ({KINDS[kind]})" for kind, images in flags.items() if images.any())
-    broken = np.logical_or.reduce(list(flags.values()))
-    return _shared(
-        "evidence",
-        outcome,
-        broken,
-        f"{int(broken.sum())} of {_attacked(outcome)} images" + (summary and f": {summary}"),
-    )
+    counts = kinds.counted(_NO_EVIDENCE)
+    summary = ", ".join(f"{count} {kind} ({KINDS[kind]})" for kind, count in counts.items())
+    broken = np.logical_or.reduce([kinds(kind) for kind in _NO_EVIDENCE])
+    sentence = "{broken} of {attacked} images" + (": {summary}" if summary else "")
+    return _broken(outcome, broken, sentence, summary=summary)
 
 
-def _zero_epsilon(outcome: Outcome, clean: Clean | None) -> Check:
-    about, columns = (subject_of(outcome.cell), outcome.cell.key), outcome.columns
+def _zero_epsilon(outcome: Outcome, clean: Clean | None) -> Judged:
+    columns = outcome.columns
     if clean is None:
-        return make_check("zero-epsilon", "unknown", *about, "no clean predictions are stored", advice="evaluate again")
+        return Judged("unknown", "no clean predictions are stored", advice="evaluate again")
     moved = columns["predicted"] != clean.columns["predicted"]
-    if not outcome.cell.pixels and not outcome.is_random:  # a random model is judged by other draws than clean
+    if not outcome.cell.pixels and not outcome.is_random:  # those are judged by other draws than clean images
         moved = moved | ((columns["linf"] == 0) & (columns["adv_predicted"] != columns["predicted"]))
-    detail = f"{int(moved.sum())} of {len(moved)} images predicted differently without a change"
-    return make_check(
-        "zero-epsilon", "fail" if moved.any() else "pass", *about, detail, images=pick(_names(outcome), moved)
-    )
+    sentence = "{moved} of {count} images predicted differently without a change"
+    numbers: dict[str, Any] = {"moved": int(moved.sum()), "count": len(moved)}
+    return judged(state_of(moved.any(), False), sentence, columns["image"][moved], **numbers)
 
 
-def _eight_bit(outcome: Outcome) -> Check:
-    success, about = outcome.columns["success"], (subject_of(outcome.cell), outcome.cell.key)
+def _eight_bit(outcome: Outcome) -> Judged:
+    success = outcome.columns["success"]
     if outcome.cell.pixels:
-        return make_check("eight-bit", "pass", *about, "success is counted on 8 bits")
+        return Judged("pass", "success is counted on 8 bits")
     if not success.any():
-        return make_check("eight-bit", "unknown", *about, "the attack has no success to lose")
+        return Judged("unknown", "the attack has no success to lose")
     lost = success & ~outcome.columns["success_8bit"]
-    share = lost.sum() / success.sum()
-    state: State = "fail" if share > LOST_FAIL else "warn" if share > LOST_WARN else "pass"
-    detail = f"{int(lost.sum())} of {int(success.sum())} successes are gone after rounding to 8 bits"
-    return make_check("eight-bit", state, *about, detail, images=pick(_names(outcome), lost))
+    state = state_of(lost.sum() > LOST_FAIL * success.sum(), lost.sum() > LOST_WARN * success.sum())
+    sentence = "{lost} of {fooled} successes are gone after rounding to 8 bits"
+    return judged(state, sentence, outcome.columns["image"][lost], lost=int(lost.sum()), fooled=int(success.sum()))
 
 
-def _judge_steps(_: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[State, str, list[int]]:
-    base = set(probes["base"]["fooled"])
-    new = [place for place in probe["fooled"] if place not in base]
+def _judge_steps(_: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+    base = probes["base"]["fooled"]
+    new, both = ([place for place in probe["fooled"] if (place in base) == known] for known in (False, True))
     count, times = len(probes["images"]), probe["times"]
     if probes["epsilon"] is None and base:
-        both = [place for place in probe["fooled"] if place in base]
-        ratio = float(np.median([_ratio(probe, probes["base"], place) for place in both])) if both else 1.0
-        state: State = "fail" if ratio < SHRINK_FAIL else "warn" if ratio < SHRINK_WARN or new else "pass"
-        return state, f"with {times} times the steps the median distance is {ratio:.2f} of what it was", new
-    share = mcnemar([True] * len(new), [False] * len(new)) if new else 1.0
-    state = "fail" if share < SIGNIFICANT or len(new) > count / 2 else "warn" if new else "pass"
-    return state, f"{times} times the steps fool {len(new)} more of {count} images ({len(base)} before)", new
+        before, after = (dict(zip(each["fooled"], each["distances"], strict=True)) for each in (probes["base"], probe))
+        ratios = [after[place] / before[place] if before[place] else 1.0 for place in both]
+        ratio = float(np.median(ratios)) if both else 1.0
+        sentence = "with {times} times the steps the median distance is {ratio:.2f} of what it was"
+        return judged(
+            state_of(ratio < SHRINK_FAIL, ratio < SHRINK_WARN or new), sentence, new, times=times, ratio=ratio
+        )
+    p = mcnemar([True] * len(new), [False] * len(new))
+    sentence = "{times} times the steps fool {new} more of {count} images ({before} before)"
+    numbers = {"times": times, "new": len(new), "count": count, "before": len(base), "p": p}
+    return judged(state_of(p < SIGNIFICANT or len(new) > count / 2, new), sentence, new, **numbers)
 
 
-def _radius_of(outcome: Outcome, probe: Mapping[str, Any]) -> str:
+def _judge_unbounded(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+    left = [place for place in probes["images"] if place not in probe["fooled"]]
+    radius = "without a radius" if probe["radius"] is None else f"within {_radius(outcome, probe)}"
+    numbers = {"fooled": len(probes["images"]) - len(left), "count": len(probes["images"]), "radius": radius}
+    state = state_of(left and is_iterated(outcome.cell), left)
+    return judged(state, "{fooled} of {count} images are fooled {radius}", left, **numbers)
+
+
+def _judge_noise(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+    base, noise, images = set(probes["base"]["fooled"]), set(probe["fooled"]), probes["images"]
+    only = sorted(noise - base)
+    p = mcnemar([i in noise for i in images], [i in base for i in images])
+    state = state_of(only and (outcome.cell.knowledge == "white-box" or p < SIGNIFICANT), only)
+    sentence = "{draws} random changes of size {radius} fool {noise} of {count} images, "
+    sentence += "{only} of which the attack does not fool"
+    numbers = {"draws": probe["draws"], "radius": _radius(outcome, probe), "noise": len(noise), "count": len(images)}
+    return judged(state, sentence, only, only=len(only), p=p, **numbers)
+
+
+def _judge_active(outcome: Outcome, _: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+    missed = [place for place in probe["planted"] if place not in probe["found"]]
+    count, easy = len(probe["planted"]), len(probe["easy"])
+    # One step or a budget of queries may be too little for it: the paper tests optimisers.
+    state = state_of(missed and (len(missed) > 1 or count == 1) and is_iterated(outcome.cell), missed)
+    sentence = "found {found} of {count} planted examples within {radius}"
+    sentence += "; {easy} more left out, which random noise finds" if easy else ""
+    numbers = {"found": count - len(missed), "count": count, "easy": easy, "radius": _radius(outcome, probe)}
+    return judged(state, sentence, missed, **numbers)
+
+
+def _radius(outcome: Outcome, probe: Mapping[str, Any]) -> str:
     return radius_text(outcome.cell.threat_model.norm, probe["radius"])
 
 
-def _judge_unbounded(
-    outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]
-) -> tuple[State, str, list[int]]:
-    left = [place for place in probes["images"] if place not in probe["fooled"]]
-    state: State = "pass" if not left else "fail" if is_iterated(outcome.cell) else "warn"
-    radius = "without a radius" if probe["radius"] is None else f"within {_radius_of(outcome, probe)}"
-    count = len(probes["images"])
-    return state, f"{count - len(left)} of {count} images are fooled {radius}", left
-
-
-def _judge_noise(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[State, str, list[int]]:
-    base, images = set(probes["base"]["fooled"]), probes["images"]
-    noise = set(probe["fooled"])
-    only = sorted(noise - base)
-    p = mcnemar([i in noise for i in images], [i in base for i in images])
-    white = outcome.cell.knowledge == "white-box"
-    state: State = "pass" if not only else "fail" if white or p < SIGNIFICANT else "warn"
-    drawn = f"{probe['draws']} random changes of size {_radius_of(outcome, probe)}"
-    detail = f"{drawn} fool {len(noise)} of {len(images)} images, "
-    return state, detail + f"{len(only)} of which the attack does not fool", only
-
-
-def _judge_active(outcome: Outcome, _: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[State, str, list[int]]:
-    missed = [place for place in probe["planted"] if place not in probe["found"]]
-    count = len(probe["planted"])
-    state: State = "pass" if not missed else "warn" if len(missed) == 1 and count > 1 else "fail"
-    if state == "fail" and not is_iterated(outcome.cell):
-        state = "warn"  # one step or a budget of queries may be too little for it: the paper tests optimisers
-    detail = f"found {count - len(missed)} of {count} planted examples within {_radius_of(outcome, probe)}"
-    if probe["easy"]:
-        detail += f"; {len(probe['easy'])} more left out, which random noise finds"
-    return state, detail, missed
-
-
-_JUDGES = {
+_JUDGES: Mapping[str, Callable[[Outcome, Mapping[str, Any], Mapping[str, Any]], Judged]] = {
     "more-steps": _judge_steps,
     "unbounded": _judge_unbounded,
     "random-noise": _judge_noise,
     "active-test": _judge_active,
 }
-
-
-def _ratio(probe: Mapping[str, Any], base: Mapping[str, Any], place: int) -> float:
-    after, before = (each["distances"][each["fooled"].index(place)] for each in (probe, base))
-    return after / before if before else 1.0
-
-
-def _shared(name: str, outcome: Outcome, broken: np.ndarray, detail: str) -> Check:
-    """Any broken image warns, more than a tenth fail, as in `compare`."""
-    share = broken.sum() / max(1, _attacked(outcome))
-    state: State = "fail" if share > TOO_MANY_VIOLATIONS else "warn" if broken.any() else "pass"
-    return make_check(
-        name, state, subject_of(outcome.cell), outcome.cell.key, detail, images=pick(_names(outcome), broken)
-    )
-
-
-def _kinds(outcome: Outcome, *kinds: str) -> np.ndarray:
-    texts, asked = outcome.columns["violations"].tolist(), set(kinds)
-    flags = {text: bool(asked & set(str(text).split())) for text in set(texts)}
-    if not any(flags.values()):
-        return np.zeros(len(texts), bool)
-    return np.fromiter(map(flags.__getitem__, texts), bool, len(texts))
-
-
-def _attacked(outcome: Outcome) -> int:
-    return int(outcome.columns["attacked"].sum())
-
-
-def _names(outcome: Outcome) -> np.ndarray:
-    return outcome.columns["image"]

@@ -1,18 +1,25 @@
-"""The trust page: every failure indicator that the files of a results folder can answer."""
+"""Everything that is to be said about a results folder: its failure indicators, and what is missing in it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ...intervals import share_interval
 from ..cell import ModelOnData
 from ..store.contents import read_records
-from ..store.outcomes import Outcomes, check_models, outcomes_of
+from ..store.outcomes import Clean, Outcomes, check_models, outcomes_of
+from ..store.plans import find_failed
 from .cell_checks import record_checks, run_checks
-from .cross_checks import beaten_checks, growth_checks, library_checks, seed_checks
-from .indicators import INDICATORS, STATES, Check, State
+from .cross_checks import cross_checks
+from .indicators import INDICATORS, STATES, Check, Judged, State, find, judged
 from .model_checks import model_checks
 
-__all__ = ["INDICATORS", "STATES", "Check", "State", "check_folder"]
+__all__ = ["INDICATORS", "STATES", "Check", "State", "check_completeness", "check_folder", "models_at_chance"]
+
+_FEW = 0.1  # half the interval of a share of one half: with more images it is narrower
+_NAMED = 3  # cells whose failure is told
 
 
 def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None = None) -> list[Check]:
@@ -37,27 +44,81 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     check_models(outcomes, models)
     records = read_records(outcomes.store, "checks")
     probes = {key: record.meta["probes"] for key, record in records}
-    by_model = list(_model_by_model(outcomes, probes))
-    over_cells = list(beaten_checks(outcomes)), list(growth_checks(outcomes))
-    over_cells += list(seed_checks(outcomes)), list(library_checks(outcomes))
-    keys = {of_model.cell.key: of_model.cell.subject.key for of_model in outcomes.done}
-    checks = []
-    for subject, of_model in by_model:
-        if models is None or subject.is_called(models):
-            checks += of_model
-            checks += [check for group in over_cells for check in group if keys[check.cell] == subject.key]
-    return checks
-
-
-def _model_by_model(outcomes: Outcomes, probes: dict[str, Any]) -> Iterator[tuple[ModelOnData, list[Check]]]:
-    """The checks of each model and of its cells; probes of the model lie beside its clean predictions, or apart."""
+    subject_of = {outcome.cell.key: outcome.cell.subject.key for outcome in outcomes.done}
+    over_cells = cross_checks(outcomes)
+    findings = []
     for key, subject in outcomes.subjects.items():
-        clean = outcomes.clean.get(key)
-        stored = None if clean is None else clean.meta.get("probes")
-        names = [] if clean is None else clean.columns["image"].tolist()
-        checks = list(model_checks(subject.name, stored or probes.get(key), names, outcomes.refused.get(key, "")))
-        for outcome in outcomes.done:
-            if outcome.cell.subject.key == key:
-                checks += record_checks(outcome, clean)
-                checks += run_checks(outcome, probes.get(outcome.cell.key))
-        yield subject, checks
+        if models is None or subject.is_called(models):
+            findings += _of_model(outcomes, key, subject, probes)
+            findings += [each for each in over_cells if subject_of[each.cell] == key]
+    return findings
+
+
+def _of_model(outcomes: Outcomes, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Check]:
+    """The checks of a model and of its cells; probes of the model lie beside its clean predictions, or apart."""
+    clean = outcomes.clean.get(key)
+    stored = None if clean is None else clean.meta.get("probes")
+    names = [] if clean is None else clean.columns["image"].tolist()
+    yield from model_checks(subject.name, stored or probes.get(key), names, outcomes.refused.get(key, ""))
+    for outcome in outcomes.done:
+        if outcome.cell.subject.key == key:
+            yield from record_checks(outcome, clean)
+            yield from run_checks(outcome, probes.get(outcome.cell.key))
+
+
+def check_completeness(outcomes: Outcomes) -> list[Check]:
+    """All that forbids to read the folder as a finished evaluation of sound models, on enough images."""
+    known = [("unsteady", Judged("warn", f"{line}.")) for line in outcomes.unsteady]
+
+    def say(code: str, sentence: str, **numbers: Any) -> None:
+        known.append((code, judged("warn", sentence, **numbers)))
+
+    done, failed, damaged = (len(each) for each in (outcomes.done, outcomes.failed, outcomes.damaged))
+    missing = len(outcomes.running) + len(outcomes.waiting)
+    left_out = find_failed(outcomes.store)
+    if not (missing or failed or damaged or left_out):
+        known.append(("complete", judged("pass", "No cell is missing: all {done} have a result.", done=done)))
+    if missing:
+        text = "Not finished: {missing} of {every} cells have no result yet; what this page says may change."
+        say("unfinished", text, missing=missing, every=done + failed + missing)
+    if damaged:
+        say("damaged", f"{{count}} damaged file{'' if damaged == 1 else 's'} left out; evaluate again.", count=damaged)
+    names = {key: subject.name for key, subject in outcomes.subjects.items()}
+    if failed:
+        reasons = list(
+            dict.fromkeys(f"{cell.title} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
+        )
+        more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
+        verb = " failed and is" if failed == 1 else "s failed and are"
+        examples = "; ".join(reasons[:_NAMED]) + more
+        say("failed", f"{{count}} cell{verb} not counted ({{examples}}).", count=failed, examples=examples)
+    finished = {outcome.cell.subject.key for outcome in outcomes.done}
+    for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed if cell.subject.key not in finished):
+        say("no-result", "{model}: no cell has a result, so nothing is known of its robustness.", model=names[key])
+    for key in models_at_chance(outcomes):
+        low, high, right = _right(clean := outcomes.clean[key])
+        text = (
+            "{model}: right on {right} of {count} clean images ({low:.2g} to {high:.2g}), not distinguishable from "
+            "guessing one of {classes} classes, so attacks on it say nothing."
+        )
+        numbers = {"right": right, "count": len(clean.columns["label"]), "classes": clean.logits.shape[1]}
+        say("at-chance", text, model=names[key], low=low, high=high, **numbers)
+    for name, reason in left_out.items():
+        say("left-out", "Left out: {name}: {reason}.", name=name, reason=reason)
+    fewest = min((outcome.cell.subject.images for outcome in outcomes.done), default=0)
+    low, high = share_interval(fewest / 2, fewest)
+    if fewest and (high - low) / 2 > _FEW:
+        text = "Few images: with {fewest}, the 95 % interval of a share near 50 % is ±{half:.0f} points."
+        say("few-images", text, fewest=fewest, half=50 * (high - low))
+    return [find(code, judgement, "") for code, judgement in known]
+
+
+def models_at_chance(outcomes: Outcomes) -> list[str]:
+    """Keys of the subjects whose clean accuracy cannot be told from guessing, or is below it."""
+    return [key for key, clean in outcomes.clean.items() if _right(clean)[0] <= 1 / clean.logits.shape[1]]
+
+
+def _right(clean: Clean) -> tuple[float, float, int]:
+    """The interval of a model's clean accuracy, and how many images it gets right."""
+    right = clean.columns["predicted"] == clean.columns["label"]
+    return (*share_interval(int(right.sum()), len(right)), int(np.sum(right)))

@@ -1,10 +1,8 @@
-"""The failure indicators by name: title, paper, what to do, and every threshold with its reason."""
+"""A finding, and the failure indicators by name: title, what to do, paper, and every threshold with its reason."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 State = Literal["pass", "warn", "fail", "unknown"]
 STATES: tuple[State, ...] = ("fail", "warn", "unknown", "pass")
@@ -22,9 +20,8 @@ MADE = 0.2  # of what a change of that size moves otherwise: so little is left o
 FEWEST = 6  # images: with fewer, no outcome of an exact paired test is significant at 5 %
 
 
-@dataclass(frozen=True)
-class Indicator:
-    """What an indicator is called, who proposed it, and what to do when it fires.
+class Indicator(NamedTuple):
+    """What an indicator is called, what to do when it fires, and who proposed it.
 
     Args:
         name: kebab-case id.
@@ -41,18 +38,19 @@ class Indicator:
 
 @dataclass(frozen=True)
 class Check:
-    """What an indicator says about a model or a cell.
+    """What is to be said about a model, a cell or a whole folder: every view prints it, none decides it.
 
     Args:
-        name: of the indicator, kebab-case.
+        name: its code: that of an indicator, kebab-case, or of what a folder lacks.
         title: of the indicator.
         state: "pass", "warn", "fail", or "unknown" where data is missing.
-        subject: the model, or "attack (threat model) on model".
+        subject: the model, or "attack (threat model) on model"; "" for the folder.
         cell: key of the cell; "" for a model.
         images: names of the images concerned.
-        detail: one line with the numbers, or why it is unknown.
+        detail: one sentence with the numbers, or why it is unknown.
         advice: what to do; "" for a pass.
         source: paper and the item there, or "davylamp".
+        numbers: those of the sentence, by name.
     """
 
     name: str
@@ -64,6 +62,40 @@ class Check:
     detail: str
     advice: str
     source: str
+    numbers: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def document(self) -> dict[str, Any]:
+        """What `check --json` prints of it."""
+        return {name: value for name, value in vars(self).items() if name != "numbers"}
+
+
+class Judged(NamedTuple):
+    """A state with its sentence, whose {names} are those of `numbers`; `advice` is in place of the indicator's."""
+
+    state: State
+    sentence: str
+    images: Iterable[Any] = ()
+    numbers: Mapping[str, Any] = {}
+    advice: str = ""
+
+
+def judged(state: State, sentence: str, images: Iterable[Any] = (), *, advice: str = "", **numbers: Any) -> Judged:
+    """A state and a sentence with numbers in it, about some images."""
+    return Judged(state, sentence, images, numbers, advice)
+
+
+def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Check:
+    """The finding of an indicator about a model, or about a cell."""
+    state, sentence, images, numbers, advice = judgement
+    row = INDICATORS.get(name, Indicator(name, "", "", "davylamp"))
+    advice = "" if state == "pass" else advice or (row.advice if state in ("warn", "fail") else "")
+    detail = sentence.format(**numbers) if numbers else sentence
+    return Check(name, row.title, state, subject, cell, tuple(map(str, images)), detail, advice, row.source, numbers)
+
+
+def state_of(failing: Any, warning: Any) -> State:
+    """The state of an indicator by what must not be, and what should not."""
+    return "fail" if failing else "warn" if warning else "pass"
 
 
 _CARLINI, _PINTOR = "Carlini et al. 2019", "Pintor et al. 2022"
@@ -197,17 +229,3 @@ _ALL = (
     ),
 )
 INDICATORS: Mapping[str, Indicator] = {indicator.name: indicator for indicator in _ALL}
-
-
-def make_check(
-    name: str, state: State, subject: str, cell: str, detail: str, *, images: Iterable[str] = (), advice: str = ""
-) -> Check:
-    """A check of a known indicator; `advice` in place of the indicator's."""
-    indicator = INDICATORS[name]
-    advice = "" if state == "pass" else advice or (indicator.advice if state in ("warn", "fail") else "")
-    return Check(name, indicator.title, state, subject, cell, tuple(map(str, images)), detail, advice, indicator.source)
-
-
-def pick(names: np.ndarray, mask: np.ndarray) -> list[str]:
-    """The names where a mask holds."""
-    return [str(name) for name in names[np.asarray(mask, bool)]]

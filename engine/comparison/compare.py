@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from torch import Tensor
 
@@ -30,16 +28,15 @@ from ...adapters.data.repeated import note_repeated
 from ...adapters.result import UNSTEADY
 from ...adapters.running.access import check_any_access
 from ...adapters.running.draws import clean_logits
-from ...adapters.running.judge import norm_of, projection_of, quantise
+from ...adapters.running.judge import quantise
 from ...adapters.running.targets import targets_for
 from ...adapters.threat_model import Norm
 from ...adapters.words import threat_text
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...intervals import share_interval
 from ...metrics import euclidean_distortion, maximum_distortion
+from ..checks.verdicts import Contender, Pair, contender_of_result, judge_comparison
 from ..run.in_process import Count
-from ..statistics.verdict import Judgement, Side, Verdict, judge, not_compared
-from ..store.verdicts import count_tested, same_changes
 from .searches import SearchRow, attack_inside, is_search, parameters_of_search, run_search, search_rows
 
 
@@ -58,26 +55,6 @@ class Row:
     left_out: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """What the paired outcomes of two implementations say; the largest pixel difference over the attacked images."""
-
-    a: str
-    b: str
-    judgement: Judgement
-    max_difference: float = math.nan
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict alone."""
-        return self.judgement.verdict
-
-    @property
-    def weaker(self) -> str:
-        """The weaker of the two, or the broken one; empty: neither."""
-        return self.judgement.weaker
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,7 +191,8 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             values = parameters_of_search(row, given, defaults=defaults) if search else shared
             lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
     notes = ((UNSTEADY,) if classifier.steady is False else ()) + tuple(note_repeated(inputs, labels))
-    return Comparison(attack, threat_model, shared, seed, tuple(lines), judge_pairs(lines), notes)
+    pairs = judge_comparison([contender(line) for line in lines])
+    return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs, notes)
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:
@@ -252,40 +230,11 @@ def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) 
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 
 
-def judge_pairs(rows: Sequence[Row]) -> tuple[Pair, ...]:
-    """The verdict on every pair of rows, corrected for the number of those that both have a result."""
-    tested = count_tested(row.result is not None for row in rows)
-    return tuple(judge_pair(a, b, tested) for a, b in combinations(rows, 2))
-
-
-def judge_pair(a: Row, b: Row, pairs: int = 1) -> Pair:
-    """Compare two rows image by image, by the rule of `judge`, as one of so many pairs."""
-    names = a.implementation.name, b.implementation.name
-    if a.result is None or b.result is None:
-        broken = " and ".join(row.implementation.name for row in (a, b) if row.error and not row.excused)
-        why = "; ".join(f"{row.implementation.name}: {row.error}" for row in (a, b) if row.error)
-        return Pair(*names, not_compared(broken, why))
-    gap = norm_of(a.result.adv_inputs - b.result.adv_inputs, "linf").cpu().numpy()
-    sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
-    moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
-    minimum_norm = all(attack_of(each.implementation).kind == "minimum-norm" for each in (a, b))
-    same = same_changes(_changes(a.result), _changes(b.result))
-    judgement = judge(*sides, minimum_norm=minimum_norm, same=same, moved=moved, pairs=pairs)
-    attacked = sides[0].attacked
-    return Pair(*names, judgement, float(gap[attacked].max()) if attacked.any() else 0.0)
-
-
-def _side(name: str, result: AttackResult) -> Side:
-    taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)
-    attacked, success, distance, success_8bit, queries = (values.cpu().numpy() for values in taken)
-    return Side(name, attacked, success, distance, result.violations, success_8bit, queries)
-
-
-def _changes(result: AttackResult) -> dict[str, np.ndarray]:
-    """What tells whether two implementations changed an image alike, by column."""
-    numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
-    numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
-    return {name: values.cpu().numpy() for name, values in numbers.items()}
+def contender(row: Row) -> Contender:
+    """A row for `judge_comparison`."""
+    if row.result is None:
+        return Contender(row.implementation.name, reason=row.error, crashed=bool(row.error) and not row.excused)
+    return contender_of_result(row.implementation, row.result)
 
 
 def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from ...adapters.paths import expand_path
 from ...adapters.result import SURROGATE_PASSES
 from ...errors import Unavailable, Unsupported
 from ..cell import Cell
+from ..checks.verdicts import side_of
 from ..sources import LastLoaded
 from ..store.files import write_whole
-from ..store.outcomes import Clean, Outcome, read_outcomes, side_of
+from ..store.outcomes import Clean, Outcome, read_outcomes
 from .attackbench_file import NORMS, PROTOCOL, SEMANTICS
 from .image_hashes import hash_images, load_subject_images
 
@@ -114,7 +115,7 @@ def _document(outcome: Outcome, name: str, hashes: list[str]) -> dict[str, Any]:
         "num_backwards": spent["backwards"],
         "times": np.nan_to_num(columns["seconds"]).tolist(),
         "box_failures": [_OUTSIDE in kinds for kinds in side.violations],
-        "batch_failures": side.violated.tolist(),
+        "batch_failures": side.invalid_by().tolist(),
         "targeted": False,
         "query_budget": budget,
         "threat_model": rules.norm,

@@ -17,8 +17,7 @@ from ...adapters.running.draws import clean_logits, judged
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..attack_shard import attack_shard
 from ..cell import Cell, is_single_step
-from .planted import plant
-from .random_points import random_points
+from .planted import plant, random_points
 
 IMAGES = 8
 TIMES = 4  # Carlini et al. 2019 ask for twice the iterations; an attack that stops early shows at four times

@@ -16,13 +16,8 @@ _AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are h
 _IN_CACHE = 2**19  # of them, where many are made of each other, one after the other
 _ROUNDING = 1e-12  # of an optimality, which is of the order of 1
 _FEW = 16  # images that are looked at for the largest, one after the other
-_GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean distance
-_APART = 8  # guesses between two of the first look
-_NEWTON = 5  # steps from the best guess
-_REACH = (_APART + 1) * float(np.log(_GUESSES[1] / _GUESSES[0]))  # around a guess, in logarithms
-_NODES = 24  # of a polynomial over twice that
-
-
+_GUESSES = np.geomspace(1e-6, 1e3, 128)  # rates of an exponential over the mean distance
+_NEWTON = 4  # steps from the best guess
 FEWEST = 5  # images; of fewer the bootstrap knows too little of the spread, and of one nothing
 
 
@@ -206,113 +201,50 @@ def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: fl
         counts: from `resample`, shape (R, n).
         distances: of each image, shape (n,), >= 0.
         measured: what the metric gives, where that is known.
+
+    Returns:
+        Infinite where no image falls; NaN where none is right, or all fall at one distance, which no rate fits.
     """
     fallen = np.flatnonzero((distances > 0) & np.isfinite(distances))
     fallen = fallen[np.argsort(distances[fallen], kind="stable")]
     steps, begins = np.unique(distances[fallen], return_index=True)
     right = _products(counts, (distances > 0)[:, None].astype(float))[:, 0]
-    if len(steps):
-        known, fit = np.empty(len(counts)), _ExponentialFit(steps)
-        for rows in _groups(len(counts), len(fallen), _IN_CACHE):
-            at_each = counts[rows.start : rows.stop].take(fallen, 1)
-            if len(steps) < len(fallen):
-                at_each = np.add.reduceat(at_each, begins, axis=1, dtype=np.int32)
-            known[rows.start : rows.stop] = fit.halves(at_each, right[rows.start : rows.stop])
-    else:
-        known = np.where(right > 0, math.inf, math.nan)
+    known = np.where(right > 0, math.inf, math.nan)
+    scale = float(steps.mean()) if len(steps) else 1.0  # one grid of rates suits all units
+    for rows in _groups(len(counts), len(fallen), _IN_CACHE) if len(steps) else ():
+        place = slice(rows.start, rows.stop)
+        at_each = np.add.reduceat(counts[place].take(fallen, 1), begins, axis=1, dtype=np.int32)
+        known[place] = scale * _halves(at_each, right[place], steps / scale)
     known[0] = half_distortion(torch.tensor(distances)).value if measured is None else measured
     return known
 
 
-class _ExponentialFit:
-    """The half distortion of every replicate, as `metrics.half_distortion` defines it.
+def _halves(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The half distortion of each replicate, from how many images fall at each step (R, S) of those right (R,).
 
-    In a replicate the accuracy just after step s is a_s = 1 - (fallen up to s) / right; only steps at which an image
-    falls count. The rate r of exp(-r d) minimises F = sum over them of exp(-r d_s)^2 - 2 a_s exp(-r d_s), which is the
-    sum of squares without its constant; the accuracy 1 at 0 adds nothing, as exp(0) = 1. For one rate after the other,
-    and all replicates, that is two products of matrices. F is taken at a grid of rates far apart; then, between the
-    neighbours of the best of them, at the nodes of Chebyshev. There F is a polynomial in u = ln r to 14 digits: as a
-    function of a complex u it is bounded up to pi / 2 from the axis, and `_NODES` of them are enough for an interval of
-    that width. The minimum of the polynomial is sought on a finer grid and by Newton's method from the best of that,
-    no farther than its neighbours; a step is none where the curvature is not positive. Distances are divided by their
-    mean, so that one grid suits all units.
-
-    Args:
-        steps: the distances at which an image falls in some replicate, rising, (S,).
+    The accuracy just after step s is a_s = 1 - (fallen up to s) / right; only steps at which an image falls count. The
+    rate r of exp(-r d) minimises the sum over them of (exp(-r d_s) - a_s)^2, without its constant: for one rate after
+    the other that is two products of matrices. From the best of a grid Newton's method goes on in ln r, no farther than
+    the neighbours; a step is none where the curvature is not positive.
     """
-
-    def __init__(self, steps: np.ndarray):
-        self.scale = float(steps.mean())
-        self.scaled = steps / self.scale
-        self.coarse = np.arange(0, len(_GUESSES), _APART)
-        self.decays = self._decays(_GUESSES[self.coarse])
-        self.near: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
-    def halves(self, fallen: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Infinite where no image falls; NaN where none is right, or all fall at one distance, which no rate fits.
-
-        Args:
-            fallen: images at each of the steps, (R, S).
-            right: images that are right when clean, (R,).
-        """
-        met = (fallen > 0).astype(float)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = 1 - fallen.cumsum(1, dtype=np.int32) / right[:, None]
-        left = np.take_along_axis(share, met.argmax(1)[:, None], axis=1)[:, 0]
-        share[right == 0] = 0  # none of them falls
-        share *= met
-        coarse = self.coarse[_misfits(met, share, self.decays).argmin(1)]
-        rate = np.empty(len(met))
-        for place in np.unique(coarse):
-            rows = np.flatnonzero(coarse == place)
-            chosen = (met, share) if len(rows) == len(met) else (met[rows], share[rows])
-            rate[rows] = _least(_misfits(*chosen, self._near(int(place))), int(place))
-        half = np.where(met.any(1), math.log(2) / np.exp(rate) * self.scale, math.inf)
-        return np.where((right == 0) | (met.any(1) & (left <= 0)), math.nan, half)
-
-    def _near(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        if place not in self.near:
-            self.near[place] = self._decays(np.exp(_centre(place) + _REACH * _chebyshev_nodes()))
-        return self.near[place]
-
-    def _decays(self, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The exponentials of some rates at every step, (S, rates), and their squares."""
-        decays = np.exp(-np.outer(self.scaled, rates))
-        return decays, np.square(decays)
-
-
-def _misfits(met: np.ndarray, share: np.ndarray, decays: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    return met @ decays[1] - 2 * share @ decays[0]
-
-
-def _chebyshev_nodes() -> np.ndarray:
-    return np.cos((np.arange(_NODES) + 0.5) * math.pi / _NODES)
-
-
-def _centre(place: int) -> float:
-    """The logarithm of a guess."""
-    return float(np.log(_GUESSES[place]))
-
-
-def _least(misfits: np.ndarray, place: int) -> np.ndarray:
-    """Where each polynomial has its minimum near a guess, as the logarithm of a rate, (R,).
-
-    Args:
-        misfits: at the nodes around the guess, (R, nodes).
-        place: of the guess.
-    """
-    chebyshev = np.polynomial.chebyshev
-    terms = np.linalg.inv(chebyshev.chebvander(_chebyshev_nodes(), _NODES - 1)) @ misfits.T
-    near = np.arange(max(0, place - _APART), min(len(_GUESSES), place + _APART + 1))
-    at_guesses = (np.log(_GUESSES[near]) - _centre(place)) / _REACH
-    best = near[(chebyshev.chebvander(at_guesses, _NODES - 1) @ terms).argmin(0)]
-    ends = _GUESSES[(best - 1).clip(0)], _GUESSES[best], _GUESSES[(best + 1).clip(max=len(_GUESSES) - 1)]
-    low, least, high = ((np.log(each) - _centre(place)) / _REACH for each in ends)
-    slope, bend = (chebyshev.chebder(terms, times) for times in (1, 2))
+    met = (fallen > 0).astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        left = 1 - fallen.cumsum(1, dtype=np.int32) / right[:, None]
+    left[right == 0] = 0  # none of them falls
+    first = np.take_along_axis(left, met.argmax(1)[:, None], axis=1)[:, 0]
+    left *= met
+    decays = np.exp(-np.outer(steps, _GUESSES))
+    best = (met @ np.square(decays) - 2 * left @ decays).argmin(1)
+    guesses = np.log(_GUESSES)
+    rate, low, high = (guesses[(best + aside).clip(0, len(guesses) - 1)] for aside in (0, -1, 1))
     for _ in range(_NEWTON):
-        first, second = (chebyshev.chebval(least, each, tensor=False) for each in (slope, bend))
-        least = np.clip(least - first / np.where(second > 0, second, math.inf), low, high)
-    return _centre(place) + _REACH * least
+        passed = np.exp(rate)[:, None] * steps
+        decay = np.exp(-passed) * met
+        pull = passed * decay * (left - decay)
+        slope, bend = pull.sum(1), ((1 - passed) * pull + np.square(passed * decay)).sum(1)
+        rate = np.clip(rate - slope / np.where(bend > 0, bend, math.inf), low, high)
+    half = np.where(met.any(1), math.log(2) / np.exp(rate), math.inf)
+    return np.where((right == 0) | (met.any(1) & (first <= 0)), math.nan, half)
 
 
 def _products(counts: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -1,25 +1,10 @@
 """Paired statistics of two implementations on the same images; SciPy does the arithmetic, loaded when it is needed."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
-
-from ...intervals import share_interval
-from .shares import difference_ends, discordant_correlation
-
-
-class Interval(NamedTuple):
-    """An estimate with both ends of its interval; NaN where there is none."""
-
-    value: float
-    low: float
-    high: float
-
-
-UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def least_decisive(level: float) -> int:
@@ -33,50 +18,6 @@ def least_decisive(level: float) -> int:
 def least_equivalent(margin: float, level: float = 0.9) -> int:
     """How many images, all with the same outcome for both, put `difference_interval` inside a margin on both sides."""
     return math.floor(math.log((1 - level) / 2) / math.log1p(-margin)) + 1
-
-
-def difference_interval(only_first: int, only_second: int, count: int, level: float = 0.9) -> Interval:
-    """Difference of two success rates on the same images.
-
-    From Clopper and Pearson's limits of the two discordant shares by the method of variance estimates recovery (Zou and
-    Donner 2008), with their correlation. Both ends inside a margin at level 0.9 are two one-sided tests at 5 %.
-
-    Args:
-        only_first: images that only the first fools.
-        only_second: images that only the second fools.
-        count: images.
-        level: of confidence.
-
-    Returns:
-        The rate of the first less that of the second, from -1 to 1; NaN without images.
-    """
-    if count == 0:
-        return UNKNOWN
-    p, q = only_first / count, only_second / count
-    first, second = ((hits / count, *share_interval(hits, count, level)) for hits in (only_first, only_second))
-    return Interval(p - q, *difference_ends(first, second, discordant_correlation(p, q)))
-
-
-def median_interval(first: ArrayLike, second: ArrayLike, level: float = 0.9) -> Interval:
-    """Median ratio of paired distances with its distribution-free interval, from order statistics (sign test).
-
-    Args:
-        first: distances of the first, shape (n,), >= 0.
-        second: distances of the second on the same images, shape (n,), >= 0; two zeros have the ratio 1.
-        level: of confidence, at least.
-
-    Returns:
-        The median of first / second; no interval, NaN, where n is too small for one.
-    """
-    near, far = np.asarray(first, float), np.asarray(second, float)
-    if len(near) == 0:
-        return UNKNOWN
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.sort(np.where(near == far, 1.0, near / far))
-    below = int(scipy.stats.binom.ppf((1 - level) / 2, len(ratios), 0.5))  # as few may lie below the lower end
-    if below == 0:
-        return Interval(float(np.median(ratios)), math.nan, math.nan)
-    return Interval(float(np.median(ratios)), float(ratios[below - 1]), float(ratios[-below]))
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:

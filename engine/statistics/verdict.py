@@ -7,16 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ...adapters.result import Fault, fault_of
-from .paired_tests import (
-    UNKNOWN,
-    Interval,
-    difference_interval,
-    least_decisive,
-    mcnemar,
-    median_interval,
-    signed_rank_sum,
-    wilcoxon,
-)
+from ...intervals import UNKNOWN, Interval, difference_interval, ratio_interval
+from .paired_tests import least_decisive, mcnemar, signed_rank_sum, wilcoxon
 
 Verdict = Literal["identical", "equivalent", "weaker", "broken", "no difference found", "undecided"]
 
@@ -66,17 +58,14 @@ class Side(NamedTuple):
     queries: np.ndarray | None = None
 
     def invalid_by(self, *faults: Fault) -> np.ndarray:
-        """Attacked images whose result is invalid by one of these faults, (n,) bool."""
-        if not any(self.violations):
-            return np.zeros(len(self.attacked), bool)
-        return self.attacked & np.array([fault_of(kinds) in faults for kinds in self.violations], bool)
+        """Attacked images whose result is invalid by one of these faults, or by any where none is named, (n,) bool."""
+        known = {kinds: bool(kinds) and (not faults or fault_of(kinds) in faults) for kinds in set(self.violations)}
+        return self.attacked & np.array([known[kinds] for kinds in self.violations], bool)
 
     @property
-    def violated(self) -> np.ndarray:
-        """Attacked images with a violation of any kind, whether or not they fool the model, (n,) bool."""
-        if not any(self.violations):
-            return np.zeros(len(self.attacked), bool)
-        return self.attacked & np.array([bool(kinds) for kinds in self.violations], bool)
+    def valid_success(self) -> np.ndarray:
+        """Successes that break no rule, (n,) bool."""
+        return self.success & ~self.invalid_by()
 
     @property
     def is_broken(self) -> bool:
@@ -222,7 +211,7 @@ def judge(
     both = a.attacked & b.attacked
     paired = both & ~a.invalid_by("model", "unknown") & ~b.invalid_by("model", "unknown")
     left_out, tests = int((both & ~paired).sum()), 2 if minimum_norm else 1
-    first, second = ((each.success & ~each.violated)[paired] for each in (a, b))
+    first, second = (each.valid_success[paired] for each in (a, b))
     hit = first & second
     near, far = a.distance[paired][hit], b.distance[paired][hit]
     only_a, only_b, images = int((first & ~second).sum()), int((second & ~first).sum()), int(paired.sum())
@@ -238,7 +227,7 @@ def judge(
         only_a=only_a,
         only_b=only_b,
         difference=_bounded_difference(only_a, only_b, images, left_out, level),
-        ratio=median_interval(near, far, 1 - level),
+        ratio=ratio_interval(near, far, 1 - level),
         detectable=least,
         needed=least,
         pairs=pairs,
@@ -321,7 +310,7 @@ def _fades(strong: Side, weak: Side, paired: np.ndarray, level: float) -> bool:
     """
     if strong.success_8bit is None or weak.success_8bit is None or not paired.any():
         return False
-    first, second = ((each.success_8bit & ~each.violated)[paired] for each in (strong, weak))
+    first, second = ((each.success_8bit & ~each.invalid_by())[paired] for each in (strong, weak))
     return int(first.sum()) < int(second.sum()) or (level > 0 and mcnemar(first, second) >= level)
 
 

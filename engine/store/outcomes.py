@@ -16,7 +16,6 @@ from ..at_once import map_at_once
 from ..cell import Cell, ModelOnData, call_as, tell_apart
 from ..measure_groups import is_group
 from ..metric_names import NO_CONFIDENCES, needs_confidences
-from ..statistics.verdict import Side
 from ..user_metrics import plain_name
 from .columns import Example, logits_of, pictures_of
 from .contents import NEEDED, edited_since, order_of, read_records, unknown_attack
@@ -408,15 +407,6 @@ def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
     for name in models or ():
         if name not in known:
             raise UnknownName("model", name, known)
-
-
-def side_of(outcome: Outcome) -> Side:
-    """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
-    columns = outcome.columns
-    attacked, success, distance = (columns[name] for name in ("attacked", "success", "distance"))
-    queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
-    kinds = outcome.results.invalid_reasons()
-    return Side(outcome.cell.title, attacked, success, distance, kinds, columns.get("success_8bit"), queries)
 
 
 def details(cell: Cell) -> dict[str, str]:

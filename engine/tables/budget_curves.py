@@ -14,10 +14,10 @@ from ...adapters.result import allowed_radius
 from ...adapters.threat_model import NORMS
 from ...adapters.words import radius_text
 from ...errors import InvalidInput, UnknownName, Unsupported
+from ...intervals import Share, clustered_interval, whole_shares
 from ...metrics import empirical_half_distortion, half_distortion
 from ..at_once import map_at_once
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
-from ..statistics.shares import Share, clustered_interval, whole_shares
 from ..store.imported import UNJUDGED, Reference, envelopes_of, setting_of_reference
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of
 from .estimates import EXTRAPOLATED, NOTHING, Counts, Nearest, nearest_distances, resamples, rivals

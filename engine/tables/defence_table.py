@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, UnknownName, Unsupported
+from ...intervals import difference_ends, discordant_correlation
 from ...metrics import METRICS
 from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of
-from ..statistics.shares import difference_ends, discordant_correlation
 from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.transfers import Transferred, read_shown

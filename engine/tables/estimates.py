@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ...intervals import clustered_interval
 from ..metric_names import CLEAN, facts_of
 from ..statistics.bootstrap import (
     Draws,
@@ -19,7 +20,6 @@ from ..statistics.bootstrap import (
     interval,
     resample,
 )
-from ..statistics.shares import clustered_interval
 from ..store.columns import coverage_of, coverage_values
 from ..store.outcomes import Outcome, Outcomes
 from ..store.stored_columns import hold_columns

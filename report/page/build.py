@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from ... import __version__
 from ...engine.challenge.document import read_documents
 from ...engine.checks.check_folder import check_folder
+from ...engine.checks.verdicts import verdicts_of
 from ...engine.store.files import write_whole
-from ...engine.store.verdicts import verdicts_of
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.estimates import CellDraws
@@ -21,21 +21,16 @@ from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
 from ...metrics import default_symbols
 from ..parts.blocks import Section
-from ..parts.headline import order_models
 from ..parts.reading import read_folder
 from ..sections.agreement import write_agreement
-from ..sections.challenge import write_challenges
 from ..sections.corruptions import write_corruptions
 from ..sections.cost import write_cost
 from ..sections.curves import write_curves
-from ..sections.defences import write_defences
-from ..sections.detectors import write_detectors
+from ..sections.defences import write_challenges, write_defences, write_detectors
 from ..sections.differences import list_differences
-from ..sections.gallery import write_gallery
-from ..sections.glossary import write_glossary
-from ..sections.hardness import write_hardness
+from ..sections.gallery import write_gallery, write_hardness
 from ..sections.leaderboard import present_symbols, write_leaderboard, write_metrics
-from ..sections.provenance import write_provenance
+from ..sections.provenance import write_glossary, write_provenance
 from ..sections.ranking import write_ranking
 from ..sections.transfer import write_transfer
 from ..sections.trust import write_trust
@@ -99,7 +94,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
             build_distance_curves(outcomes) if has_curves(outcomes) else None,
-            order=order_models(outcomes),
+            order=folder.models_in_order,
         ),
         *([] if corrupted is None else [corrupted]),
         write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),

@@ -1,7 +1,7 @@
 """What a page is made of: sections of paragraphs, tables, figures, facts. The template turns each into HTML."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -301,6 +301,19 @@ def make_table(
     """A table from plain values."""
     heads = tuple(Column(column) if isinstance(column, str) else column for column in columns)
     return PageTable(name, caption, heads, tuple(tuple(entry(value) for value in row) for row in rows), note)
+
+
+def list_table(
+    name: str,
+    caption: str,
+    items: Iterable[Any],
+    columns: Sequence[tuple[str | Column, Callable[[Any], Any]]],
+    *,
+    note: str = "",
+) -> PageTable:
+    """A table with a row for each item; a column is its heading and what it shows of an item."""
+    rows = [[show(item) for _, show in columns] for item in items]
+    return make_table(name, caption, [head for head, _ in columns], rows, note=note)
 
 
 def badge(state: str, text: str = "") -> Entry:

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ...adapters.words import threat_text
+from ...engine.checks.check_folder import models_at_chance
+from ...engine.checks.standings import Standing, rank_models
 from ...engine.store.contents import order_of
 from ...engine.store.outcomes import Outcome, Outcomes, details, read_outcomes
 from ...engine.store.plans import CellState
@@ -29,6 +32,16 @@ class Folder:
     states: Mapping[str, CellState]
     titles: Mapping[str, str]
     models: Mapping[str, str]
+
+    @cached_property
+    def standings(self) -> list[Standing]:
+        """The models under each threat model, the most robust first."""
+        return rank_models(self.outcomes, models_at_chance(self.outcomes))
+
+    @property
+    def models_in_order(self) -> list[str]:
+        """Names of the models, the most robust under the first threat model before the others."""
+        return list(dict.fromkeys(place.name for each in self.standings for place in each.places))
 
     def model(self, outcome: Outcome) -> str:
         """Name of the model that a cell attacks."""

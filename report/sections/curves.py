@@ -10,7 +10,7 @@ import numpy as np
 from ...adapters.words import radius_text
 from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
-from ..parts.blocks import Column, PageTable, Panels, Section, Text, entry, make_table
+from ..parts.blocks import Column, Entry, PageTable, Panels, Section, Text, entry, list_table
 from ..parts.figures import Line, draw_curves
 
 AnyCurve = TypeVar("AnyCurve", Curve, DistanceCurve)
@@ -118,18 +118,23 @@ def _distance_figures(curves: DistanceCurves, order: Sequence[str]) -> list[Call
 
 
 def _distance_table(curves: DistanceCurves) -> PageTable:
-    columns = ["model", "attack", "images", "fooled", *(f"after {passes}" for passes in curves.shown)]
-    rows = []
-    for curve in curves.curves:
-        places = [curve.at(min(passes, int(curve.passes[-1]))) for passes in curves.shown]
-        medians = [math.inf if place is None else float(curve.median[place]) for place in places]
-        rows.append([curve.labels["model"], _name(curve), curve.n, _share(curve.fooled[-1]), *medians])
+    def median(curve: DistanceCurve, passes: int) -> float:
+        place = curve.at(min(passes, int(curve.passes[-1])))
+        return math.inf if place is None else float(curve.median[place])
+
+    columns = [
+        ("model", lambda curve: curve.labels["model"]),
+        ("attack", _name),
+        ("images", lambda curve: curve.n),
+        ("fooled", lambda curve: float(curve.fooled[-1])),
+        *((f"after {passes}", partial(median, passes=passes)) for passes in curves.shown),
+    ]
     note = (
         "Median over all attacked images of the distance of the nearest point that fooled the model, whether or not it "
         "was returned; infinite where fewer than half have one; bands are 95 % intervals of order statistics. An "
         f"attack that ended earlier keeps its last value. {' '.join(curves.notes)}"
     )
-    return make_table("curves-passes", "Median distance against passes", columns, rows, note=note.strip())
+    return list_table("curves-passes", "Median distance against passes", curves.curves, columns, note=note.strip())
 
 
 def _line(curve: Curve, place: int, *, scale: float) -> Line:
@@ -148,39 +153,42 @@ def _line(curve: Curve, place: int, *, scale: float) -> Line:
 
 
 def _table(curves: Curves) -> PageTable:
-    rows = []
-    for curve in curves.curves:
-        row = [curve.labels["model"], _name(curve), curve.n, _share(curve.accuracy[0]), _share(curve.accuracy[-1])]
-        if curves.against == "epsilon":
-            half = entry(curve.half_distortion)
-            half = half._replace(text=f"{half.text} extrapolated") if curve.is_extrapolated else half
-            row += [half, curve.r_squared, curve.empirical_half, curve.optimality]
-        else:
-            row += [curve.empirical_half]
-        rows.append(row)
-    last = "accuracy at the largest budget"
-    columns: list[Any] = ["model", "attack", "images", "clean accuracy", last]
+    half = (
+        "D_half: the radius at which an exponential fitted to the curve has halved; extrapolated where no half of the "
+        "images was fooled"
+    )
+    empirical = "least radius at which half of the images that are right when clean are fooled"
+    best = "local optimality: 1 for an attack that is the best of the folder on every image"
+    columns: list[tuple[str | Column, Callable[[Any], Any]]] = [
+        ("model", lambda curve: curve.labels["model"]),
+        ("attack", _name),
+        ("images", lambda curve: curve.n),
+        ("clean accuracy", lambda curve: float(curve.accuracy[0])),
+        ("accuracy at the largest budget", lambda curve: float(curve.accuracy[-1])),
+    ]
     if curves.against == "epsilon":
         columns += [
-            Column("half distortion", "D_half: the radius at which an exponential fitted to the curve has halved; "
-                   "extrapolated where no half of the images was fooled"),
-            Column("R2", "of that exponential"),
-            Column("empirical half", "least radius at which half of the images that are right when clean are fooled"),
-            Column("OPT", "local optimality: 1 for an attack that is the best of the folder on every image"),
-        ]  # fmt: skip
+            (Column("half distortion", half), _half_distortion),
+            (Column("R2", "of that exponential"), lambda curve: curve.r_squared),
+            (Column("empirical half", empirical), lambda curve: curve.empirical_half),
+            (Column("OPT", best), lambda curve: curve.optimality),
+        ]
     else:
-        columns.append(Column("half at", "passes at which the accuracy has halved"))
+        half_at = Column("half at", "passes at which the accuracy has halved")
+        columns.append((half_at, lambda curve: curve.empirical_half))
     notes = " ".join((f"Budgets: {_WHAT[curves.against]}.", *curves.notes))
-    return make_table(f"curves-{curves.against}", f"Accuracy against {curves.against}", columns, rows, note=notes)
+    name, caption = f"curves-{curves.against}", f"Accuracy against {curves.against}"
+    return list_table(name, caption, curves.curves, columns, note=notes)
+
+
+def _half_distortion(curve: Curve) -> Entry:
+    half = entry(curve.half_distortion)
+    return half._replace(text=f"{half.text} extrapolated") if curve.is_extrapolated else half
 
 
 def _short_name(curve: Curve | DistanceCurve) -> str:
     """Its name in a drawing that says the norm."""
     return _name(curve).replace(f" {curve.labels['norm']}", "", 1)
-
-
-def _share(value: Any) -> float:
-    return float(value)
 
 
 def _name(curve: Curve | DistanceCurve) -> str:

@@ -1,18 +1,24 @@
-"""Defences: what each costs on clean images, and what it keeps under attack."""
+"""Defences: what each costs and keeps, what detectors see of the examples, and what adaptive attacks left of them."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from ...adapters.models.defences.names import describe_gradients
-from ...adapters.words import labels_text
+from ...adapters.result import UNSTEADY
+from ...adapters.words import labels_text, radius_text, threat_text
+from ...engine.challenge.attempts import PARTS
+from ...engine.challenge.document import lead_of
+from ...engine.detection.judging import RATES, Detection, judge_scores
+from ...engine.detection.roc import CountedShare
 from ...engine.statistics.bootstrap import Estimate
+from ...engine.store.other_records import list_scores
 from ...engine.store.outcomes import Outcomes
 from ...engine.tables.defence_table import build_defence
 from ...engine.tables.groups import group_cells, least_of_draws, model_names
 from ...engine.tables.table import Table
 from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, families_of
-from ..parts.blocks import Column, PageTable, Section, Text, make_table
+from ..parts.blocks import Column, Entry, PageTable, Section, Text, badge, list_table, make_table
 from ..parts.figures import Cross, draw_crosses
 
 _MADE_ON = {
@@ -24,6 +30,15 @@ _ROBUST = (
     "versions by the median draw)"
 )
 _DRAWN = 6  # drawings; the tables have all
+_CHALLENGE = {"falls": "fail", "masks": "warn", "holds": "pass", "unknown": "unknown"}
+_SHARES = {
+    "detected": "of the images that fooled the model, the share above the threshold for this false-alarm rate",
+    "false alarms": "of the clean test images; the rate is that on the calibration images, and may differ here",
+    "fooled, not detected": "of the validly attacked images: the damage to a user of model and detector",
+}
+_INTERVALS = (
+    "Intervals: by resampling images for the AUC (none where every pair agrees), Clopper and Pearson's for shares."
+)
 
 
 def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
@@ -79,25 +94,20 @@ def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> list[str]
 
 
 def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
-    rows = [
-        (
-            point.model,
-            labels_text(dict(each.threat)),
-            each.made_on,
-            ", ".join(dict.fromkeys(each.attacks)),
-            point.clean,
-            point.robust,
-        )
-        for each in tradeoffs
-        for point in each.points
-    ]
     columns = (
-        "model", "threat model", Column("made on", "own: the model itself; original: the undefended one"),
-        Column("attacks", "on each image the strongest of them counts"),
-        Column("clean accuracy", "share of all images"), Column("robust accuracy", _ROBUST),
-    )  # fmt: skip
+        ("model", lambda item: item[1].model),
+        ("threat model", lambda item: labels_text(dict(item[0].threat))),
+        (Column("made on", "own: the model itself; original: the undefended one"), lambda item: item[0].made_on),
+        (
+            Column("attacks", "on each image the strongest of them counts"),
+            lambda item: ", ".join(dict.fromkeys(item[0].attacks)),
+        ),
+        (Column("clean accuracy", "share of all images"), lambda item: item[1].clean),
+        (Column("robust accuracy", _ROBUST), lambda item: item[1].robust),
+    )
+    points = [(each, point) for each in tradeoffs for point in each.points]
     note = " ".join(("Intervals by Clopper and Pearson.", *_undecided_lines(tradeoffs)))
-    return make_table("tradeoffs", "Clean against robust accuracy", columns, rows, note=note)
+    return list_table("tradeoffs", "Clean against robust accuracy", points, columns, note=note)
 
 
 def _undecided_lines(tradeoffs: Sequence[TradeOff]) -> list[str]:
@@ -132,3 +142,129 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
     ]
     columns = ("defended", "examples", "made on", "threat model", "images", "violations", *symbols)
     return make_table(f"defence-table-{place}", f"Defended minus original: {original}", columns, rows)
+
+
+def write_detectors(outcomes: Outcomes) -> Section | None:
+    """A table of every detector on every attack; None for a folder in which none was measured.
+
+    Args:
+        outcomes: of the folder.
+    """
+    names = model_names(outcomes)
+    kept = list(list_scores(outcomes))
+    if not kept:
+        return None
+    digests = {scores.digest for _, scores in kept}
+    detections = [(scores.digest, judge_scores(scores, outcome, RATES)) for outcome, scores in kept]
+    rows = [
+        (_detector(each, digest, digests), names[each.cell.subject.key], *_numbers(each)) for digest, each in detections
+    ]
+    shares = [text for rate in RATES for text in (f"detected at {rate:.0%}", f"false alarms at {rate:.0%}")]
+    missed = [f"fooled, not detected at {rate:.0%}" for rate in RATES]
+    columns = (
+        "detector",
+        "model",
+        "attack",
+        "threat model",
+        Column("AUC", "how often a fooling image scores above a clean one, of all pairs; n: the fooling images"),
+        *(Column(text, _SHARES[text.split(" at ")[0]]) for text in (*shares, *missed)),
+    )
+    table = make_table("detectors", "Detectors on the examples", columns, rows, note=_INTERVALS)
+    lines = list(dict.fromkeys(note for _, each in detections for note in each.notes))
+    lead = (
+        "A detector runs beside a model and calls images adversarial. These attacks did not know it, so detecting "
+        "them says little about an attack that does; for such attacks use `MODEL+detector:FILE`."
+    )
+    return Section("detectors", "Detectors", lead, (table, *(Text(line, "note") for line in lines)), str(len(digests)))
+
+
+def _detector(detection: Detection, digest: str, digests: set[str]) -> str:
+    """Its file and kind; the digest where several files were measured."""
+    more = f" [{digest[:6]}]" if len(digests) > 1 else ""
+    return f"{detection.detector}{more} ({detection.name})"
+
+
+def _numbers(detection: Detection) -> list[Any]:
+    area = Estimate(*detection.area, detection.fooled)
+    shares = [share for at in detection.rates for share in (at.detected, at.false_alarms)]
+    threat = threat_text(detection.cell.threat_model, detection.cell.target)
+    return [detection.cell.title, threat, area, *map(_estimate, (*shares, *(at.missed for at in detection.rates)))]
+
+
+def _estimate(share: CountedShare) -> Estimate:
+    return Estimate(share.value, *((share.low, share.high) if share.n else (math.nan, math.nan)), share.n)
+
+
+def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
+    """The verdict of each defence, every attack on it, and how its accuracy falls with the radius; None without any."""
+    if not documents:
+        return None
+    blocks: list[Any] = []
+    for place, document in enumerate(documents):
+        style = "lead" if document["verdict"] == "holds" else "warn"
+        blocks.append(Text(f"{document['model']}: {document['sentence']}.", style))
+        blocks += [Text(f"{line[0].upper()}{line[1:]}.") for line in lead_of(document) if line != UNSTEADY]
+        blocks += [_attempts(place, document), _radii(place, document)]
+    lead = (
+        "Attacks adapted to the defence: gradient attacks through every way that gradients can pass it (BPDA, EOT), "
+        "examples of other models, score-based and decision-based attacks, and larger radii (Carlini et al. 2019; "
+        "Tramer et al. 2020). An image counts as correct only if no attack fools it. No attack was designed for this "
+        "particular defence."
+    )
+    table = make_table(
+        "challenge-verdicts",
+        "Verdicts",
+        ("verdict", "model", "radius", "clean accuracy", "accuracy in the worst case", "undefended, worst case"),
+        [
+            (
+                badge(_CHALLENGE.get(each["verdict"], "unknown"), "not judged" if each["verdict"] == "unknown" else ""),
+                each["model"],
+                f"{each['norm']} {radius_text(each['norm'], each['epsilon'])}",
+                *(_entry(each[name]) for name in ("clean", "worst", "undefended")),
+            )
+            for each in documents
+        ],
+        note="pass: the defence holds against these attacks. warn: signs of masked gradients. fail: it falls. "
+        "not judged: results that a verdict needs are missing.",
+    )
+    return Section("challenge", "Challenge: adaptive attacks on a defence", lead, (table, *blocks))
+
+
+def _attempts(place: int, document: dict[str, Any]) -> PageTable:
+    def accuracy(attempt: dict[str, Any]) -> Any:
+        failed = Entry(f"failed: {attempt['error']}", kind="unknown")
+        return _entry(attempt["accuracy"]) if attempt["accuracy"] else failed
+
+    made_on = "the model that the attack was run on; the examples are judged on the defended one"
+    share = "share of all images that are correct under this attack, with its 95 % interval"
+    columns = (
+        ("attacker", lambda each: PARTS.get(each["part"], each["part"])),
+        ("attack", lambda each: each["attack"]),
+        (Column("made on", made_on), lambda each: each["made_on"]),
+        (Column("gradients", "how they are passed through the defence"), lambda each: each["gradients"] or "as named"),
+        ("radius", lambda each: radius_text(document["norm"], each["epsilon"])),
+        (Column("accuracy", share), accuracy),
+        (
+            "violations",
+            lambda each: ", ".join(f"{count} {kind}" for kind, count in sorted(each["violations"].items())),
+        ),
+    )
+    return list_table(f"challenge-{place}", f"Attacks on {document['model']}", document["attempts"], columns)
+
+
+def _radii(place: int, document: dict[str, Any]) -> PageTable:
+    rows = [(radius_text(document["norm"], each["epsilon"]), _entry(each)) for each in document["radii"]]
+    return make_table(
+        f"challenge-radii-{place}",
+        f"Accuracy of {document['model']} at larger radii",
+        ("radius", "accuracy in the worst case"),
+        rows,
+        note="A defence whose accuracy never reaches 0 masks its gradients. -: no attack gave a result at this radius.",
+    )
+
+
+def _entry(share: dict[str, Any] | None) -> Any:
+    if share is None or share["value"] is None:
+        return Entry("-")
+    low, high = (math.nan if share[name] is None else share[name] for name in ("low", "high"))
+    return Estimate(share["value"], low, high, share["n"])

@@ -17,7 +17,7 @@ from ...engine.statistics.verdict import level_of
 from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes
 from ...engine.store.plans import CellState
 from ...errors import Unavailable
-from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
+from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, list_table, make_table
 from .provenance import collect_versions
 
 _SAME = 1e-6  # distances this close are the same number up to float32 rounding
@@ -157,35 +157,30 @@ def _differing(a: Outcome, b: Outcome) -> list[str]:
 
 
 def _table(changes: Sequence[Change]) -> PageTable:
-    ordered = sorted(changes, key=lambda change: (not change.moved, change.p_robust, change.p_distance))
-    rows = [
-        (
-            badge("warn", "moved") if change.moved else Entry(change.verdict),
-            change.cell.subject.name,
-            change.cell.title,
-            threat_text(change.cell.threat_model),
-            change.images,
-            change.left_out,
-            change.before,
-            change.after,
-            change.after - change.before,
-            Entry(str(len(change.lost)), len(change.lost), title=", ".join(change.lost[:20])),
-            Entry(str(len(change.gained)), len(change.gained), title=", ".join(change.gained[:20])),
-            change.p_robust,
-            change.p_distance,
-            ", ".join(change.differs),
-        )
-        for change in ordered
-    ]
+    def named(images: Sequence[str]) -> Entry:
+        return Entry(str(len(images)), len(images), title=", ".join(images[:20]))
+
     columns = (
-        "verdict", "model", "implementation", "threat model", Column("n", "images that both folders have"),
-        Column("violations", "in one of the folders: left out of the tests, of lost and of gained"),
-        Column("before", "robust accuracy in the first folder"), Column("after", "in the second"), "change",
-        Column("lost", "images robust in the first only"), Column("gained", "images robust in the second only"),
-        Column("p robust", "exact McNemar test"), Column("p distance", "Wilcoxon's test where both succeed"),
-        Column("differs", "what else differs"),
-    )  # fmt: skip
-    return make_table("changes", "The same cells in both folders", columns, rows)
+        ("verdict", lambda change: badge("warn", "moved") if change.moved else Entry(change.verdict)),
+        ("model", lambda change: change.cell.subject.name),
+        ("implementation", lambda change: change.cell.title),
+        ("threat model", lambda change: threat_text(change.cell.threat_model)),
+        (Column("n", "images that both folders have"), lambda change: change.images),
+        (
+            Column("violations", "in one of the folders: left out of the tests, of lost and of gained"),
+            lambda change: change.left_out,
+        ),
+        (Column("before", "robust accuracy in the first folder"), lambda change: change.before),
+        (Column("after", "in the second"), lambda change: change.after),
+        ("change", lambda change: change.after - change.before),
+        (Column("lost", "images robust in the first only"), lambda change: named(change.lost)),
+        (Column("gained", "images robust in the second only"), lambda change: named(change.gained)),
+        (Column("p robust", "exact McNemar test"), lambda change: change.p_robust),
+        (Column("p distance", "Wilcoxon's test where both succeed"), lambda change: change.p_distance),
+        (Column("differs", "what else differs"), lambda change: ", ".join(change.differs)),
+    )
+    ordered = sorted(changes, key=lambda change: (not change.moved, change.p_robust, change.p_distance))
+    return list_table("changes", "The same cells in both folders", ordered, columns)
 
 
 def _versions(a: Outcomes, b: Outcomes) -> Any:
@@ -206,10 +201,11 @@ def _about(states: Sequence[CellState]) -> Mapping[str, str]:
 def _alone(name: str, caption: str, outcomes: Outcomes, other: Outcomes) -> Any:
     known = {_identity(each.cell) for each in other.done}
     cells = [each.cell for each in outcomes.done if _identity(each.cell) not in known]
-    if not cells:
-        return Text(f"{caption}: nothing.", "note")
-    rows = [
-        (cell.subject.name, cell.title, threat_text(cell.threat_model), cell.seed, json.dumps(dict(cell.parameters)))
-        for cell in cells
-    ]
-    return make_table(name, caption, ("model", "implementation", "threat model", "seed", "parameters"), rows)
+    columns = (
+        ("model", lambda cell: cell.subject.name),
+        ("implementation", lambda cell: cell.title),
+        ("threat model", lambda cell: threat_text(cell.threat_model)),
+        ("seed", lambda cell: cell.seed),
+        ("parameters", lambda cell: json.dumps(dict(cell.parameters))),
+    )
+    return list_table(name, caption, cells, columns) if cells else Text(f"{caption}: nothing.", "note")

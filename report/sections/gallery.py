@@ -1,31 +1,44 @@
-"""Examples as pictures: clean, adversarial, the change amplified, and where the model looked before and after."""
+"""Images: examples as pictures, what attacks have learned once, and which images nothing fools or everything does."""
 
 import base64
+import importlib.util
 import io
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 from PIL import Image
 
+from ...adapters.catalogue.lookup import find_implementation, load_apply
+from ...adapters.running.fit import Fitted
 from ...adapters.words import radius_text, threat_text
 from ...engine.at_once import map_at_once
+from ...engine.checks.verdicts import Pair
 from ...engine.store.columns import Example
-from ...engine.store.outcomes import Outcome
-from ...engine.store.verdicts import PairVerdict
-from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
-from ..parts.class_names import class_names, class_text
+from ...engine.store.other_records import load_fitted
+from ...engine.store.outcomes import Clean, Outcome
+from ...errors import DavylampError
+from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, PictureGrid, Section, Shown, Text, make_table
+from ..parts.figures import draw_counts
 from ..parts.reading import Folder
-from .learned import show_learned
 
 SIDE = 112  # pixels of a thumbnail's longer side
 BUDGET = 2_600_000  # characters of all thumbnails together: half of what the page may weigh
 _NAMED = 6  # images that a line of the table names
+_FIRST = 3  # images that what a generator adds is shown on
+_ROWS = 40  # of pictures of what was learned, at most
+_EXTREMES = 10  # images at either end of the table
+_CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
-def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int = BUDGET) -> Section:
+def write_gallery(folder: Folder, pairs: Sequence[Pair], *, budget: int = BUDGET) -> Section:
     """The pictures that fit the budget, image by image, and what one library fools and another does not."""
     title = "Gallery"
     clean = {
@@ -34,7 +47,7 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
         for example in known.examples
         if example.picture
     }
-    learned = show_learned(folder, _pixels, _thumbnail, SIDE)
+    learned = show_learned(folder)
     if not clean:
         nothing = Text("The records hold no pictures (images of 1 or 3 channels).", "note")
         return Section("gallery", title, "", (nothing, *learned))
@@ -136,13 +149,11 @@ def _distances(outcome: Outcome, place: int) -> str:
     return ", ".join(f"{name} {radius_text(name, value)}" for name, value in values.items())
 
 
-def _only_one(folder: Folder, pairs: Sequence[PairVerdict]) -> list[PageTable]:
+def _only_one(folder: Folder, pairs: Sequence[Pair]) -> list[PageTable]:
     """Images, of all, that one implementation of an attack fools and another does not."""
     rows = []
     for pair in pairs:
-        for winner, loser in ((pair.a.outcome, pair.b.outcome), (pair.b.outcome, pair.a.outcome)):
-            if winner is None or loser is None:
-                continue
+        for winner, loser in permutations(pair.outcomes, 2):
             usable = winner.results.attacked & loser.results.proven
             only = usable & winner.columns["success"] & ~loser.columns["success"]
             names = winner.columns["image"][only].tolist()
@@ -189,3 +200,171 @@ def _spotlight(cam: np.ndarray) -> str:
 
 def _uri(data: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def show_learned(folder: Folder) -> list[PictureGrid]:
+    """A row for each fitting that is kept in the folder: what was learned, from what, and what that cost."""
+    used: dict[str, Outcome] = {}
+    for outcome in folder.outcomes.done:
+        used.setdefault(outcome.cell.fit_key, outcome)
+    rows = []
+    for key, fitted in list(load_fitted(folder.path).items())[:_ROWS]:
+        pictures = [
+            Shown(f"{title}, {_factor(change)}", _thumbnail(_magnify(_around_grey(change)), nearest=True))
+            for title, change in _changes(fitted, _first_images(folder, used.get(key)))
+            if change.shape[0] in (1, 3)
+        ]
+        if pictures:
+            rows.append((_describe(fitted, used.get(key)), tuple(pictures)))
+    caption = "What was learned once, before any image was attacked: changes around mid-grey, amplified and magnified"
+    return [PictureGrid("gallery-learned", caption, tuple(rows))] if rows else []
+
+
+def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    """A perturbation itself; of a generator what it adds to each of some images: titles and changes (C, H, W)."""
+    if "perturbation" in fitted.arrays:
+        yield "added to every image", fitted.arrays["perturbation"]
+        return
+    learned = {name: torch.from_numpy(np.array(array)) for name, array in fitted.arrays.items()}
+    try:
+        apply = load_apply(find_implementation(fitted.implementation))
+        for name, image in images:
+            inputs = torch.from_numpy(image)[None]
+            with torch.no_grad():
+                yield f"added to {name}", (apply(learned, inputs, fitted.threat_model) - inputs)[0].numpy()
+    except (DavylampError, ValueError):  # an attack of another version, or of images of another shape
+        return
+
+
+def _first_images(folder: Folder, outcome: Outcome | None) -> list[tuple[str, np.ndarray]]:
+    """Names and pixels (C, H, W) in [0, 1] of the first images of the data that a fitting is scored on."""
+    known = None if outcome is None else folder.outcomes.clean.get(outcome.cell.subject.key)
+    if outcome is None or known is None:
+        return []
+    images = []
+    for example in [each for each in known.examples if each.picture][:_FIRST]:
+        pixels = _pixels(example.picture or b"").astype(np.float32).transpose(2, 0, 1) / 255
+        images.append((example.image, pixels))
+    return images
+
+
+def _describe(fitted: Fitted, outcome: Outcome | None) -> str:
+    """By what, from what, on what, and at what cost."""
+    title = f"{fitted.implementation}, not used yet" if outcome is None else outcome.cell.title
+    seen = f"from {fitted.images} images" if fitted.images else "from no image"
+    cost = f"{fitted.forwards} forward and {fitted.backwards} backward passes, {fitted.seconds:.3g} s"
+    return f"{title}: {threat_text(fitted.threat_model)}, learned on {fitted.model} {seen}; {cost}"
+
+
+def _factor(change: np.ndarray) -> str:
+    largest = float(np.abs(change).max())
+    return f"change x {0.5 / largest:.3g}" if largest else "no change"
+
+
+def _around_grey(change: np.ndarray) -> np.ndarray:
+    """A change (C, H, W) as a picture (H, W, 3) of 8 bits whose largest value is black or white."""
+    largest = float(np.abs(change).max()) or 1.0
+    pixels = (127.5 + 127.5 * change / largest).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
+    return np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else pixels
+
+
+def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
+    """Each pixel as a square, as large as the side allows."""
+    factor = max(1, side // max(pixels.shape[:2]))
+    size = (pixels.shape[1] * factor, pixels.shape[0] * factor)
+    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
+
+
+def write_hardness(folder: Folder) -> Section:
+    """Images by the share of the cells that they stay robust in, hardest to fool first and last."""
+    title, lead = "Hard and easy images", "In how many cells (a model under an attack) does each image stay robust?"
+    frame = count_survivals(folder)
+    blocks: list[Any] = []
+    for place, (data, outcome) in enumerate(frame.groupby("data", sort=False)):
+        cells = int(outcome["cells"].max())
+        counts = np.bincount(outcome["survived"].astype(int), minlength=cells + 1).tolist()
+        caption = f"{data}: images by the number of cells, of {cells}, that they survive"
+        blocks.append(draw_counts(f"hard-{place}", counts, x_axis="cells survived", y_axis="images", caption=caption))
+        ordered = outcome.sort_values(["share", "image"], kind="stable")
+        rest = max(0, len(ordered) - 2 * _EXTREMES)
+        shown = ordered if not rest else pd.concat([ordered.head(_EXTREMES), ordered.tail(_EXTREMES)])
+        columns = (
+            "image", "label", Column("survived", "cells in which it is correct and robust"), "cells",
+            Column("share", "of the cells"), Column("wrong when clean", "cells where it is misclassified when clean"),
+        )  # fmt: skip
+        names = _names_of(folder, str(data))
+        shown = shown.assign(label=[Entry(class_text(names, label), label) for label in shown["label"]])
+        rows = shown[["image", "label", "survived", "cells", "share", "wrong"]].itertuples(index=False)
+        what = f"The {_EXTREMES} easiest to fool and the {_EXTREMES} hardest" if rest else "All images"
+        blocks.append(make_table(f"hard-images-{place}", f"{what} ({data})", columns, [tuple(row) for row in rows]))
+        if rest:
+            blocks.append(Text(f"{rest} images between them are left out; davylamp.engine.load has them all.", "note"))
+    return Section("images", title, lead, tuple(blocks))
+
+
+def _names_of(folder: Folder, data: str) -> Sequence[str]:
+    """The names of the classes of some data, if all models that saw them agree on them."""
+    known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
+    return known.pop() if len(known) == 1 else ()
+
+
+def count_survivals(folder: Folder) -> pd.DataFrame:
+    """One row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`; violations left out."""
+    heads, counted = {}, {}
+    for outcome in folder.outcomes.done:
+        columns, data = outcome.columns, outcome.cell.subject.data
+        head = {name: columns[name] for name in ("index", "image", "label")}
+        key = (data, *map(id, head.values()))  # cells of the same images share these arrays
+        proven = outcome.results.proven
+        flags = np.stack([columns["robust"] & proven, ~columns["attacked"] & proven, proven])
+        heads[key] = {"data": data, **head}
+        counted[key] = counted.get(key, 0) + flags.astype(int)
+    names = ("survived", "wrong", "cells")
+    every = pd.concat([pd.DataFrame(heads[key] | dict(zip(names, counted[key], strict=True))) for key in heads])
+    every = every[every["cells"] > 0]
+    counts = every.groupby(["data", "index", "image", "label"], sort=False, as_index=False)[[*names]].sum()
+    return counts.assign(share=counts["survived"] / counts["cells"])
+
+
+def class_names(clean: Clean | None) -> Sequence[str]:
+    """The names of a model's classes in its order; empty where none are known.
+
+    Known are those that the model itself gave when it was evaluated (a Hugging Face model, `--labels`); those of
+    ImageNet for 1000 classes where the data or a collection of ImageNet models says so; those of CIFAR-10.
+    """
+    if clean is None:
+        return ()
+    classes, given = clean.logits.shape[1], clean.meta.get("class_names")
+    if isinstance(given, list) and len(given) == classes:
+        return tuple(map(str, given))
+    model, data = clean.subject.model.lower(), clean.subject.data.lower()
+    if classes == 1000 and ("imagenet" in data or model.startswith(_IMAGENET_MODELS)):
+        return imagenet_names()
+    return _CIFAR if classes == 10 and any(name in data for name in ("cifar10", "cifar-10")) else ()
+
+
+def class_text(names: Sequence[str], index: int) -> str:
+    """A class as the page writes it: "tabby (281)", or its index alone."""
+    return f"{names[index]} ({index})" if 0 <= index < len(names) else str(index)
+
+
+@cache
+def imagenet_names() -> tuple[str, ...]:
+    """The categories of torchvision's ImageNet weights; empty without torchvision.
+
+    Its module of names is read alone where it is there: the whole package takes seconds to import.
+    """
+    package = importlib.util.find_spec("torchvision")
+    if package is None or package.origin is None:
+        return ()
+    file = Path(package.origin).parent / "models" / "_meta.py"
+    if file.is_file():
+        spec = importlib.util.spec_from_file_location("_names_of_torchvision", file)
+        names = importlib.util.module_from_spec(spec) if spec else None
+        if spec and spec.loader and names:
+            spec.loader.exec_module(names)
+            if known := getattr(names, "_IMAGENET_CATEGORIES", None):
+                return tuple(known)
+    from torchvision.models import ResNet50_Weights
+
+    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])

@@ -10,7 +10,7 @@ from ...engine.metric_names import access_of, base_of
 from ...engine.tables.symbols import drop_absent, is_of_clean, is_of_distances, shown_symbol
 from ...engine.tables.table import Table, TableRow
 from ...metrics import METRICS, PLAIN, record_of
-from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, make_table, plain
+from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, list_table, make_table, plain
 from ..parts.reading import Folder
 
 FIRST = "RA"
@@ -132,22 +132,21 @@ def _definitions(pairs: Table, folder: Folder) -> PageTable:
     why = {symbol: reason for outcome in folder.outcomes.done for symbol, reason in outcome.unmeasured.items()}
     here = dict.fromkeys(map(base_of, pairs.symbols), "yes")
     here |= dict.fromkeys(filter(is_of_distances, METRICS), "in Curves")
-    rows = [
+    columns = (
+        ("symbol", lambda item: Entry(item[0], item[0], kind="code")),
+        ("name", lambda item: item[1].title),
+        ("meaning", lambda item: item[1].meaning),
         (
-            Entry(symbol, symbol, kind="code"),
-            metric.title,
-            metric.meaning,
-            f"{metric.robust_when} is more robust" if metric.robust_when else "neither",
-            f"{metric.between[0]:g} to {metric.between[1]:g}",
-            metric.unit,
-            metric.source,
-            here.get(symbol) or why.get(symbol) or _why_absent(symbol),
-        )
-        for symbol, metric in METRICS.items()
-        if metric.group != "recorded"  # what they are called says it
-    ]
-    columns = ("symbol", "name", "meaning", "direction", "range", "unit", "source", "on this page")
-    return make_table("metrics-definitions", "Every symbol", columns, rows)
+            "direction",
+            lambda item: f"{item[1].robust_when} is more robust" if item[1].robust_when else "neither",
+        ),
+        ("range", lambda item: f"{item[1].between[0]:g} to {item[1].between[1]:g}"),
+        ("unit", lambda item: item[1].unit),
+        ("source", lambda item: item[1].source),
+        ("on this page", lambda item: here.get(item[0]) or why.get(item[0]) or _why_absent(item[0])),
+    )
+    named = [item for item in METRICS.items() if item[1].group != "recorded"]  # what the others are called says it
+    return list_table("metrics-definitions", "Every symbol", named, columns)
 
 
 def _why_absent(symbol: str) -> str:

@@ -1,4 +1,4 @@
-"""Where the numbers come from: settings, versions, hashes, what failed, and how to run it again."""
+"""Where the numbers come from (settings, versions, hashes, what failed, how to run it again), and the page's words."""
 
 import json
 import shlex
@@ -11,9 +11,37 @@ from ...engine.plan.config import write_config
 from ...engine.plan.rerun import configs_of, transfer_of
 from ...engine.store.notes import remedy
 from ...engine.store.plans import CellState
-from ..parts.blocks import Code, Entry, Facts, Fold, PageTable, Section, Text, badge, make_table
+from ..parts.blocks import Code, Entry, Facts, Fold, PageTable, Section, Text, badge, list_table
 from ..parts.reading import Folder
 
+_TERMS = (
+    ("adversarial example", "an image changed within the threat model so that the classifier misclassifies it"),
+    ("attack", "an algorithm that searches for adversarial examples, whatever the library: PGD, C&W, Square"),
+    ("attacked", "an image that the model classifies correctly when clean; MR and distances count only those"),
+    ("cell", "one model, one data set, one implementation, one threat model, one seed: what is run and stored"),
+    ("confidence interval", "95 %; of a share by Clopper and Pearson, with the effective number of images where the "
+     "same images count several times; of another mean by bootstrap over the images, from 5 images on"),
+    ("decision-based, score-based, white-box", "what an attack sees: the predicted class, the outputs, or everything"),
+    ("epsilon", "the radius of the ball that bounds the change, on pixels in [0, 1]"),
+    ("equivalent", "success rates at most 5 points apart (equivalence test: two one-sided tests at 5 %) and, for the "
+     "smallest change, a median ratio of distances within 5 % of 1"),
+    ("failure indicator", "a sign that an evaluation went wrong, so that robustness is only apparent"),
+    ("fooled", "an attacked image that the model misclassifies afterwards (or classifies as the target, if any)"),
+    ("implementation", "one library's version of an attack: foolbox:pgd"),
+    ("interval of a rank", "the ranks that remain plausible (95 %) given the uncertainty of the scores"),
+    ("item response theory", "a model in which each image has a difficulty and each subject an ability, in logits"),
+    ("no difference found", "these images show none, which does not prove that there is none: see equivalent"),
+    ("passes", "images sent through the model, forward or backward, counted by davylamp and not by the library"),
+    ("robust accuracy (RA)", "share of all images correct when clean and not fooled by any attack of the threat model, "
+     "image by image (the worst case); of one attack, by that attack; a violation is not robust"),
+    ("mean robust accuracy (RA_mean)", "the mean over the attacks of the robust accuracy under each alone"),
+    ("smallest change", "an attack without a radius: it searches for the nearest adversarial example"),
+    ("threat model", "what the attacker may do: norm, epsilon, targeted or not"),
+    ("tie group", "subjects that share a letter do not differ significantly at 95 %, corrected over all pairs"),
+    ("undecided", "so few images that no outcome at all could have been significant"),
+    ("violation", "a result that breaks a rule: NaN, black, outside [0, 1] or the ball; neither fooled nor robust"),
+    ("worst case", "an image counts as robust only if it stays correct under every attack of the threat model"),
+)  # fmt: skip
 _STATE: Mapping[str, str] = {"done": "pass", "failed": "fail", "running": "unknown"}
 
 
@@ -29,11 +57,14 @@ def write_provenance(folder: Folder, version: str) -> Section:
     blocks: list[Any] = [Facts(_facts(folder, states, version)), *_rerun_blocks(folder)]
     blocks.append(_subjects(folder))
     if failed:
-        rows = [
-            (s.cell.title, s.cell.subject.name, threat_text(s.cell.threat_model), s.cell.seed, s.reason) for s in failed
-        ]
-        columns = ("implementation", "model", "threat model", "seed", "reason")
-        blocks.append(make_table("failed-cells", "Failed cells", columns, rows))
+        columns = (
+            ("implementation", lambda state: state.cell.title),
+            ("model", lambda state: state.cell.subject.name),
+            ("threat model", lambda state: threat_text(state.cell.threat_model)),
+            ("seed", lambda state: state.cell.seed),
+            ("reason", lambda state: state.reason),
+        )
+        blocks.append(list_table("failed-cells", "Failed cells", failed, columns))
     else:
         blocks.append(Text("No cell failed.", "note"))
     blocks += [Text(f"{line}{remedy(line)}.", "warn") for line in folder.outcomes.damaged]
@@ -105,40 +136,35 @@ def _rerun_blocks(folder: Folder) -> list[Any]:
 
 
 def _subjects(folder: Folder) -> PageTable:
-    rows = [
-        (
-            folder.models[key],
-            Entry(subject.model_digest, subject.model_digest, kind="code"),
-            subject.data,
-            Entry(subject.data_digest, subject.data_digest, kind="code"),
-            subject.images,
-        )
-        for key, subject in folder.outcomes.subjects.items()
-    ]
     columns = (
-        "model",
-        "hash of code, attributes, weights, preprocessing",
-        "data",
-        "hash of pixels and labels",
-        "images",
+        ("model", lambda subject: folder.models[subject.key]),
+        ("hash of code, attributes, weights, preprocessing", lambda subject: _code(subject.model_digest)),
+        ("data", lambda subject: subject.data),
+        ("hash of pixels and labels", lambda subject: _code(subject.data_digest)),
+        ("images", lambda subject: subject.images),
     )
-    return make_table("subjects", "Models and data", columns, rows)
+    return list_table("subjects", "Models and data", folder.outcomes.subjects.values(), columns)
+
+
+def _code(text: str) -> Entry:
+    return Entry(text, text, kind="code")
 
 
 def _cells(states: list[CellState]) -> PageTable:
-    rows = [
-        (
-            badge(_STATE.get(state.status, "unknown"), state.status),
-            state.cell.subject.name,
-            state.cell.title,
-            threat_text(state.cell.threat_model),
-            state.cell.seed,
-            json.dumps(dict(state.cell.parameters)),
-            float(state.meta.get("seconds", 0)),
-            state.cell.version,
-            Entry(state.key, state.key, kind="code"),
-        )
-        for state in states
-    ]
-    columns = ("state", "model", "implementation", "threat model", "seed", "parameters", "seconds", "library", "key")
-    return make_table("cells", "Cells", columns, rows)
+    columns = (
+        ("state", lambda state: badge(_STATE.get(state.status, "unknown"), state.status)),
+        ("model", lambda state: state.cell.subject.name),
+        ("implementation", lambda state: state.cell.title),
+        ("threat model", lambda state: threat_text(state.cell.threat_model)),
+        ("seed", lambda state: state.cell.seed),
+        ("parameters", lambda state: json.dumps(dict(state.cell.parameters))),
+        ("seconds", lambda state: float(state.meta.get("seconds", 0))),
+        ("library", lambda state: state.cell.version),
+        ("key", lambda state: _code(state.key)),
+    )
+    return list_table("cells", "Cells", states, columns)
+
+
+def write_glossary() -> Section:
+    """Terms and what they mean here."""
+    return Section("glossary", "Glossary", "", (Facts(_TERMS),))

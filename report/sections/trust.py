@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...engine.checks.check_folder import STATES, Check
-from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, badge, make_table
+from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, badge, list_table, make_table
 
 _SHOWN_IMAGES = 6
 _QUIET = 400  # checks that did not fire, in a table
 _SAID = 4  # indicators that fired, on the first screen
+_NOTHING = "This does not prove robustness: only these checks were made."
 
 
 def write_trust(checks: Sequence[Check]) -> Section:
@@ -17,18 +18,14 @@ def write_trust(checks: Sequence[Check]) -> Section:
     counts = Counter(check.state for check in checks)
     fired = [check for check in checks if check.state in ("fail", "warn")]
     quiet = [check for check in checks if check.state not in ("fail", "warn")]
-    summary = summarise_checks(checks)
+    summary = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "nothing was checked"
+    first: Any = Text(f"No indicator fired. {_NOTHING}", "lead")
     if fired:
-        first: Any = _table("trust-fired", "Indicators that fired", fired)
-    else:
-        first = Text("No indicator fired. This does not prove robustness: only these checks were made.", "lead")
+        first = _table("trust-fired", "Indicators that fired", fired)
     more = f"{len(quiet) - _QUIET} more are left out: `davylamp check FOLDER` has all."
     left = (Text(more, "note"),) if len(quiet) > _QUIET else ()
-    blocks = (
-        first,
-        _overview(checks),
-        Fold(f"Passed or unknown ({len(quiet)})", (_table("trust-quiet", "Other indicators", quiet[:_QUIET]), *left)),
-    )
+    others = (_table("trust-quiet", "Other indicators", quiet[:_QUIET]), *left)
+    blocks = (first, _overview(checks), Fold(f"Passed or unknown ({len(quiet)})", others))
     lead = (
         f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
         "and Carlini et al. 2019 where they have a name there. Those that need another run are filled in by "
@@ -40,22 +37,14 @@ def write_trust(checks: Sequence[Check]) -> Section:
 
 def summarise_alarms(checks: Sequence[Check]) -> tuple[Said, ...]:
     """The indicators that fired, the worst first, each with what was measured where it is worst."""
-    lines: list[Said] = []
-    for state in ("fail", "warn"):
-        by_title: dict[str, list[Check]] = {}
-        for check in checks:
-            if check.state == state:
-                by_title.setdefault(check.title, []).append(check)
-        lines += [_say_alarm(title, fired) for title, fired in by_title.items()]
-    if not lines:
+    fired: dict[tuple[str, str], list[Check]] = {}
+    for check in sorted(checks, key=lambda check: STATES.index(check.state)):
+        if check.state in ("fail", "warn"):
+            fired.setdefault((check.state, check.title), []).append(check)
+    if not fired:
         judged = sum(check.state == "pass" for check in checks)
-        return (
-            Said(
-                f"None: {judged} checks passed. This does not prove robustness: only these checks were made.",
-                "pass",
-                "trust",
-            ),
-        )
+        return (Said(f"None: {judged} checks passed. {_NOTHING}", "pass", "trust"),)
+    lines = [_say_alarm(title, alike) for (_, title), alike in fired.items()]
     if lines[0].state == "warn":
         lines.insert(0, Said("None failed. Warnings:", "pass"))
     more = len(lines) - _SAID
@@ -66,12 +55,6 @@ def _say_alarm(title: str, fired: Sequence[Check]) -> Said:
     worst = max(fired, key=lambda check: len(check.images))
     others = f" (and {len(fired) - 1} more like it)" if len(fired) > 1 else ""
     return Said(f"{worst.detail}.", worst.state, "trust", lead=f"{title}:", proof=f"{worst.subject}{others}.")
-
-
-def summarise_checks(checks: Sequence[Check]) -> str:
-    """Counts by state: "1 fail, 2 warn, 3 unknown, 40 pass"."""
-    counts = Counter(check.state for check in checks)
-    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "nothing was checked"
 
 
 def _overview(checks: Sequence[Check]) -> PageTable:
@@ -91,13 +74,14 @@ def _overview(checks: Sequence[Check]) -> PageTable:
 def _table(name: str, caption: str, checks: Sequence[Check]) -> PageTable:
     ordered = sorted(checks, key=lambda check: STATES.index(check.state))
     columns = (
-        "state", "indicator", "subject", "what was found", "what to do", Column("images", "the images concerned"),
-    )  # fmt: skip
-    rows = [
-        (badge(check.state), check.title, check.subject, check.detail, check.advice, _images(check))
-        for check in ordered
-    ]
-    return make_table(name, caption, columns, rows)
+        ("state", lambda check: badge(check.state)),
+        ("indicator", lambda check: check.title),
+        ("subject", lambda check: check.subject),
+        ("what was found", lambda check: check.detail),
+        ("what to do", lambda check: check.advice),
+        (Column("images", "the images concerned"), _images),
+    )
+    return list_table(name, caption, ordered, columns)
 
 
 def _images(check: Check) -> Entry:

@@ -10,16 +10,18 @@ from rich.console import Console
 
 from ...adapters.result import AttackResult
 from ...adapters.words import radius_text, threat_text
-from ...engine.comparison.compare import Comparison, Pair, Row
+from ...engine.checks.verdicts import Pair
+from ...engine.comparison.compare import Comparison, Row
 from ...engine.searches.saturation import SaturatedResult
 from ...engine.statistics.paired_tests import least_equivalent
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT, Judgement
 from .console import format_cell, make_console, print_table, to_csv
 
-_ROW_COLUMNS = (  # behind the rate
-    "95 % interval", "8-bit", "l0", "l1", "l2 median", "l2 mean", "linf median",
-    "forwards", "forwards max", "backwards", "backwards max", "s/image", "violations", "known findings",
-)  # fmt: skip
+_ROW_COLUMNS = {  # behind the rate and its interval: heading, and the number that stands there
+    "l0": "l0_median", "l1": "l1_median", "l2 median": "l2_median", "l2 mean": "l2_mean", "linf median": "linf_median",
+    "forwards": "forwards_median", "forwards max": "forwards_max", "backwards": "backwards_median",
+    "backwards max": "backwards_max", "s/image": "seconds_per_image", "violations": "violations",
+}  # fmt: skip
 _NUMBERS = (  # behind those of the rate
     "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
     "l2_median", "l2_mean", "linf_median", "linf_mean", "forwards_median", "forwards_max", "backwards_median",
@@ -73,7 +75,8 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
     order = ["n", rate, "95 % interval", *(["violations"] if broken else [])]
     order += [f"{norm} median", "forwards", "backwards", "s/image", "8-bit", "l2 median", "linf median", "violations"]
     cells = [_row_cells(row, rate) for row in comparison.rows]
-    print_table(title, ("implementation", "n", rate, *_ROW_COLUMNS), cells, console, order=order)
+    heads = ("implementation", "n", rate, "95 % interval", "8-bit", *_ROW_COLUMNS, "known findings")
+    print_table(title, heads, cells, console, order=order)
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     console.print(
         f"{threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}",
@@ -189,23 +192,13 @@ def _saturation_text(result: SaturatedResult) -> str:
 
 
 def _row_cells(row: Row, rate: str) -> list[Any]:
-    numbers = row.metrics
+    numbers, name = row.metrics, row.implementation.name
     if not numbers:
-        why = "left out" if row.excused else "failed"
-        return [row.implementation.name, "-", why, *["-"] * (len(_ROW_COLUMNS) - 1), ""]
+        return [name, "-", "left out" if row.excused else "failed", "-", "-", *["-"] * len(_ROW_COLUMNS), ""]
     low, high = numbers[f"{rate}_interval"]
-    return [
-        row.implementation.name,
-        numbers["images"],
-        numbers[rate],
-        f"{low:.2f} - {high:.2f}" if not math.isnan(low) else "-",
-        numbers[f"{rate}_8bit"],
-        *(numbers[name] for name in ("l0_median", "l1_median", "l2_median", "l2_mean", "linf_median")),
-        *(numbers[name] for name in ("forwards_median", "forwards_max", "backwards_median", "backwards_max")),
-        numbers["seconds_per_image"],
-        numbers["violations"],
-        ", ".join(row.findings),
-    ]
+    ends = f"{low:.2f} - {high:.2f}" if not math.isnan(low) else "-"
+    shown = (numbers[number] for number in _ROW_COLUMNS.values())
+    return [name, numbers["images"], numbers[rate], ends, numbers[f"{rate}_8bit"], *shown, ", ".join(row.findings)]
 
 
 def _pair_cells(pair: Pair) -> list[Any]:

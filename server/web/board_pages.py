@@ -14,9 +14,8 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from ...conventions import KNOWLEDGE
-from ...engine.statistics.shares import difference_ends
 from ...errors import InvalidInput
-from ...intervals import share_interval
+from ...intervals import difference_ends, share_interval
 from ..components.registering import NotThere, find_component
 from ..database.records import CellRow, ComponentRow, UserRow
 from ..database.viewing import Viewer, cells_for, components_for

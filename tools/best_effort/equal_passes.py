@@ -31,8 +31,8 @@ from davylamp.adapters.running.trace import CurvePoint, Trace
 from davylamp.benchmarks.shared.small_models import TRAININGS, load_digits_data, load_small_model
 from davylamp.engine import best_of
 from davylamp.engine.searches.portfolio import default_names
-from davylamp.engine.statistics.paired_tests import median_interval
 from davylamp.errors import DavylampError
+from davylamp.intervals import ratio_interval
 
 SEARCHES = (5, 10, 20)  # runs of a row that searches over radii: its passes go to few long or to many short ones
 PASSES = (50, 100, 200, 500, 1000, 2000)
@@ -163,7 +163,7 @@ def compare_runs(passes: Sequence[int], best: EqualPasses, alone: Sequence[Equal
         theirs = row.one_run[place]
         ratios.append(f"{statistics.median(mine) / statistics.median(theirs):.3f} ({row.name})")
         both = [pair for pair in zip(mine, theirs, strict=True) if math.isfinite(sum(pair))]
-        median = median_interval([first for first, _ in both], [second for _, second in both], level=0.95)
+        median = ratio_interval([first for first, _ in both], [second for _, second in both], level=0.95)
         paired.append(f"{median.value:.3f} [{median.low:.3f}, {median.high:.3f}] (n {len(both)})")
     print(f"\n`best` over the best single run at each of {', '.join(map(str, passes))}: {', '.join(ratios)}")
     print(f"\nImage by image over that run, the median ratio and its 95 % interval: {', '.join(paired)}", flush=True)

@@ -12,7 +12,7 @@ import pytest
 from davylamp.engine.challenge.attempts import Accuracy, Attempt, accuracy_left, attempt_of, worst_case
 from davylamp.engine.challenge.ruling import cumulated, masking_of, rule
 from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES
-from davylamp.engine.checks.indicators import make_check
+from davylamp.engine.checks.indicators import Judged, find
 from davylamp.engine.store.image_results import results_of
 from davylamp.intervals import share_interval
 
@@ -109,7 +109,7 @@ def test_zero_gradients_and_a_radius_that_does_not_suffice():
 
 def test_an_indicator_counts_where_it_is_about_gradients():
     white = attempt("white-box", 4)
-    fail, other = (make_check(name, "fail", "model", "", "it is so") for name in ("gradients", "normalisation"))
+    fail, other = (find(name, Judged("fail", "it is so"), "model") for name in ("gradients", "normalisation"))
     assert masking_of([white], (fail, other)) == ["the indicator fired: unavailable gradients"]
     assert judged([white], 0, (other,)).verdict == "holds"
 

@@ -11,6 +11,7 @@ from davylamp.adapters.running.judge import RULES
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.checks.check_folder import INDICATORS, check_folder
+from davylamp.engine.checks.indicators import find, judged
 
 PAGE = Path(__file__).parents[3] / "docs" / "check.md"
 COUNT = 20
@@ -353,3 +354,10 @@ def test_only_the_models_asked_for(folder):
 
 def test_the_page_counts_the_indicators():
     assert f"There are {len(INDICATORS)} failure indicators" in PAGE.read_text(encoding="utf-8")
+
+
+def test_a_check_has_the_numbers_of_its_sentence():
+    check = find("eight-bit", judged("warn", "{lost} of {fooled} are gone", ["b.png"], lost=1, fooled=4), "m", "key")
+    assert (check.detail, check.numbers, check.images) == ("1 of 4 are gone", {"lost": 1, "fooled": 4}, ("b.png",))
+    assert check.advice == INDICATORS["eight-bit"].advice
+    assert "numbers" not in check.document()

@@ -10,12 +10,21 @@ from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implem
 from davylamp.adapters.running.judge import distances_of
 from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
-from davylamp.engine.comparison.compare import judge_pair, judge_pairs, matched_parameters, measure
+from davylamp.engine.checks.verdicts import judge_comparison, judge_two
+from davylamp.engine.comparison.compare import contender, matched_parameters, measure
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.intervals import share_interval
 from davylamp.report.text.comparison import comparison_csv, comparison_json
 
 CLEAN = torch.full((20, 1, 2, 2), 0.5)
+
+
+def judge_pair(a, b):
+    return judge_two(contender(a), contender(b))
+
+
+def judge_pairs(rows):
+    return judge_comparison([contender(row) for row in rows])
 
 
 def make_row(name, success, changes, violations=None):

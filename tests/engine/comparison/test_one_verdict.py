@@ -8,10 +8,10 @@ from davylamp.adapters import ThreatModel, find_implementation
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.checks.verdicts import verdicts_of
 from davylamp.engine.comparison.compare import compare
 from davylamp.engine.comparison.save import keep_comparison
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.verdicts import verdicts_of
 from davylamp.errors import AttackFailed
 from davylamp.report.page.build import build_report
 from davylamp.report.text.comparison import comparison_json
@@ -41,7 +41,7 @@ def compared(digits, tmp_path_factory):
 def test_page_terminal_and_indicator_say_the_same_of_every_pair(compared, tmp_path):
     folder, comparisons = compared
     ours = {(pair.a, pair.b): pair.judgement for each in comparisons for pair in each.pairs}
-    theirs = {(pair.a.cell.attack, pair.b.cell.attack): pair.judgement for pair in verdicts_of(read_outcomes(folder))}
+    theirs = {(pair.a, pair.b): pair.judgement for pair in verdicts_of(read_outcomes(folder))}
     assert len(ours) == 6
     assert {pair: vars(one) for pair, one in theirs.items()} == {pair: vars(one) for pair, one in ours.items()}
     page = build_report(folder)
@@ -76,7 +76,7 @@ def test_a_library_that_crashed_is_broken_on_the_page_too(digits, tmp_path, monk
     data = Data(digits.inputs, digits.labels, [f"{place}.png" for place in range(16)])
     keep_comparison(ResultsStore(tmp_path), comparison, digits.classifier, data, model="digits", data_name="sixteen")
     ours = {(pair.a, pair.b): (pair.verdict, pair.weaker) for pair in comparison.pairs}
-    theirs = [(pair.a.cell.attack, pair.b.cell.attack, pair.judgement) for pair in verdicts_of(read_outcomes(tmp_path))]
+    theirs = [(pair.a, pair.b, pair.judgement) for pair in verdicts_of(read_outcomes(tmp_path))]
     assert {frozenset(pair): said for pair, said in ours.items()} == {
         frozenset((a, b)): (judgement.verdict, judgement.weaker) for a, b, judgement in theirs
     }
@@ -100,4 +100,4 @@ def test_other_parameters_are_another_comparison(digits, tmp_path):
     assert len(pairs) == 2
     assert {pair.judgement.pairs for pair in pairs} == {1}
     for pair in pairs:
-        assert pair.a.cell.parameters["steps"] == pair.b.cell.parameters["steps"]
+        assert len({each.cell.parameters["steps"] for each in pair.contenders}) == 1

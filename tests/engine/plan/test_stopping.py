@@ -11,6 +11,7 @@ from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
 from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.checks.standings import rank_attacks
 from davylamp.engine.expected_passes import passes_of_cell
 from davylamp.engine.plan.config import read_config, write_config
 from davylamp.engine.plan.rerun import configs_of
@@ -21,7 +22,7 @@ from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.sealed import Record
 from davylamp.errors import InvalidInput, Unsupported
 from davylamp.report.citations.usage import used_in
-from davylamp.report.parts.strongest import judge_strongest
+from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.scoring import build_responses
 from davylamp.scoring.items import libraries_of
 
@@ -169,10 +170,10 @@ def test_a_ranking_has_single_attacks_or_worst_cases_and_never_both(full, stoppe
 
 def test_no_worst_case_is_the_strongest_attack(full, stopped, tmp_path):
     merge_folders([full[0], stopped[0]], tmp_path / "both")
-    (said,) = judge_strongest(read_outcomes(tmp_path / "both"))
-    (by_itself,) = judge_strongest(read_outcomes(full[0]))
+    (said,) = say_strongest_attacks(rank_attacks(read_outcomes(tmp_path / "both")))
+    (by_itself,) = say_strongest_attacks(rank_attacks(read_outcomes(full[0])))
     assert (said.lead, said.text, said.proof) == (by_itself.lead, by_itself.text, by_itself.proof)
-    assert judge_strongest(read_outcomes(stopped[0]))[0].lead == NAME
+    assert say_strongest_attacks(rank_attacks(read_outcomes(stopped[0])))[0].lead == NAME
 
 
 def test_a_killed_run_ends_with_the_same_records(stopped, digits, images, tmp_path):

@@ -12,11 +12,10 @@ from davylamp.adapters.running.judge import norm_of
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.model_checks import model_checks
-from davylamp.engine.probes.planted import plant
+from davylamp.engine.probes.planted import plant, random_points
 from davylamp.engine.probes.probe_cell import probe_cell
 from davylamp.engine.probes.probe_folder import probe_folder
 from davylamp.engine.probes.probe_model import probe_model, probe_normalisation
-from davylamp.engine.probes.random_points import random_points
 from davylamp.errors import InvalidInput, Unavailable
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 10})

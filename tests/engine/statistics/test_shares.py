@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from davylamp.engine.statistics.shares import clustered_interval, whole_shares
-from davylamp.intervals import share_interval
+from davylamp.intervals import clustered_interval, share_interval, whole_shares
 
 COVER = 0.93
 TRUTHS = (0.0, 0.02, 0.5, 0.98, 1.0)

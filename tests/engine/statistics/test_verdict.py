@@ -9,13 +9,12 @@ from scipy import stats
 
 from davylamp.adapters.result import OF_THE_MODEL
 from davylamp.engine.statistics.paired_tests import (
-    difference_interval,
     least_decisive,
     least_equivalent,
     mcnemar,
-    median_interval,
 )
 from davylamp.engine.statistics.verdict import MARGIN, Side, judge, not_compared
+from davylamp.intervals import difference_interval, ratio_interval
 
 ROOM = np.random.default_rng(0)
 
@@ -136,10 +135,10 @@ def test_the_equivalence_test_keeps_its_size(count, less):
 def test_the_interval_of_the_median_covers_it():
     for count in (5, 12, 40):
         ratios = np.exp(ROOM.standard_normal((2000, count)))
-        intervals = [median_interval(row, np.ones(count)) for row in ratios]
+        intervals = [ratio_interval(row, np.ones(count)) for row in ratios]
         assert np.mean([each.low <= 1 <= each.high for each in intervals]) >= 0.88
-    assert math.isnan(median_interval([1.0] * 4, [2.0] * 4).low)
-    assert median_interval([0.0] * 9, [0.0] * 9) == (1, 1, 1)
+    assert math.isnan(ratio_interval([1.0] * 4, [2.0] * 4).low)
+    assert ratio_interval([0.0] * 9, [0.0] * 9) == (1, 1, 1)
 
 
 def test_violations_are_left_out_of_the_pairs_and_counted():

@@ -5,10 +5,11 @@ import torch
 
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.checks.standings import rank_attacks
 from davylamp.engine.store.data_frames import load_outcomes
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.table import build_table
-from davylamp.report.parts.strongest import judge_strongest
+from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.scoring.responses import build_responses
 
 PGD, FGSM = (AttackChoice(name, "linf", epsilon=0.1) for name in ("foolbox:pgd", "foolbox:fgsm"))
@@ -39,7 +40,7 @@ def test_the_order_of_images_makes_no_evidence(run):
     outcomes = read_outcomes(folder)
     assert len(outcomes.done) == 2
     assert len(outcomes.left_out) == 3
-    (said,) = judge_strongest(outcomes)
+    (said,) = say_strongest_attacks(rank_attacks(outcomes))
     assert "of 16 attacked images" in said.text.replace("fools", "")
     assert len(build_table(folder, by="models").rows) == 1
     assert build_responses(load_outcomes(folder), "attacks").values.shape == (2, 16)

@@ -9,14 +9,12 @@ import torch
 
 from davylamp import metrics
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.statistics.paired_tests import difference_interval
-from davylamp.engine.statistics.shares import clustered_interval
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
-from davylamp.intervals import share_interval
+from davylamp.intervals import clustered_interval, difference_interval, share_interval
 from davylamp.report.text.tables import table_json
 
 INF = math.inf

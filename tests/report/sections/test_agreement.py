@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from davylamp.engine.checks.verdicts import verdicts_of
 from davylamp.engine.store.image_results import results_of
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.verdicts import verdicts_of
-from davylamp.engine.tables.implementation_notes import about_cells
-from davylamp.report.sections.agreement import _note, _row
+from davylamp.report.sections.agreement import _note, _rate
 
 
 def test_the_powers_named_do_not_depend_on_the_seed_of_hashes():
@@ -26,10 +25,10 @@ def test_every_pair_is_corrected_for_its_comparison(folder):
     judged = verdicts_of(read_outcomes(folder))
     assert len(judged) > 4
     for pair in judged:
-        attack = pair.a.cell.row.attack
+        attack = pair.cell.row.attack
         pairs, tests = (1, 2) if attack == "deepfool" else (3, 1)
         assert pair.judgement.level == 0.05 / (pairs * tests)
-        first, second = (side.outcome.columns["success"][side.outcome.columns["attacked"]] for side in (pair.a, pair.b))
+        first, second = (each.columns["success"][each.columns["attacked"]] for each in pair.outcomes)
         only = int((first & ~second).sum()), int((second & ~first).sum())
         p = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
         assert pair.judgement.p_success == pytest.approx(p)
@@ -52,7 +51,6 @@ def test_the_interval_beside_a_rate_reaches_to_what_violations_may_hide(folder):
     flags = {"attacked": places >= 0, "success": places < 3, "violated": places >= 34}
     columns = {name: known.columns[name] for name in known.columns} | flags
     outcome = replace(known, columns=columns)
-    about = about_cells([outcome.cell])
-    rate = _row(SimpleNamespace(model=lambda _: "a"), outcome, about)[4]
+    rate = _rate(outcome)
     low, high = binomtest(3, 40).proportion_ci(), binomtest(9, 40).proportion_ci()
     assert (rate.value, rate.low, rate.high) == pytest.approx((3 / 40, low.low, high.high))

@@ -9,12 +9,11 @@ import torch
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.checks.check_folder import check_completeness, models_at_chance
+from davylamp.engine.checks.standings import rank_attacks, rank_models
 from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
-from davylamp.report.parts.headline import find_chance, write_caveats
-from davylamp.report.parts.headline import judge_first_places as say_first_places
-from davylamp.report.parts.image_outcomes import median_with_ends
-from davylamp.report.parts.standings import list_standings
-from davylamp.report.parts.strongest import judge_strongest
+from davylamp.intervals import median_interval
+from davylamp.report.parts.sentences import say_best_models, say_strongest_attacks
 
 CLASSES = 10
 
@@ -48,8 +47,17 @@ def folder(done=(), right=None, *, failed=(), running=(), waiting=(), tmp: Path)
 
 def judge_first_places(outcomes):
     """Each sentence with its lead and its small print, as a reader sees it."""
-    said = say_first_places(outcomes, list_standings(outcomes, find_chance(outcomes)))
+    said = say_best_models(outcomes, rank_models(outcomes, models_at_chance(outcomes)))
     return [" ".join(part for part in (line.lead, line.text, line.proof) if part) for line in said]
+
+
+def judge_strongest(outcomes):
+    return say_strongest_attacks(rank_attacks(outcomes))
+
+
+def write_caveats(outcomes):
+    """What forbids to read the folder as a finished evaluation of sound models; these have few images on purpose."""
+    return [each.detail for each in check_completeness(outcomes) if each.name not in ("complete", "few-images")]
 
 
 def cell(model):
@@ -91,7 +99,7 @@ def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state
 def test_a_model_at_chance_is_never_first(tmp_path):
     lucky = [1] * 5 + [0] * 35  # a tenth of the classes is a tenth of the images
     outcomes = folder([("a", [0] * 40), ("guess", lucky)], {"guess": lucky}, tmp=tmp_path)
-    assert [key.partition("-")[0] for key in find_chance(outcomes)] == [
+    assert [key.partition("-")[0] for key in models_at_chance(outcomes)] == [
         outcomes.done[1].cell.subject.key.partition("-")[0]
     ]
     assert "guess" not in judge_first_places(outcomes)[0]
@@ -175,8 +183,8 @@ def test_the_median_of_a_model_says_over_which_images_it_is(tmp_path):
 
 
 def test_the_interval_of_a_median_is_that_of_order_statistics():
-    assert median_with_ends(np.arange(1.0, 22.0)) == (11, 6, 16)  # of 21: the 6th and the 16th cover 97.3 %
-    assert np.isnan(median_with_ends(np.arange(5.0))[1])  # no two of 5 cover 95 %
+    assert median_interval(np.arange(1.0, 22.0)) == (11, 6, 16)  # of 21: the 6th and the 16th cover 97.3 %
+    assert np.isnan(median_interval(np.arange(5.0))[1])  # no two of 5 cover 95 %
 
 
 def test_the_strongest_attack_is_named_with_what_it_is_not_told_apart_from(tmp_path):

@@ -15,8 +15,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.store.other_records import load_fitted
 from davylamp.report.page.build import build_report
 from davylamp.report.parts.reading import read_folder
-from davylamp.report.sections.gallery import _pixels, _thumbnail
-from davylamp.report.sections.learned import _around_grey, _changes, _first_images, _magnify, show_learned
+from davylamp.report.sections.gallery import _around_grey, _changes, _first_images, _magnify, show_learned
 
 ATTACKS = (
     AttackChoice("davylamp:gd-uap", "linf", 0.2, parameters={"steps": 2}),
@@ -37,7 +36,7 @@ def folder(digits, tmp_path_factory):
 
 
 def test_each_fitting_has_a_row_with_what_it_cost_and_learned_from(folder):
-    (grid,) = show_learned(read_folder(folder), _pixels, _thumbnail, 112)
+    (grid,) = show_learned(read_folder(folder))
     fits = {fitted.implementation: fitted for fitted in load_fitted(folder).values()}
     assert len(grid.rows) == len(fits) == 3
     for label, shown in grid.rows:
@@ -62,7 +61,7 @@ def test_the_pictures_are_of_the_kept_numbers(folder, digits):
     ((_, change),) = _changes(by_name["davylamp:gd-uap"], [])
     assert np.array_equal(change, by_name["davylamp:gd-uap"].arrays["perturbation"])
     outcome = next(each for each in read.outcomes.done if each.cell.row.attack == "advgan")
-    images = _first_images(read, outcome, _pixels)
+    images = _first_images(read, outcome)
     assert np.abs(images[0][1] - digits.inputs[0].numpy()).max() <= 0.5 / 255 + 1e-6
     changes = [change for _, change in _changes(by_name["davylamp:advgan"], images)]
     assert all(0 < np.abs(change).max() <= 0.1 + 1e-6 for change in changes)

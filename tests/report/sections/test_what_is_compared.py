@@ -12,12 +12,11 @@ from scipy import stats
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.checks.standings import rank_attacks, rank_models
 from davylamp.engine.store.data_frames import load_outcomes
 from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
 from davylamp.engine.tables.table import build_table
-from davylamp.report.parts.headline import judge_first_places
-from davylamp.report.parts.standings import list_standings
-from davylamp.report.parts.strongest import judge_strongest
+from davylamp.report.parts.sentences import say_best_models, say_strongest_attacks
 from davylamp.report.sections.ranking import _rank
 from davylamp.report.sections.verdict import draw_standing
 from davylamp.scoring import build_responses
@@ -70,13 +69,16 @@ def folder(tmp_path, *done, failed=(), accuracy=None):
 
 
 def answers(outcomes):
-    standings = list_standings(outcomes, ())
-    said = judge_first_places(outcomes, standings)
+    standings = rank_models(outcomes, ())
+    said = say_best_models(outcomes, standings)
     return standings, [" ".join(part for part in (line.lead, line.text, line.proof) if part) for line in said]
 
 
 def strongest(outcomes):
-    return [" ".join(part for part in (line.lead, line.text, line.proof) if part) for line in judge_strongest(outcomes)]
+    return [
+        " ".join(part for part in (line.lead, line.text, line.proof) if part)
+        for line in say_strongest_attacks(rank_attacks(outcomes))
+    ]
 
 
 def exact_ends(count):
@@ -151,7 +153,7 @@ def test_results_that_broke_a_rule_make_no_model_less_robust(tmp_path):
     outcomes = folder(tmp_path, outcome(cell("A", PGD), NONE, violated=broken), outcome(cell("B", PGD), hit))
     (standing,), (line,) = answers(outcomes)
     a, b = (place.kept for place in standing.places)
-    assert [place.model for place in standing.places] == ["A", "B"]
+    assert [place.name for place in standing.places] == ["A", "B"]
     assert (a.value, a.least, a.most, a.undecided) == (12 / 12, 12 / 20, 20 / 20, 8)
     assert (a.low, a.high) == pytest.approx((exact_ends(12).low, exact_ends(20).high))  # both bounds
     assert (b.value, b.low, b.high) == pytest.approx((19 / 20, *exact_ends(19)))
@@ -227,7 +229,7 @@ def test_a_random_model_has_one_share_on_a_page(tmp_path):
     robust = 1 - np.maximum(*shares.values())
     flags = np.maximum(*shares.values()) < 0.5
     assert abs(robust.mean() - flags.mean()) > 0.05  # so that it matters
-    place = next(place for place in standing.places if place.model == "A")
+    place = next(place for place in standing.places if place.name == "A")
     assert place.kept.value == pytest.approx(robust.mean())
     table = build_table(outcomes, by="models", metrics=["CA", "RA"])
     estimate, clean = (table.rows[0].metrics[symbol] for symbol in ("RA", "CA"))
@@ -238,7 +240,7 @@ def test_a_random_model_has_one_share_on_a_page(tmp_path):
     only = int((flags & ~other).sum()), int((other & ~flags).sum())
     p = stats.binomtest(only[0], sum(only)).pvalue
     ahead = flags.sum() > other.sum()
-    assert standing.places[1].p == pytest.approx(p if ahead == (standing.places[0].model == "A") else 1)
+    assert standing.places[1].p == pytest.approx(p if ahead == (standing.places[0].name == "A") else 1)
     assert "exact McNemar by the majority of draws p = " in line
     bar = next(bar for bar in draw_standing(standing, 0).bars if bar.label == "A")
     assert bar.value == pytest.approx(robust.mean())
@@ -375,11 +377,11 @@ def test_a_targeted_search_is_said_to_reach_its_target(tmp_path):
 def test_where_no_image_or_few_are_decided_under_both_attacks_that_is_said(tmp_path):
     pgd, fgsm = (cell("a", name) for name in ("foolbox:pgd", "torchattacks:fgsm"))
     nothing = folder(tmp_path / "0", outcome(pgd, ALL), outcome(fgsm, NONE, violated=ALL))
-    (said,) = judge_strongest(nothing)
+    (said,) = say_strongest_attacks(rank_attacks(nothing))
     assert "No image is decided both under foolbox:pgd and under torchattacks:fgsm: no test." in said.proof
     assert "p =" not in said.proof
     few = folder(tmp_path / "1", outcome(pgd, ALL), outcome(fgsm, NONE, violated=~first(4)))
-    (said,) = judge_strongest(few)
+    (said,) = say_strongest_attacks(rank_attacks(few))
     assert "sign test p = 0.12; 4 images are too few for a significant difference: at least 6 are needed" in said.proof
 
 
@@ -391,5 +393,5 @@ def test_unrestricted_attacks_rank_models_by_what_they_fool_not_by_how_far_they_
         outcome(cell("b", "foolbox:blur", blur), first(4), distance=near),
     ]
     (standing,), (said,) = answers(folder(tmp_path, *done))
-    assert [(place.model, place.kept.value) for place in standing.places] == [("b", 1 - 4 / IMAGES), ("a", 0)]
+    assert [(place.name, place.kept.value) for place in standing.places] == [("b", 1 - 4 / IMAGES), ("a", 0)]
     assert "change" not in said

@@ -7,7 +7,7 @@ import numpy as np
 from davylamp.engine.challenge.attempts import Accuracy, accuracy_left
 from davylamp.engine.challenge.document import Challenge, document_of
 from davylamp.engine.challenge.ruling import Ruling
-from davylamp.report.sections.challenge import write_challenges
+from davylamp.report.sections.defences import write_challenges
 from davylamp.report.text.challenge import verdict_lines
 
 LEFT = accuracy_left(np.ones(8, bool), np.arange(8) < 1)

@@ -1,0 +1,455 @@
+"""Who is first: models and attacks under one threat model in order, and whether paired tests tell them apart."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...adapters.words import threat_text
+from ...intervals import Share, clustered_interval, median_interval, share_interval
+from ..cell import Cell
+from ..statistics.paired_tests import mcnemar
+from ..statistics.verdict import SIGNIFICANT, judge_rates, level_of
+from ..store.outcomes import Outcome, Outcomes
+from ..tables.groups import Group, group_cells
+
+_Results = dict[tuple[str, str], np.ndarray]
+
+
+class Kept(NamedTuple):
+    """What is left of a model, over its images.
+
+    `value` is the share of the decided images that withstand every attack, or the median of the smallest changes; `low`
+    and `high` are the ends of its 95 % interval, which covers both bounds; `least` and `most` are the bounds: of all
+    images, with the undecided ones as fooled and as not, NaN for medians. `undecided` and `unfooled` count images.
+    """
+
+    value: float
+    low: float
+    high: float
+    least: float
+    most: float
+    images: int
+    undecided: int
+    unfooled: int
+
+
+_NOTHING = Kept(math.nan, math.nan, math.nan, math.nan, math.nan, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class StandingRow:
+    """A model or an attack in an order.
+
+    Args:
+        name: of the model, or of the attack and its setting.
+        value: what is ordered by: for a model that of `kept`, for an attack the share that it fools.
+        low: end of its 95 % interval.
+        high: the other end: for an attack that of counting results that prove nothing as fooled.
+        results: what paired tests compare, (n,) each by digest of the data and key of the subject ("" for a model
+            itself): 1 or 0, a distance, a share of draws; NaN where an image is undecided.
+        images: of a model; those that an attack was run on, over all models.
+        violations: results of an attack that broke a rule.
+        runs: of an attack on each image, with different seeds.
+        tries: images of an attack, each counted for every run on it.
+        attack: the name of an attack without its setting.
+        distance: mean of the changes with which an attack fooled, in the norm of the threat model; NaN without any.
+        kept: what is left of a model.
+        clean: accuracy of a model on clean images.
+        drawn: whether its shares are of draws.
+        p: of the paired test against the first, or against all that share the first place; NaN for the first, and where
+            there can be none.
+        pairs: images that it rests on; None if the two saw other images.
+        apart: whether it is told from the first.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    results: _Results
+    images: int
+    violations: int = 0
+    runs: int = 1
+    tries: int = 0
+    attack: str = ""
+    distance: float = math.nan
+    kept: Kept = _NOTHING
+    clean: float = math.nan
+    drawn: bool = False
+    p: float = math.nan
+    pairs: int | None = None
+    apart: bool = False
+
+    @property
+    def height(self) -> tuple[float, float]:
+        """What places are ordered by, rounded: the value, and of infinite medians how many images withstand."""
+        if math.isnan(self.value):
+            return -1.0, 0.0
+        decided = self.kept.images - self.kept.undecided
+        return float(f"{self.value:.9g}"), self.kept.unfooled / decided if math.isinf(self.value) else 0.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All models, or all attacks, under one threat model, the first before the others.
+
+    Args:
+        threat: the threat model in words.
+        targeted: whether its attacks are.
+        norm: of distances, where values are medians of the smallest changes; "" where they are shares.
+        places: none if there is no order; `why` says why.
+        attacks: of models: settings of attacks that count, those that all of them have met.
+        left: of models: attacks that do not count, by name, with the models that they have no result on.
+        others: of attacks: how many ran on other models.
+        equivalent: whether the shares of two models are, by the rule of verdicts.
+    """
+
+    threat: str
+    targeted: bool
+    norm: str = ""
+    places: tuple[StandingRow, ...] = ()
+    why: str = ""
+    attacks: int = 0
+    left: dict[str, list[str]] | None = None
+    others: int = 0
+    equivalent: bool = False
+
+    @property
+    def tied(self) -> tuple[StandingRow, ...]:
+        """Those that share the first place."""
+        return tuple(place for place in self.places if place.height == self.places[0].height)
+
+    @property
+    def rest(self) -> tuple[StandingRow, ...]:
+        """Those behind the first."""
+        return self.places[len(self.tied) :]
+
+    @property
+    def level(self) -> float:
+        """Of each of the tests against the first, by Bonferroni."""
+        return level_of(sum(not math.isnan(place.p) for place in self.places))
+
+    @property
+    def under(self) -> str:
+        """The attacks that count: "every attack", "the 2 attacks that ran on both"."""
+        if not self.left:
+            return "every attack"
+        one, models = self.attacks == 1, len(self.places)
+        attacks = f"the {self.attacks} attack{'' if one else 's'} that"
+        if models == 1:
+            return f"{attacks} {'has' if one else 'have'} a result"
+        return f"{attacks} ran on {'both' if models == 2 else f'all {models} models'}"
+
+
+def rank_models(outcomes: Outcomes, guessing: Collection[str]) -> list[Standing]:
+    """A standing for each threat model: balls before smallest changes, then those of the most models and attacks.
+
+    Args:
+        outcomes: of the folder.
+        guessing: keys of the subjects that are at chance when clean, which have no place.
+    """
+    threats: dict[str, list[Group]] = {}
+    for group in group_cells(outcomes, "models"):
+        if group.parts:
+            threats.setdefault(threat_of(group), []).append(group)
+    standings = [_models_under(threat, groups, guessing, outcomes) for threat, groups in sorted(threats.items())]
+    return sorted(standings, key=lambda each: (each.norm != "", -len(each.places), -each.attacks))
+
+
+def rank_attacks(outcomes: Outcomes) -> list[Standing]:
+    """A standing for each threat model with a radius, of the attacks that met the most models, all of them the same.
+
+    An attack fools an image if the model is wrong on its example; a targeted one if the model sees the target there.
+    """
+    threats: dict[str, list[Group]] = {}
+    for group in group_cells(outcomes, "attacks"):
+        if group.parts and _rules(group).epsilon is not None:
+            threat = threat_of(group._replace(labels=group.labels | {"setting": ""}))  # settings are rivals here
+            threats.setdefault(threat, []).append(group)
+    rivals = sorted(((threat, _rivals(groups)) for threat, groups in threats.items()), key=lambda item: -len(item[1]))
+    return [_attacks_under(threat, groups) for threat, groups in rivals]
+
+
+def threat_of(group: Group) -> str:
+    """The threat model of a row, and what tells it apart from rows of the same."""
+    setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
+    return threat_text(_rules(group)) + setting
+
+
+def place_attacks(groups: Sequence[Group]) -> list[StandingRow]:
+    """The attacks of some rows of the same models, the one that fools most before the others."""
+    return sorted(map(_attack, _rivals(groups)), key=lambda each: -np.nan_to_num(each.value, nan=-1))
+
+
+def _rivals(groups: Sequence[Group]) -> Sequence[Group]:
+    """A worst case does what all of its attacks do: no match for one of them."""
+    return [group for group in groups if group.parts[0][0].cell.search.kind != "worst-case"] or groups
+
+
+def _rules(group: Group) -> Any:
+    return group.parts[0][0].cell.threat_model
+
+
+def _attacks_under(threat: str, groups: Sequence[Group]) -> Standing:
+    every = place_attacks(groups)
+    sets = Counter(frozenset(each.results) for each in every)
+    widest = max(sets, key=lambda met: (len(met), sets[met]))
+    order = [each for each in every if frozenset(each.results) == widest]
+    return Standing(threat, _rules(groups[0]).targeted, places=_compare(order), others=len(every) - len(order))
+
+
+def _models_under(threat: str, groups: Sequence[Group], guessing: Collection[str], outcomes: Outcomes) -> Standing:
+    rules = _rules(groups[0])
+    norm = "" if rules.epsilon is not None or rules.norm == "unrestricted" else rules.norm
+    standing = Standing(threat, rules.targeted, norm)
+    sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
+    if not sound:
+        return replace(standing, why="every model with a result is at chance when clean: there is no first place")
+    met = [{_attempt(each.cell) for each in _every(group)} for group in sound]
+    shared = set.intersection(*met)
+    left = _left_out(sound, met, outcomes)
+    if not shared:
+        return replace(standing, why=_why_apart(sound), left=left)
+    common = [group._replace(parts=_restricted(group, shared)) for group in sound]
+    order = sorted((_model(group, norm, outcomes) for group in common), key=lambda each: each.height, reverse=True)
+    places = _compare(order)
+    return replace(
+        standing,
+        places=places,
+        attacks=len({attempt[:-1] for attempt in shared}),
+        left=left,
+        equivalent=len(order) == 2 and not norm and _are_equivalent(*places),
+    )
+
+
+def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
+    """The same with the tests of each against the first, or against all that share its place."""
+    tied = [each for each in order if each.height == order[0].height]
+    compared = list(order[:1])
+    for place, other in enumerate(order[1:], start=1):
+        behind = place >= len(tied)
+        tests = [_test(first, other, sided=behind) for first in (tied if behind else tied[:1])]
+        known = [test for test in tests if not math.isnan(test[0])]
+        p, pairs = max(known) if known else tests[0]
+        compared.append(replace(other, p=p, pairs=pairs))
+    known = [each.p for each in compared if not math.isnan(each.p)]
+    # The winner against each rival at the full level if all of them are told apart (Gutmann and Maymin 1987).
+    level = SIGNIFICANT if known and max(known) < SIGNIFICANT else level_of(len(known))
+    return tuple(replace(each, apart=each.p < level) for each in compared)
+
+
+def _test(first: StandingRow, other: StandingRow, *, sided: bool) -> tuple[float, int | None]:
+    """Exact sign test over the images (McNemar's of two shares): p-value and number of images that it rests on.
+
+    Images that are undecided on either are left out. NaN without any, and None if they saw other images or models. If
+    it is `sided`, 1 where the other is ahead on more of the images than the first, which has the larger value.
+    """
+    if first.results.keys() != other.results.keys():
+        return math.nan, None
+    wins = losses = pairs = 0
+    for data in {data for data, _ in first.results}:
+        both = [(first.results[key], other.results[key]) for key in first.results if key[0] == data]
+        known = [~np.isnan(one) & ~np.isnan(two) for one, two in both]
+        differences = [np.where(at, _difference(*each), 0.0) for each, at in zip(both, known, strict=True)]
+        balance = np.sum(differences, axis=0)
+        wins, losses = wins + int((balance > 0).sum()), losses + int((balance < 0).sum())
+        pairs += int(np.logical_or.reduce(known).sum())
+    if not pairs:
+        return math.nan, 0
+    if sided and losses > wins:
+        return 1.0, pairs
+    more = np.repeat([True, False], [wins, losses])
+    return mcnemar(more, ~more), pairs
+
+
+def _difference(one: np.ndarray, two: np.ndarray) -> Any:
+    """One less the other; two infinite distances are the same."""
+    with np.errstate(invalid="ignore"):
+        return np.where(one == two, 0.0, one - two)
+
+
+def _are_equivalent(first: StandingRow, other: StandingRow) -> bool:
+    if math.isnan(other.p):
+        return False
+    (one,), (two,) = first.results.values(), other.results.values()
+    known = ~np.isnan(one) & ~np.isnan(two)
+    return judge_rates(("a", "b"), one[known] == 1, two[known] == 1).verdict == "equivalent"
+
+
+def _attack(group: Group) -> StandingRow:
+    results: _Results = {}
+    for repeats in group.parts:
+        subject = repeats[0].cell.subject
+        values = [np.where(r.undecided_fooled, math.nan, r.fooled) for r in (each.results for each in repeats)]
+        results[subject.data_digest, subject.key] = np.mean(values, axis=0)
+    attacked = [np.logical_or.reduce([each.results.attacked for each in repeats]) for repeats in group.parts]
+    setting = f" ({group.labels['setting']})" if group.labels["setting"] else ""
+    low, high = _share(group, "fooled"), _share(group, "fooled_at_most")
+    return StandingRow(
+        f"{group.labels['implementation']}{setting}",
+        float(low.value),
+        float(low.low),
+        float(high.high),
+        results,
+        int(sum(each.sum() for each in attacked)),
+        group.labels["violations"],
+        max(map(len, group.parts)),
+        int(sum(each.results.attacked.sum() for each in _every(group))),
+        group.labels["implementation"],
+        _mean_change(group),
+    )
+
+
+def _mean_change(group: Group) -> float:
+    """Mean over the runs of the mean change of the images that each fooled."""
+    changes = [each.columns["distance"][_fooled(each)] for each in _every(group)]
+    means = [float(values.mean()) for values in changes if len(values)]
+    return float(np.mean(means)) if means else math.nan
+
+
+def _share(group: Group, end: str) -> Share:
+    """Mean over the models of the mean over their seeds, of either end of `ImageResults`: as in tables."""
+    columns = [(repeats, each, getattr(each.results, end)) for repeats in group.parts for each in repeats]
+    rows: dict[str, int] = {}  # of each set of images the first
+    total = 0
+    for _, each, values in columns:
+        if each.cell.subject.data_digest not in rows:
+            rows[each.cell.subject.data_digest], total = total, total + len(values)
+    whole = np.full((total, len(columns)), math.nan)
+    for place, (_, each, values) in enumerate(columns):
+        start = rows[each.cell.subject.data_digest]
+        whole[start : start + len(values), place] = values
+    return clustered_interval(whole, [1 / len(repeats) for repeats, _, _ in columns])
+
+
+def _model(group: Group, norm: str, outcomes: Outcomes) -> StandingRow:
+    subject = group.parts[0][0].cell.subject
+    kept, compared = (median_kept, smallest_changes) if norm else (share_kept, withstood)
+    left, clean = kept(group), outcomes.clean.get(subject.key)
+    accuracy = math.nan
+    if clean is not None:
+        right = clean.columns["predicted"] == clean.columns["label"]
+        accuracy = float(np.mean(clean.columns.get("CA", right)))
+    return StandingRow(
+        group.labels["model"],
+        left.value,
+        left.low,
+        left.high,
+        {(subject.data_digest, ""): compared(group)},
+        left.images,
+        kept=left,
+        clean=accuracy,
+        drawn=any(each.is_random for each in _every(group)),
+    )
+
+
+def share_kept(group: Group) -> Kept:
+    """The share of the images that every attack of a row leaves robust; of a random model by shares of its draws."""
+    results = [each.results for each in _every(group)]
+    low = np.minimum.reduce([each.robust for each in results])
+    high = np.minimum.reduce([each.robust_at_most for each in results])
+    images, decided = len(low), len(low) - float((high - low).sum())  # of an undecided share what is decided counts
+    value = float(low.sum()) / decided if decided > 0 else math.nan
+    ends = share_interval(float(low.sum()), images)[0], share_interval(float(high.sum()), images)[1]
+    undecided, unfooled = int((high > low).sum()), int((low == 1).sum())
+    return Kept(value, *ends, float(low.mean()), float(high.mean()), images, undecided, unfooled)
+
+
+def median_kept(group: Group) -> Kept:
+    """The median of the smallest changes that any attack of a row has found."""
+    changes = smallest_changes(group)
+    unknown = np.isnan(changes)
+    low, high = (median_interval(np.where(unknown, end, changes)) for end in (0.0, math.inf))
+    value, unfooled = median_interval(changes).value, int(np.isinf(changes).sum())
+    return Kept(value, low.low, high.high, math.nan, math.nan, len(changes), int(unknown.sum()), unfooled)
+
+
+def withstood(group: Group) -> np.ndarray:
+    """1 where an image withstands every attack of a row, 0 where it does not, NaN where it is undecided, (n,).
+
+    Of a random model by the majority of its draws: what a paired test needs.
+    """
+    results = [each.results for each in _every(group)]
+    fooled = np.logical_or.reduce(
+        [_fooled(each) | ~each.results.attacked | each.results.by_model for each in _every(group)]
+    )
+    undecided = np.logical_or.reduce([each.undecided_robust for each in results])
+    return np.where(fooled, 0.0, np.where(undecided, math.nan, 1.0))
+
+
+def smallest_changes(group: Group) -> np.ndarray:
+    """The distance of the nearest example that any attack of a row has, (n,): 0 where the model is wrong or failed.
+
+    Infinite where no attack succeeds; NaN where none does and a result broke a rule, so that nothing is known.
+    """
+    nearest = np.full(len(group.parts[0][0].results.attacked), math.inf)
+    for outcome in _every(group):
+        nearest = np.fmin(nearest, np.where(_fooled(outcome), outcome.columns["distance"], math.inf))
+        nearest[~outcome.results.attacked | outcome.results.by_model] = 0.0
+    undecided = np.logical_or.reduce([outcome.results.undecided_robust for outcome in _every(group)])
+    return np.where(np.isinf(nearest) & undecided, math.nan, nearest)
+
+
+def _fooled(outcome: Outcome) -> np.ndarray:
+    return outcome.columns["success"] & outcome.results.proven
+
+
+def _every(group: Group) -> list[Outcome]:
+    return [outcome for part in group.parts for outcome in part]
+
+
+def _restricted(group: Group, shared: set[tuple[Any, ...]]) -> list[list[Outcome]]:
+    parts = [[each for each in part if _attempt(each.cell) in shared] for part in group.parts]
+    return [part for part in parts if part]
+
+
+def _left_out(groups: Sequence[Group], met: Sequence[set[tuple[Any, ...]]], outcomes: Outcomes) -> dict[str, list[str]]:
+    """The attacks that were run, or are to be run, on any of the models and not on all, with those that lack them."""
+    unfinished = [cell for cell, _ in outcomes.failed] + [*outcomes.running, *outcomes.waiting]
+    asked = dict.fromkeys(_attempt(cell) for cell in unfinished if any(_belongs(cell, group) for group in groups))
+    asked |= dict.fromkeys(_attempt(each.cell) for group in groups for each in _every(group))
+    left: dict[str, list[str]] = {}
+    for attempt in asked:
+        for group, attempts in zip(groups, met, strict=True):
+            if attempt not in attempts:
+                otherwise = any(each[0] == attempt[0] for each in attempts)
+                what = f"{attempt[0]} with other settings or another seed" if otherwise else attempt[0]
+                lacking = left.setdefault(what, [])
+                lacking += [] if group.labels["model"] in lacking else [group.labels["model"]]
+    return left
+
+
+def _attempt(cell: Cell) -> tuple[Any, ...]:
+    """What two models must share to have met the same attack, the seed last; the threat model is that of the row."""
+    settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
+    return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed
+
+
+def _belongs(cell: Cell, group: Group) -> bool:
+    """Whether a cell without a result would stand in this row."""
+    first = group.parts[0][0].cell
+    alike = (cell.target, cell.pixels, cell.threat_model) == (first.target, first.pixels, first.threat_model)
+    return alike and cell.subject.key == first.subject.key
+
+
+def _why_apart(groups: Sequence[Group]) -> str:
+    """Why models that met no attack in common have no order."""
+    met = [(group.labels["model"], [part[0].cell.title for part in group.parts]) for group in groups]
+    which = "both" if len(met) == 2 else f"all {len(met)} models"
+    said = [f"{model}: {listed(list(dict.fromkeys(attacks)))}" for model, attacks in met]
+    return f"no attack has a result on {which}, so there is no test and no rank ({listed(said, between='; ')})"
+
+
+NAMED = 3  # that a sentence names, where nothing else is said
+
+
+def listed(names: Sequence[str], *, between: str = ", ", last: str = "") -> str:
+    """The first few names: "a, b, c and 2 more"; `last` stands before the last of them if they are all."""
+    if len(names) > NAMED:
+        return f"{between.join(names[:NAMED])}{between.rstrip(', ')} and {len(names) - NAMED} more"
+    return last.join([between.join(names[:-1]), names[-1]]) if last and len(names) > 1 else between.join(names)

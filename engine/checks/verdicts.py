@@ -1,0 +1,249 @@
+"""The one place where two implementations of an attack get a verdict: `compare`, `check`, page and JSON print it.
+
+A comparison is the implementations of one attack on one model and its images, under one threat model, with the same
+parameters. Its pairs are one family: their p-values are corrected for their number, and for no other.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...adapters import AttackResult, Implementation, attack_of
+from ...adapters.catalogue.lookup import accepts
+from ...adapters.running.judge import norm_of, projection_of
+from ...adapters.words import threat_text
+from ...errors import AttackFailed
+from ..cell import Cell
+from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
+from ..store.outcomes import Outcome, Outcomes
+
+_OLDER = ("l0", "l1", "l2", "linf")  # of records without a projection
+_CRASHED = AttackFailed.__name__  # how the reason of a cell begins whose library is to blame
+
+
+class Contender(NamedTuple):
+    """An implementation in a comparison: what it did, or why it has no result.
+
+    Args:
+        name: of the implementation.
+        side: its results by image; None: it has none, and `reason` says why.
+        changes: columns "success", "adv_predicted", "linf" and "projection" (older records: all distances), (n,) each,
+            which tell whether two implementations changed an image alike.
+        is_minimum: it looks for the smallest change, so that distances count.
+        reason: why there is no result.
+        crashed: the library is to blame for that.
+        cell: where it comes from a folder; so does `outcome`.
+        images: its examples, where they are at hand.
+    """
+
+    name: str
+    side: Side | None = None
+    changes: Mapping[str, np.ndarray] = {}
+    is_minimum: bool = False
+    reason: str = ""
+    crashed: bool = False
+    cell: Cell | None = None
+    outcome: Outcome | None = None
+    images: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What the paired outcomes of two implementations say.
+
+    Args:
+        a: name of the first.
+        b: name of the second.
+        judgement: the verdict and what it rests on.
+        max_difference: largest pixel difference over the attacked images; NaN where the images are not at hand.
+        agreeing: share of the compared images on which both succeed or both fail.
+        unshared: parameters that only one of the two has.
+        contenders: the two.
+    """
+
+    a: str
+    b: str
+    judgement: Judgement
+    max_difference: float = math.nan
+    agreeing: float = math.nan
+    unshared: tuple[str, ...] = ()
+    contenders: tuple[Contender, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict alone."""
+        return self.judgement.verdict
+
+    @property
+    def weaker(self) -> str:
+        """The weaker of the two, or the broken one; empty: neither."""
+        return self.judgement.weaker
+
+    @property
+    def cell(self) -> Cell:
+        """The first of the two in a folder: model, threat model and seed are those of both."""
+        cell = self.contenders[0].cell
+        if cell is None:
+            raise TypeError("expected a pair of a results folder, got one that is in no folder")
+        return cell
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The results in a folder of those of the two that have one."""
+        return tuple(each.outcome for each in self.contenders if each.outcome is not None)
+
+    @property
+    def sentence(self) -> str:
+        """What the one does worse than the other, where, at what cost, and the numbers of the test."""
+        judgement = self.judgement
+        where = f"{self.cell.subject.name}, {threat_text(self.cell.threat_model)}"
+        if judgement.verdict == "broken":
+            sides = [each.side for each in self.contenders if each.side is not None]
+            complaint = judgement.reason or "; ".join(side.complaint for side in sides if side.is_broken)
+            return f"{self.weaker} is broken ({complaint}) on {where}."
+        better = self.b if self.weaker == self.a else self.a
+        costs = f", {judgement.costs}" if judgement.costs else ""
+        costs += f"; only one of them has {', '.join(self.unshared)}" if self.unshared else ""
+        if judgement.is_apart:
+            most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
+            numbers = f"{most} images are fooled only by the other, {least} only by it, exact McNemar"
+        else:
+            numbers = "larger changes where both succeed, Wilcoxon"
+        numbers += f" p = {judgement.p:.2g}, below {judgement.correction}"
+        return f"{self.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
+
+
+def judge_comparison(contenders: Sequence[Contender]) -> tuple[Pair, ...]:
+    """The verdict on every pair of a comparison, corrected for the number of those that both have a result."""
+    having = sum(each.side is not None for each in contenders)
+    return tuple(judge_two(a, b, having * (having - 1) // 2) for a, b in combinations(contenders, 2))
+
+
+def judge_two(a: Contender, b: Contender, pairs: int = 1) -> Pair:
+    """Compare two implementations image by image, by the rule of `judge`, as one of so many pairs."""
+    names = [set() if each.cell is None else set(each.cell.parameters) for each in (a, b)]
+    about: dict[str, Any] = {"unshared": tuple(sorted(names[0] ^ names[1])), "contenders": (a, b)}
+    if a.side is None or b.side is None:
+        failed = [each for each in (a, b) if each.side is None]
+        broken = " and ".join(each.name for each in failed if each.crashed)
+        why = "; ".join(f"{each.name}: {each.reason}" for each in failed)
+        return Pair(a.name, b.name, not_compared(broken, why), **about)
+    judgement = judge(
+        a.side,
+        b.side,
+        minimum_norm=a.is_minimum and b.is_minimum,
+        same=_same_changes(a.changes, b.changes),
+        moved=(a.changes["linf"] > 0) | (b.changes["linf"] > 0),
+        pairs=pairs,
+    )
+    paired = a.side.attacked & b.side.attacked & ~a.side.invalid_by() & ~b.side.invalid_by()
+    agreeing = float((a.side.success == b.side.success)[paired].mean()) if paired.any() else math.nan
+    gap = math.nan
+    if a.images is not None and b.images is not None:
+        gaps = norm_of(a.images - b.images, "linf").cpu().numpy()[a.side.attacked]
+        gap = float(gaps.max()) if len(gaps) else 0.0
+    return Pair(a.name, b.name, judgement, gap, agreeing, **about)
+
+
+def contender_of_result(row: Implementation, result: AttackResult) -> Contender:
+    """What an implementation did, from the result of `run_attack`."""
+    numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
+    numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
+    taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)
+    attacked, success, distance, success_8bit, queries = (values.cpu().numpy() for values in taken)
+    return Contender(
+        row.name,
+        Side(row.name, attacked, success, distance, result.violations, success_8bit, queries),
+        {name: values.cpu().numpy() for name, values in numbers.items()},
+        attack_of(row).kind == "minimum-norm",
+        images=result.adv_inputs,
+    )
+
+
+def side_of(outcome: Outcome) -> Side:
+    """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
+    columns, results = outcome.columns, outcome.results
+    texts = columns["violations"] if "violations" in columns else np.where(results.invalid, "violated", "")
+    kinds_of = {text: tuple(str(text).split()) for text in set(texts)}
+    kinds = tuple(kinds_of[text] for text in texts)
+    queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
+    success, distance = columns["success"], columns["distance"]
+    return Side(outcome.cell.title, results.attacked, success, distance, kinds, columns.get("success_8bit"), queries)
+
+
+def verdicts_of(outcomes: Outcomes) -> list[Pair]:
+    """Every pair of every comparison of a folder."""
+    return [pair for contenders in comparisons_of(outcomes) for pair in judge_comparison(contenders)]
+
+
+def comparisons_of(outcomes: Outcomes) -> list[list[Contender]]:
+    """The comparisons of a folder, of two implementations or more; of several like cells the latest is taken.
+
+    Two cells are comparable if every parameter that both implementations have is the same in both.
+    """
+    alike: dict[tuple[Any, ...], list[_Cell]] = {}
+    done = [_Cell(outcome.cell, outcome) for outcome in outcomes.done]
+    for each in [*done, *(_Cell(cell, None, reason) for cell, reason in outcomes.failed)]:
+        alike.setdefault(_conditions(each.cell), []).append(each)
+    comparisons: list[list[Contender]] = []
+    for group in alike.values():
+        latest = sorted(group, key=lambda each: each.written, reverse=True)
+        bundles: list[list[_Cell]] = []
+        for each in sorted(latest, key=lambda one: -len(one.cell.parameters)):
+            fitting = (b for b in bundles if all(_are_comparable(other.cell, each.cell) for other in b))
+            if (bundle := next(fitting, None)) is None:
+                bundles.append([each])
+            else:
+                bundle.append(each)
+        places = {id(each): place for place, each in enumerate(group)}
+        ordered = (sorted(bundle, key=lambda one: places[id(one)]) for bundle in bundles if len(bundle) > 1)
+        comparisons += [[_contender_of_cell(*each) for each in bundle] for bundle in ordered]
+    return comparisons
+
+
+class _Cell(NamedTuple):
+    cell: Cell
+    outcome: Outcome | None
+    reason: str = ""
+
+    @property
+    def written(self) -> str:
+        return "" if self.outcome is None else str(self.outcome.meta.get("written", ""))
+
+
+def _contender_of_cell(cell: Cell, outcome: Outcome | None, reason: str) -> Contender:
+    if outcome is None:
+        return Contender(cell.title, reason=reason, crashed=reason.startswith(_CRASHED), cell=cell)
+    return Contender(cell.title, side_of(outcome), outcome.columns, outcome.is_minimum, cell=cell, outcome=outcome)
+
+
+def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Images that two implementations changed alike, up to float32 rounding, (n,) bool: see `RULE`."""
+    known = "projection" in a and "projection" in b
+    same = [a[name] == b[name] for name in ("success", "adv_predicted")]
+    for name in ("linf", "projection") if known else _OLDER:
+        one, two = (each[name].astype(float) for each in (a, b))
+        same.append(np.isclose(one, two, 0.0 if known else SAME_IMAGE, 2 * SAME_IMAGE, equal_nan=True))
+    return np.logical_and.reduce(same)
+
+
+def _conditions(cell: Cell) -> tuple[Any, ...]:
+    """What all cells of a comparison share beside their parameters."""
+    rules = cell.planned.threat_model
+    return cell.subject.key, cell.attack_title, cell.surrogate, rules, cell.target, cell.seed, cell.pixels
+
+
+def _are_comparable(a: Cell, b: Cell) -> bool:
+    """Whether two cells are of different implementations, and all parameters that both of these have are the same."""
+    for name in {*a.parameters, *b.parameters}:
+        if name in a.parameters and name in b.parameters:
+            if a.parameters[name] != b.parameters[name]:
+                return False
+        elif accepts((b if name in a.parameters else a).row, name):
+            return False
+    return a.attack != b.attack

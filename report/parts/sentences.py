@@ -1,0 +1,293 @@
+"""The first screen in sentences: which model holds best, which attack is strongest, what is missing."""
+
+import math
+from collections.abc import Sequence
+
+from ...adapters.words import radius_text
+from ...engine.checks.check_folder import Check, check_completeness
+from ...engine.checks.standings import Kept, Standing, StandingRow, listed
+from ...engine.statistics.paired_tests import least_decisive
+from ...engine.statistics.verdict import MARGIN
+from ...engine.store.outcomes import Outcomes
+from .blocks import Said
+
+_DIFFERENT = "Significantly different from"
+
+
+def percent_text(share: float) -> str:
+    """A share in per cent: "18 %", "2.5 %", "0.04 %"; never 0 or 100 unless it is."""
+    value = 100 * share
+    if math.isnan(value):
+        return "unknown"
+    if value in (0, 100):
+        return f"{value:.0f} %"
+    text = f"{value:.0f}" if 10 <= value < 99.5 else f"{value:.3g}" if value >= 99.5 else f"{value:.2g}"
+    return f"{'> 99.9' if text == '100' else text} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """Both ends of an interval of a share in per cent: "8.6 to 31 %"."""
+    return f"{percent_text(low).removesuffix(' %')} to {percent_text(high)}"
+
+
+def value_text(place: StandingRow, norm: str) -> str:
+    """What is left of a model, in a word."""
+    kept = place.kept
+    if not norm or math.isnan(kept.value):
+        return percent_text(kept.value)
+    if math.isinf(kept.value):
+        return f"{kept.unfooled} of {kept.images} never fooled"
+    return radius_text(norm, float(f"{kept.value:.3g}"))
+
+
+def say_missing(outcomes: Outcomes, checks: Sequence[Check]) -> tuple[Said, ...]:
+    """A sentence for each thing that a reader of a finished evaluation would expect and that is not there."""
+    nowhere = {"complete": "", "few-images": ""}  # else on the page
+    lines = [
+        Said(each.detail, each.state, nowhere.get(each.name, "provenance")) for each in check_completeness(outcomes)
+    ]
+    unknown = [check for check in checks if check.state == "unknown"]
+    not_run = sum("--run" in check.advice or check.detail == "not run yet" for check in unknown)
+    texts = [f"{not_run} of {len(checks)} checks were not run: `davylamp check FOLDER --run`."] if not_run else []
+    if rest := len(unknown) - not_run:
+        which = "more" if not_run else f"of {len(checks)} checks"
+        texts.append(f"{rest} {which} cannot be decided from these records.")
+    return (*lines, Said(" ".join(texts), "unknown", "trust")) if texts else tuple(lines)
+
+
+def say_best_models(outcomes: Outcomes, standings: Sequence[Standing]) -> list[Said]:
+    """For each threat model: which model is first, how sure that is, and whether a paired test tells it apart."""
+    unfinished = [cell.subject for cell in (*outcomes.running, *outcomes.waiting)]
+    models = {(each.model, each.model_digest) for each in (*outcomes.subjects.values(), *unfinished)}
+    return [_say_best_model(each, len(models) - 1) for each in standings]
+
+
+def _say_best_model(standing: Standing, others: int) -> Said:
+    if not standing.places:
+        return Said(f"{standing.threat}: {standing.why}.")
+    first, leaders, rest = standing.places[0], standing.tied, standing.rest
+    if math.isnan(first.value):
+        why = "every image is undecided, as a result broke a rule and no attack fools it: there is no first place"
+        return Said(f"{standing.threat}: {why}.")
+    if len(leaders) > 1:
+        lead = listed([place.name for place in leaders], last=" and ")
+        verb = f"tie{' for the first place' if rest else ''}: each "
+    else:
+        shared = any(not place.apart and not math.isnan(place.p) for place in rest)
+        lead, verb = first.name, "ranks first, but not significantly: it " if shared else ""
+    text = f"{verb}{_claim(standing)}; {standing.threat}."
+    left = [f"{attack} (no result on {listed(models)})" for attack, models in (standing.left or {}).items()]
+    left = [f"Left out: {listed(left)}."] if left else []
+    if len(standing.places) == 1:
+        proof = "It is the only model." if not others else f"{_many(others, 'other model')} cannot be compared with it."
+        return Said(text, lead=lead, proof=" ".join([proof, *left]))
+    proofs = [_compare_tied(standing)] if len(leaders) > 1 else []
+    proofs += [_compare_rest(standing)] if rest else []
+    return Said(text, lead=lead, proof=" ".join([*proofs, *_limits(standing), *left]))
+
+
+def _claim(standing: Standing) -> str:
+    """What is left of the first, or of each of those that tie, with its interval and what is undecided."""
+    first, norm, leaders = standing.places[0], standing.norm, standing.tied
+    kept = first.kept
+    counts = {(str(each.low), str(each.high), each.images, each.kept.undecided, each.drawn) for each in leaders}
+    if len(counts) > 1:
+        size, known = "its images", "the figure has the interval of each"
+    else:
+        decided = f"{kept.images - kept.undecided} decided" if kept.undecided else f"{kept.images}"
+        size, known = f"its {decided} images", "; ".join([*_undecided(kept, norm), _range(norm, kept)])
+    if norm and any(place.clean < 1 for place in leaders):
+        size += ", 0 where wrong when clean"
+    if not norm:
+        share, under = percent_text(kept.value), f"under {standing.under}"
+        draws = " by shares of its draws" if first.drawn else ""
+        if standing.targeted:
+            return f"is right when clean and not driven to the target on {share} of {size}{draws} {under} ({known})"
+        return f"keeps {share} of {size} right{draws} {under} ({known})"
+    under = f" under {standing.under}" if standing.left else ""
+    aim = " to the target" if standing.targeted else ""
+    if math.isinf(kept.value):
+        done = "driven to the target" if standing.targeted else "fooled"
+        number = kept.images - kept.undecided - kept.unfooled
+        few = f"is wrong when clean or {done} on {number} of {size}" if number else f"is {done} on none of {size}"
+        return f"{few}{under or ' by any attack'}, so that no median is known ({known})"
+    if len(leaders) > 1 or len(standing.places) == 1:
+        return f"needs a change of {value_text(first, norm)}{aim} in the median over {size}{under} ({known})"
+    return f"needs the largest change{aim} over {size}{under}: median {value_text(first, norm)} ({known})"
+
+
+def _undecided(kept: Kept, norm: str) -> list[str]:
+    """How many images are undecided, and what the share of all is between."""
+    if not kept.undecided:
+        return []
+    text = f"{kept.undecided} of {kept.images} are undecided: a result broke a rule, no attack fools them"
+    bounds = f"; {percent_text(kept.least)} of all if they are fooled, {percent_text(kept.most)} if not"
+    return [text if norm else text + bounds]
+
+
+def _range(norm: str, kept: Kept) -> str:
+    """The interval; an end of a median that is infinite is more than any attack found."""
+    if not norm:
+        return f"95 % interval {percent_range(kept.low, kept.high)}"
+    if math.isnan(kept.low):
+        return "too few images for an interval"
+    if math.isinf(kept.low):
+        return "more than any attack found, with 95 % confidence"
+    low, high = (radius_text(norm, float(f"{end:.3g}")) for end in (kept.low, kept.high))
+    return f"95 % interval {low} upwards" if math.isinf(kept.high) else f"95 % interval {low} to {high}"
+
+
+def _compare_tied(standing: Standing) -> str:
+    """Whether those that share the first place are told apart image by image."""
+    others = standing.tied[1:]
+    tests = [place.p for place in others if not math.isnan(place.p)]
+    if not tests:
+        return _why_untested(others)
+    p = f"{'' if len(tests) == 1 else 'least '}{_test_name(standing)} p = {min(tests):.2g}"
+    if any(place.apart for place in others):
+        return f"Image by image they are significantly different all the same: {p}."
+    margin = f"; equivalent within {MARGIN:.0%}" if standing.equivalent else ""
+    fewest = min(place.pairs for place in others if place.pairs)
+    return f"Not significantly different{margin}: {p}; {_power(fewest, standing.level)}."
+
+
+def _compare_rest(standing: Standing) -> str:
+    """Whether the others are told from the first, or from all that share its place."""
+    norm, test = standing.norm, _test_name(standing)
+    known = [place for place in standing.rest if not math.isnan(place.p)]
+    strangers = [place for place in standing.rest if math.isnan(place.p)]
+    if not known:
+        return _why_untested(strangers)
+    aside = f" {_why_untested(strangers)}" if strangers else ""
+    largest, close = max(place.p for place in known), [place for place in known if not place.apart]
+    one = f"{known[0].name} ({value_text(known[0], norm)})"
+    if not close and len(known) > 1:
+        return f"{_DIFFERENT} each of the {len(known)} others: largest {test} p = {largest:.2g}.{aside}"
+    if not close:
+        return f"{_DIFFERENT} {one}: {test} p = {largest:.2g}.{aside}"
+    power = _power(min(place.pairs or 0 for place in known), standing.level)
+    if len(known) > 1:
+        verb = "does" if len(close) == 1 else "do"
+        shared = f"{len(close)} of the {len(known)} others {verb} not differ significantly from it: {_names(close)}"
+        return f"{shared} ({test}, Bonferroni; {power}).{aside}"
+    margin = f"; equivalent within {MARGIN:.0%}" if standing.equivalent else ""
+    return f"Not significantly different from {one}{margin}: {test} p = {largest:.2g}; {power}.{aside}"
+
+
+def _limits(standing: Standing) -> list[str]:
+    """What the tests leave out, and what could turn them round."""
+    lines, first = [], standing.places[0].kept
+    tested = [place.pairs for place in standing.places if place.pairs]
+    if tested and any(place.kept.undecided for place in standing.places):
+        least = "" if len(tested) == 1 else ", at least"
+        lines.append(f"Compared on the images that are decided on both{least}: {min(tested)}.")
+    turned = [place for place in standing.places if place.apart and place.kept.most > first.least]
+    return [*lines, f"What is undecided could turn the order round: {_names(turned)}."] if turned else lines
+
+
+def _why_untested(places: Sequence[StandingRow]) -> str:
+    """Why no paired test is possible with some models."""
+    saw = [place for place in places if place.pairs is None]
+    nothing = [place for place in places if place.pairs is not None]
+    lines = [f"{_names(saw)} saw other images: no paired test is possible."] if saw else []
+    lines += [f"No image is decided on both with {_names(nothing)}: no paired test is possible."] if nothing else []
+    return " ".join(lines)
+
+
+def _test_name(standing: Standing) -> str:
+    name = "sign test" if standing.norm else "exact McNemar"
+    return f"{name} by the majority of draws" if any(place.drawn for place in standing.places) else name
+
+
+def _power(images: int, level: float) -> str:
+    """What so many images can show at all."""
+    least = least_decisive(level)
+    if images < least:
+        few = f"with {_many(images, 'image')}, no outcome can be significant"
+        return f"{few}: at least {least} are needed, {least - images} more"
+    return f"with {images} images, only differences of at least {least} images can be detected"
+
+
+def say_strongest_attacks(standings: Sequence[Standing]) -> list[Said]:
+    """For each threat model with a radius: which attack fools most, of those that all models have met."""
+    return [_say_strongest(each) for each in standings]
+
+
+def _say_strongest(standing: Standing) -> Said:
+    threat, first, tied, rest = standing.threat, standing.places[0], standing.tied, standing.rest
+    broken = sum(each.violations for each in standing.places)
+    if math.isnan(first.value):
+        return Said(f"{threat}: no image was attacked.")
+    if first.value == 0:
+        images = f"{first.images} attacked images to the target" if standing.targeted else ""
+        does = f"drives any of the {images}" if images else f"fools any of the {first.images} images that were attacked"
+        return Said(f"{threat}: no attack {does}{f'; {_broke(broken)}' if broken else ''}.", link="trust")
+    others = standing.others
+    fewer = f" {others} run on other models {'is' if others == 1 else 'are'} left out." if others else ""
+    lead, text = _name_first(standing)
+    text = f"{text}; {threat}{', ranked by how often the target is reached' if standing.targeted else ''}."
+    if len(standing.places) == 1:
+        return Said(text, lead=lead, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard")
+    aside = " Results that broke a rule count as not fooled, and are left out of the tests: "
+    aside = f"{aside}{_broken(rest)}." if _broken(rest) else ""
+    unseen = [each.name for each in (*tied[1:], *rest) if not each.pairs]
+    proofs = [_compare_attacks(standing)] if len(unseen) < len(standing.places) - 1 else []
+    proofs += [f"No image is decided both under {first.name} and under {listed(unseen)}: no test"] if unseen else []
+    return Said(text, lead=lead, proof=f"{'. '.join(proofs)}.{aside}{fewer}", link="leaderboard")
+
+
+def _name_first(standing: Standing) -> tuple[str, str]:
+    """The strongest attack, or all that share its place, and what they do."""
+    tied, first, models = standing.tied, standing.places[0], len(standing.places[0].results)
+    size = f"{first.images} attacked images" if len({each.images for each in tied}) == 1 else "its attacked images"
+    size += f" of {models} models" if models > 1 else ""
+    broken = {each.violations for each in tied}
+    known = f"95 % interval {percent_range(first.low, first.high)}"
+    if len(broken) > 1:
+        known = f"results that broke a rule count as not fooled: {_broken(tied)}"
+    elif first.violations:
+        known += f"; {_broke(first.violations)}"
+    share = percent_text(first.value)
+    does = f"drives {share} of {size} to the target" if standing.targeted else f"fools {share} of {size}"
+    if len(tied) == 1:
+        return first.name, f"{does} ({known})"
+    tie = f"tie{' for the first place' if standing.rest else ''}: each {does} ({known})"
+    return listed([each.name for each in tied], last=" and "), tie
+
+
+def _compare_attacks(standing: Standing) -> str:
+    """Whether those behind are told from all that share the first place; or whether these are from one another."""
+    tied, rest = ([each for each in those if each.pairs] for those in (standing.tied[1:], standing.rest))
+    images, least = min(each.pairs or 0 for each in (*tied, *rest)), least_decisive(standing.level)
+    few = f"; {images} images are too few for a significant difference: at least {least} are needed"
+    few = few if images < least else ""
+    if not rest:
+        p = min(each.p for each in tied)
+        differ = "Not significantly different" if p >= standing.level else "Significantly different on single images"
+        return f"{differ}: {'' if len(tied) == 1 else 'least '}sign test p = {p:.2g}{few}"
+    close = [each for each in rest if not each.apart]
+    largest = max(each.p for each in (rest if not close else (*tied, *rest)))
+    if not close and len(rest) == 1:
+        return f"More than {rest[0].name} ({percent_text(rest[0].value)}): sign test p = {largest:.2g}"
+    if not close:
+        return f"More than each of the {len(rest)} others: largest sign test p = {largest:.2g}"
+    names = listed([f"{each.name} ({percent_text(each.value)})" for each in close])
+    test = f"sign test p = {largest:.2g}" if len(rest) == 1 and not tied else "sign tests, Bonferroni"
+    return f"Not significantly different from {names}: {test}{few}"
+
+
+def _broke(count: int) -> str:
+    """What became of results that broke a rule."""
+    return f"{count} result{'' if count == 1 else 's'} broke a rule and count{'s' if count == 1 else ''} as not fooled"
+
+
+def _broken(places: Sequence[StandingRow]) -> str:
+    return listed([f"{each.name} {each.violations}" for each in places if each.violations])
+
+
+def _names(places: Sequence[StandingRow]) -> str:
+    return listed([place.name for place in places])
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
