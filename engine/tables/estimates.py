@@ -264,7 +264,7 @@ def _draw_of_set(outcome: Outcome, symbol: str, counts: np.ndarray, nearest: Nea
         value = np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan))
         return draws_of(value, int(outcome.usable.sum()))
     draw = _OF_DISTANCES.get(symbol)
-    if draw is None or ("smallest change" in record.needs and not outcome.is_minimum):
+    if draw is None or ("minimum norm" in record.needs and not outcome.is_minimum):
         return None
     proven, distances = outcome.results.proven, proven_distances(outcome)
     if not len(distances):
