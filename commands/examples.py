@@ -11,7 +11,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "robust-accuracy": (
         "davylamp robust-accuracy demo:efficientnet-lite0 --limit 10",
-        "davylamp robust-accuracy robustbench:Carmon2019Unlabeled --data torchvision:cifar10 --epsilon 8/255",
+        "davylamp robust-accuracy net.py:make --data npz:d.npz --epsilon 8/255",
     ),
     "compare": (
         "davylamp compare pgd --epsilon 4/255 --limit 5",

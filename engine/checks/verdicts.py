@@ -168,11 +168,9 @@ def contender_of_result(row: Implementation, result: AttackResult) -> Contender:
 def side_of(outcome: Outcome) -> Side:
     """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
     columns, results = outcome.columns, outcome.results
-    texts = columns["violations"] if "violations" in columns else np.where(results.invalid, "violated", "")
-    kinds_of = {text: tuple(str(text).split()) for text in set(texts)}
-    kinds = tuple(kinds_of[text] for text in texts)
     queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
     success, distance = columns["success"], columns["distance"]
+    kinds = results.invalid_reasons()
     return Side(outcome.cell.title, results.attacked, success, distance, kinds, columns.get("success_8bit"), queries)
 
 

@@ -78,7 +78,7 @@ def test_serve_answers_and_stops(folder):
         address = server.stdout.readline().split()[0]
         assert address.startswith("http://127.0.0.1:")
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(address + "progress", timeout=60) as answer:
+        with opener.open(address, timeout=120) as answer:
             assert "2 done" in answer.read().decode()
         with pytest.raises(urllib.error.HTTPError) as refused:
             opener.open(urllib.request.Request(address, method="POST"), timeout=60)

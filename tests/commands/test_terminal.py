@@ -68,6 +68,7 @@ RUNS = {
     "rank": ["FOLDER --method mean", "FOLDER --subjects implementations --method borda --wide"],
     "reproduce": [""],
     "cite": ["pgd --keys"],
+    "robust-accuracy": [f"net.py:make {' '.join(ASK[2:8])} --epsilon 32/255"],
     "evaluate": [f"{' '.join(['--models', *ASK[1:]])} --attacks foolbox:fgsm --epsilon 16/255 -o E"],
 }
 HELP_ONLY = {

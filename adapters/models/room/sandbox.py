@@ -24,7 +24,8 @@ _PACKAGE = Path(__file__).resolve().parents[3]
 # The code of davylamp: in an editable clone other things lie beside it.
 _FOLDERS = ("adapters", "commands", "engine", "metrics", "report", "scoring", "server")
 _MODULES = (
-    *("__init__", "__main__", "cli", "errors", "handed_over", "intervals", "memory", "placing", "testing", "verbs"),
+    *("__init__", "__main__", "cli", "conventions", "errors", "handed_over", "intervals", "memory", "placing"),
+    *("rankings", "testing", "verbs"),
 )
 _SYSTEM = (
     "/usr",
