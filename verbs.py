@@ -420,7 +420,7 @@ def robust_accuracy(  # noqa: PLR0913 - as run_attack
     *,
     epsilon: float | str | None = None,
     norm: str = "linf",
-    data: str = "demo:imagenet",
+    data: str | None = None,
     limit: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
@@ -440,7 +440,7 @@ def robust_accuracy(  # noqa: PLR0913 - as run_attack
         labels: ground truth, shape (N,).
         epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
         norm: "linf" or "l2".
-        data: a name that `load_data` knows, without `inputs`.
+        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
         limit: only this many images.
         batch_size: images per call of a library.
         seed: random seed.
@@ -454,12 +454,14 @@ def robust_accuracy(  # noqa: PLR0913 - as run_attack
         DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
     """
     keep_freed_memory()
-    images = take_data(inputs, labels, None)[0] or data
+    images = take_data(inputs, labels, None)[0]
+    if images is not None and data is not None:
+        raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
     with ExitStack() as stack:
-        lent: Any = stack.enter_context(borrowed(model)) if isinstance(model, nn.Module) else model
+        lent: Any = model if isinstance(model, str) else stack.enter_context(borrowed(model))
         return measure_robust_accuracy(
             lent,
-            images,
+            images or read_text("demo:imagenet" if data is None else data, "the name of data as text"),
             norm=norm,
             epsilon=read_radius(epsilon),
             limit=limit,

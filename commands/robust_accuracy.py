@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from .derived import Given
+from .failures import say_interrupted
 from .input_options import InputOptions
 from .loading import LOADING, loading_from
 from .options import Data, Json
@@ -37,21 +38,25 @@ def measure_model(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.console import make_console
 
     name = seen.of(model)
-    done = measure_robust_accuracy(
-        name,
-        data,
-        norm=norm,
-        epsilon=None if epsilon is None else parse_number(epsilon, "epsilon"),
-        limit=limit,
-        batch_size=batch_size,
-        seed=seed,
-        device=device,
-        out=out,
-        loading=loading_from(how, [name], folder=None if out is None else expand_path(out)),
-        progress=lambda plan: show_progress(plan.images, expected_work(plan)),
-    )
+    try:
+        done = measure_robust_accuracy(
+            name,
+            data,
+            norm=norm,
+            epsilon=None if epsilon is None else parse_number(epsilon, "epsilon"),
+            limit=limit,
+            batch_size=batch_size,
+            seed=seed,
+            device=device,
+            out=None if out is None else expand_path(out),
+            loading=loading_from(how, [name], folder=None if out is None else expand_path(out)),
+            progress=lambda plan: show_progress(plan.images, expected_work(plan)),
+        )
+    except KeyboardInterrupt:
+        say_interrupted(out or "", "with -o FOLDER the same command goes on")
+        raise
     if as_json:
-        print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - standard output is the product
+        print(json.dumps(done.to_dict(), indent=2, allow_nan=False))  # noqa: T201 - standard output is the product
         return
     console = make_console()
     for line in (*repr(done).splitlines(), *(f"- {step}" for step in done.steps)):

@@ -1,7 +1,8 @@
 """Robust accuracy of one model: the standard ensemble, each attack on the images that none before it has fooled."""
 
+import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ...adapters import Classifier
+from ...adapters.arguments import read_whole
 from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
 from ...adapters.models.classifier import DRAWS
 from ...adapters.words import radius_text
 from ...errors import AttackFailed, InvalidInput
-from ..checks.check_folder import check_folder
+from ..checks.check_folder import Check, check_folder
 from ..plan.cells import list_unreachable
 from ..plan.config import AttackChoice, Config
 from ..plan.make import make_plan
@@ -31,12 +33,13 @@ from ..tables.table import build_table
 from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row
 
 STEPS, QUERIES, CANDIDATES, EOT = 100, 5000, 10, 20  # of AutoAttack's standard and, for EOT, rand versions
-SHARD_SIZE = 256  # images at once: the later attacks have few left of each shard
+_AUTHORS = "pyautoattack"
+_CHANCE = 0.002  # of the images: what Square may fool beyond the gradient attacks, as AutoAttack has it
 
 
 @contextmanager
 def no_progress(_plan: Plan) -> Iterator[None]:
-    """Nothing to call with the images that are done."""
+    """Shows no progress."""
     yield None
 
 
@@ -48,7 +51,14 @@ class Ensemble(NamedTuple):
 
 
 class EnsembleStep(NamedTuple):
-    """What an attack of the ensemble did: on so many images that were left to it, it fooled so many."""
+    """An attack of the ensemble.
+
+    Args:
+        attack: implementation, as "pyautoattack:apgd-ce".
+        attacked: images that it was run on: those that no attack before it had fooled, of a random model those that
+            some draw still classified correctly.
+        fooled: images that its example fools, of a random model in at least half of the draws.
+    """
 
     attack: str
     attacked: int
@@ -66,12 +76,12 @@ class RobustAccuracy:
         model: its name.
         norm: of the threat model.
         epsilon: radius, for pixels in [0, 1].
-        ensemble: name of the ensemble.
+        ensemble: name of the ensemble, with the attacks that the model does not allow.
         clean: accuracy on clean images, with a 95 % interval and the number of images.
         robust: accuracy under attack, over the same images; an invalid result counts as not robust, and as robust in
             the upper end of the interval unless it is the model's fault.
         steps: what each attack did, in the order of the ensemble.
-        queries: forward plus backward passes, mean over the images that were attacked.
+        queries: forward plus backward passes, mean over the images that were attacked; NaN if none was.
         warnings: what must be known before the numbers, most important first.
         folder: where the results are; None: they were not kept.
     """
@@ -90,9 +100,10 @@ class RobustAccuracy:
     @property
     def sentence(self) -> str:
         """Both numbers with their intervals, in a line."""
+        images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
         return (
             f"{self.model}, {self.norm} {radius_text(self.norm, self.epsilon)}: robust accuracy {_share(self.robust)}, "
-            f"clean accuracy {_share(self.clean)}, {self.robust.n} images, {self.ensemble}"
+            f"clean accuracy {_share(self.clean)}, {images}, {self.ensemble}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,15 +116,14 @@ class RobustAccuracy:
             "clean": self.clean._asdict(),
             "robust": self.robust._asdict(),
             "steps": [step._asdict() for step in self.steps],
-            "queries": self.queries,
+            "queries": None if math.isnan(self.queries) else self.queries,
             "warnings": list(self.warnings),
             "folder": None if self.folder is None else str(self.folder),
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each attack: the images left to it, those it fooled, and the accuracy that it leaves."""
-        left = self.robust.n * self.clean.value - pd.Series([step.fooled for step in self.steps]).cumsum()
-        return pd.DataFrame(self.steps).assign(accuracy=left / self.robust.n)
+        """A line for each attack: `attack`, `attacked`, `fooled`."""
+        return pd.DataFrame(self.steps, columns=EnsembleStep._fields)
 
     def __repr__(self) -> str:
         return "\n".join([*(f"warning: {line}" for line in self.warnings), self.sentence])
@@ -186,12 +196,11 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         DavylampError: if a name is unknown, or the model cannot be used on these images.
     """
     check_norm(norm)
+    if limit is not None:
+        limit = read_whole(limit, "limit as a whole number from 1", 1, 2**31 - 1)
     classifier = loading.load(model, device=device) if isinstance(model, str) else model
     name = model if isinstance(model, str) else model.name
-    if isinstance(data, str):
-        images, data_name = load_data_for(classifier, data, limit), data
-    else:
-        images, data_name = Data(data.inputs[:limit], data.labels[:limit], data.names[:limit]), "given"
+    images, data_name = (load_data_for(classifier, data, limit), data) if isinstance(data, str) else (data, "given")
     radius = default_epsilon(check_norm(norm), images.inputs[0].numel()) if epsilon is None else epsilon
     assert radius is not None
     classes = classifier.check(images.inputs[:1].to(classifier.device), images.labels[:1]).shape[1]
@@ -200,16 +209,18 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         models=(name,),
         attacks=ensemble.attacks,
         data=data_name,
+        limit=limit,
         measures=(),
         seeds=(seed,),
         batch_size=batch_size,
-        shard_size=SHARD_SIZE,
         stop_when_fooled=True,
         draws=DRAWS,
         eot=EOT if classifier.random else 1,
     )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out)
+        if folder.is_file():
+            raise InvalidInput(f"expected a folder for the results, got the file {out}")
         plan = make_plan(config, models={name: classifier}, data=images)
         store = ResultsStore(folder)
         with progress(plan) as advance:
@@ -223,29 +234,37 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
             raise InvalidInput(f"expected a folder without results of {name} on more images, got {out}: name another")
         outcomes = replace(outcomes, done=(outcome,), failed=())
         (row,) = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1).rows
+        ran = {member.attack for member in outcome.cell.members}
+        left_out = [choice.attack for choice in ensemble.attacks if choice.attack not in ran]
+        spent = (outcome.columns["forwards"] + outcome.columns["backwards"])[outcome.results.attacked]
         warnings = [
             *list_unsteady(store, plan.subjects, plan.cells),
+            *_left_out(left_out, plan.failed.values()),
+            *_doubts(outcome),
             *list_model_hints(store, plan.subjects),
             *list_unreachable(plan.cells),
-            *_invalid_line(outcome),
-            *(f"{each.title}: {each.detail}" for each in check_folder(outcomes) if each.state == "fail"),
+            *plan.notes,
+            *_failed_checks(check_folder(outcomes)),
         ]
         return RobustAccuracy(
             name,
             norm,
             radius,
-            ensemble.title,
+            ensemble.title + (f" without {_attacks(left_out)}" if left_out else ""),
             row.metrics["CA"],
             row.metrics["RA"],
             steps_of(outcome),
-            float((outcome.columns["forwards"] + outcome.columns["backwards"])[outcome.results.attacked].mean()),
+            float(spent.mean()) if len(spent) else math.nan,
             tuple(dict.fromkeys(warnings)),
             None if out is None else store.folder,
         )
 
 
 def steps_of(outcome: Outcome) -> tuple[EnsembleStep, ...]:
-    """What each attack of a worst case did."""
+    """The attacks of a worst case, or the one attack that a model allows."""
+    if "tried" not in outcome.columns:
+        results, success = outcome.results, outcome.columns["success"]
+        return (EnsembleStep(outcome.cell.attack, int(results.attacked.sum()), int(success.sum())),)
     tried, winner = outcome.columns["tried"], outcome.columns["winner"]
     return tuple(
         EnsembleStep(member.attack, int((tried > place).sum()), int((winner == place).sum()))
@@ -253,10 +272,46 @@ def steps_of(outcome: Outcome) -> tuple[EnsembleStep, ...]:
     )
 
 
-def _invalid_line(outcome: Outcome) -> list[str]:
-    """How many results are invalid, and what they count as."""
-    invalid = int(outcome.results.violated.sum())
-    return [f"{invalid} results are invalid: they count as not robust"] if invalid else []
+def _left_out(attacks: Sequence[str], reasons: Iterable[str]) -> list[str]:
+    """A line on the attacks that the model does not allow."""
+    return [f"without {_attacks(attacks)}: {'; '.join(dict.fromkeys(reasons))}"] if attacks else []
+
+
+def _attacks(names: Iterable[str]) -> str:
+    """Implementations without their libraries, which the steps name."""
+    return ", ".join(name.partition(":")[2] for name in names)
+
+
+def _doubts(outcome: Outcome) -> list[str]:
+    """Lines on invalid results, on gradients that mislead, and on attacks that are not the authors' code."""
+    members, steps, lines = outcome.cell.members, steps_of(outcome), []
+    if count := int(outcome.results.violated.sum()):
+        of_model = int(outcome.results.by_model.sum())
+        results = "1 result is" if count == 1 else f"{count} results are"
+        fault = f" ({of_model} through the model, which counts against it)" if of_model else ""
+        lines.append(f"{results} invalid{fault}: not robust in the value, robust in the upper end of the interval")
+    by_gradients = [member.knowledge == "white-box" for member in members]
+    for member, step in zip(members, steps, strict=True):
+        beyond = step.fooled > _CHANCE * outcome.cell.subject.images
+        if member.knowledge != "white-box" and any(by_gradients) and beyond:
+            lines.append(
+                f"{_attacks([step.attack])}, by scores alone, fools {step.fooled} of the {step.attacked} images "
+                "that the attacks by gradients left: the gradients mislead, and robust accuracy may be lower still; "
+                "`davylamp challenge` adapts to the model"
+            )
+    others = list(dict.fromkeys(member.row.library for member in members if member.row.library != _AUTHORS))
+    if others:
+        lines.append(f"not the authors' code but {', '.join(others)}: for that, pip install davylamp[{_AUTHORS}]")
+    return lines
+
+
+def _failed_checks(checks: Iterable[Check]) -> list[str]:
+    """A line for each failure indicator that failed."""
+    failed: dict[str, list[str]] = {}
+    for check in checks:
+        if check.state == "fail":
+            failed.setdefault(check.title, []).append(check.detail)
+    return [f"{title}: {'; '.join(dict.fromkeys(details))}" for title, details in failed.items()]
 
 
 def _share(estimate: Estimate) -> str:

@@ -3,12 +3,13 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...adapters.words import threat_text
-from ...engine.store.plans import CellState, survey_folder
+from ...engine.store.notes import remedy
+from ...engine.store.plans import Survey, survey_folder
 from ...engine.store.store import ResultsStore, expand_path
 from ...errors import Unavailable
 from ..parts.blocks import Section, Text, badge, make_table
@@ -65,7 +66,7 @@ class ServedReport:
         if environ["PATH_INFO"] != "/":
             return "404 Not Found", b"expected /"
         with self._lock:
-            sections = [write_progress(survey_folder(self.folder).states), *self._sections()]
+            sections = [write_progress(survey_folder(self.folder)), *self._sections()]
             return "200 OK", render("Robustness report", sections, source=str(self.folder)).encode()
 
     def _sections(self) -> list[Section]:
@@ -82,8 +83,9 @@ class ServedReport:
         return self._made[1]
 
 
-def write_progress(states: Sequence[CellState]) -> Section:
-    """How many runs are finished, and which are not."""
+def write_progress(survey: Survey) -> Section:
+    """How many runs are finished, which are not, and which files are damaged."""
+    states = survey.states
     counts = Counter(state.status for state in states)
     summary = ", ".join(f"{counts[name]} {name}" for name in ("done", "failed", "running", "waiting") if counts[name])
     blocks: list[Any] = [Text(f"{summary or 'No run is finished'}.", "lead")]
@@ -104,6 +106,7 @@ def write_progress(states: Sequence[CellState]) -> Section:
     if rows:
         columns = ("state", "model", "implementation", "threat model", "reason")
         blocks.append(make_table("progress-cells", "Not finished", columns, rows))
+    blocks += [Text(f"{line}{remedy(line)}", "note") for line in survey.damaged]
     return Section("progress", "Progress", "Reload this page for newer results.", tuple(blocks))
 
 

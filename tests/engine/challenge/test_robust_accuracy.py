@@ -1,14 +1,21 @@
 """Robust accuracy in one call: the authors' number, the closed form, and what is said before it."""
 
 import json
+import math
+import signal
+import threading
+import time
 
 import pytest
 import torch
 from torch import nn
 
 import davylamp
+from davylamp.adapters import Classifier
+from davylamp.engine.cell import SHARD_SIZE
 from davylamp.engine.challenge.robust_accuracy import standard_ensemble
-from davylamp.errors import InvalidInput
+from davylamp.engine.store.store import ResultsStore
+from davylamp.errors import InvalidInput, WrongType
 
 GENERATOR = torch.Generator().manual_seed(0)
 WEIGHTS = torch.randn(5, 64, generator=GENERATOR)
@@ -50,7 +57,7 @@ def test_what_is_left_of_a_linear_model_follows_from_its_weights(classes, title)
     assert done.robust.low < done.robust.value < done.robust.high
     assert done.steps[0].attacked == 39
     assert sum(step.fooled for step in done.steps) == 39 - round(40 * done.robust.value)
-    assert done.to_frame()["accuracy"].iloc[-1] == pytest.approx(done.robust.value)
+    assert list(done.to_frame()["fooled"]) == [step.fooled for step in done.steps]
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -79,14 +86,136 @@ def test_a_random_model_is_named_first(digits):
     assert repr(done).startswith("warning: ")
 
 
-def test_zero_gradients_are_named(digits):
-    class Rounding(nn.Module):
+class Rounding(nn.Module):
+    """Its gradients are zero everywhere."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images):
+        return self.inner((images * 4).round() / 4)
+
+
+class Detached(nn.Module):
+    """It gives no gradients at all."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images):
+        with torch.no_grad():
+            return self.inner(images)
+
+
+def test_gradients_that_mislead_are_named_twice(digits):
+    """By the indicator of zero gradients, and by Square, which needs none and fools what they left."""
+    case = digits.first(8)
+    done = davylamp.robust_accuracy(Rounding(digits.classifier), case.inputs, case.labels, epsilon=0.15)
+    *by_gradients, square = done.steps
+    assert sum(step.fooled for step in by_gradients) == 0
+    assert square.fooled > 0
+    by_square = [line for line in done.warnings if line.startswith("square")]
+    assert len(by_square) == 1
+    assert f" {square.fooled} of the {square.attacked} images" in by_square[0]
+    assert [line for line in done.warnings if line.startswith("Unavailable gradients") and "zero on 8" in line]
+
+
+def test_what_a_model_without_gradients_cannot_be_attacked_by_is_named(digits):
+    case = digits.first(8)
+    done = davylamp.robust_accuracy(Detached(digits.classifier), case.inputs, case.labels, epsilon=0.2)
+    (square,) = done.steps
+    assert square.attack.endswith(":square")
+    assert square.attacked == 8
+    assert square.fooled == 8 - round(8 * done.robust.value) > 0
+    assert done.ensemble == "AutoAttack standard without apgd-ce, apgd-t, fab-t"
+    assert "apgd-ce, apgd-t, fab-t" in done.warnings[0]
+
+
+def test_a_declared_random_model_is_judged_by_the_share_of_its_draws(digits):
+    class Noisy(nn.Module):
         def forward(self, images):
-            return digits.classifier((images * 8).round() / 8)
+            logits = digits.classifier(images)
+            return logits + 3 * torch.randn_like(logits)
+
+    case = digits.first(6)
+    done = davylamp.robust_accuracy(Classifier(Noisy(), random=True), case.inputs, case.labels, epsilon=0.1)
+    assert done.ensemble == "AutoAttack rand"
+    assert [step.attack.partition(":")[2] for step in done.steps] == ["apgd-ce", "apgd-dlr"]
+    assert 0 < done.robust.value < done.clean.value < 1
+    assert (done.robust.value * 6 * 20) % 1 == pytest.approx(0, abs=1e-6)  # shares of 20 draws
+    assert not [line for line in done.warnings if "random=True" in line]
+
+
+def test_nobody_right_when_clean(digits):
+    case = digits.first(5)
+    done = davylamp.robust_accuracy(digits.classifier, case.inputs, (case.labels + 1) % 10, epsilon=0.1)
+    assert (done.clean.value, done.robust.value) == (0, 0)
+    assert [(step.attacked, step.fooled) for step in done.steps] == [(0, 0)] * 4
+    assert math.isnan(done.queries)
+    assert json.loads(json.dumps(done.to_dict(), allow_nan=False))["queries"] is None
+
+
+def test_an_invalid_result_is_not_robust_and_is_named(digits):
+    """The model answers NaN for what an attack changed: its own fault, which counts against both ends."""
+
+    class Undefined(nn.Module):
+        def forward(self, images):
+            logits = digits.classifier(images)
+            clean = (images[:, None] - case.inputs).abs().flatten(2).amax(2).amin(1) < 1e-4
+            return torch.where(clean[:, None], logits, torch.nan)
 
     case = digits.first(4)
-    done = davylamp.robust_accuracy(Rounding(), case.inputs, case.labels, epsilon=0.05)
-    assert any("gradient" in line.lower() for line in done.warnings)
+    done = davylamp.robust_accuracy(Undefined(), case.inputs, case.labels, epsilon=0.1)
+    assert done.clean.value == 1
+    assert done.robust.value == 0
+    assert [line for line in done.warnings if line.startswith("4 results are invalid (4 through the model")]
+
+
+def test_repeated_and_missing_images_are_named(digits):
+    case = digits.first(3)
+    inputs, labels = torch.cat([case.inputs] * 2), torch.cat([case.labels] * 2)
+    done = davylamp.robust_accuracy(digits.classifier, inputs, labels, epsilon=0.3, limit=50)
+    assert [line for line in done.warnings if line.startswith("3 of 6 images are the same")]
+    assert [line for line in done.warnings if "6 images, fewer than the 50" in line]
+    assert davylamp.robust_accuracy(digits.classifier, inputs, labels, epsilon=0.3, limit=3).robust.n == 3
+
+
+def test_what_it_refuses(digits):
+    case = digits.first(2)
+    with pytest.raises(InvalidInput, match="limit"):
+        davylamp.robust_accuracy(digits.classifier, case.inputs, case.labels, limit=0)
+    with pytest.raises(InvalidInput, match="both"):
+        davylamp.robust_accuracy(digits.classifier, case.inputs, case.labels, data="demo:mnist")
+    with pytest.raises(WrongType, match="int"):
+        davylamp.robust_accuracy(3, case.inputs, case.labels)
+    with pytest.raises(WrongType, match="data"):
+        davylamp.robust_accuracy("demo:mnist-lenet5", data=3)
+
+
+def test_an_interrupted_call_goes_on_where_it_was(digits, tmp_path):
+    count = 3 * SHARD_SIZE
+    inputs, labels = digits.inputs.repeat(10, 1, 1, 1)[:count], digits.labels.repeat(10)[:count]
+
+    def type_control_c():
+        while not any(tmp_path.glob("parts/*")):
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=type_control_c, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        davylamp.robust_accuracy(digits.classifier, inputs, labels, epsilon=0.9, out=tmp_path)
+    store = ResultsStore(tmp_path)
+    kept = dict(store.read_all("parts"))
+    assert kept
+    assert not list(store.read_all("cells"))
+    done = davylamp.robust_accuracy(digits.classifier, inputs, labels, epsilon=0.9, out=tmp_path)
+    assert done.robust.n == count
+    ((_, cell),) = store.read_all("cells")
+    for name, part in kept.items():
+        start = int(name.rpartition("-")[2]) * SHARD_SIZE
+        assert cell.table["seconds"].to_pylist()[start : start + SHARD_SIZE] == part.table["seconds"].to_pylist()
 
 
 def test_a_kept_folder_is_gone_on_with(digits, tmp_path):
@@ -125,3 +254,27 @@ def test_the_command_says_what_python_says(run):
     printed = json.loads(out)
     done = davylamp.robust_accuracy("demo:mnist-lenet5", data="demo:mnist", limit=4, epsilon=0.3)
     assert printed == json.loads(json.dumps(done.to_dict()))
+
+
+def test_the_terminal_shows_the_numbers_of_the_document(run):
+    words = ["robust-accuracy", "demo:mnist-lenet5", "--data", "demo:mnist", "--limit", "4", "--epsilon", "0.3"]
+    document = json.loads(run(*words, "--json")[1])
+    code, out, _ = run(*words)
+    assert code == 0
+    answer, *steps = out.splitlines()[len(document["warnings"]) :]
+    robust, clean = document["robust"], document["clean"]
+    assert f"robust accuracy {robust['value']:.1%} [{100 * robust['low']:.1f}, {100 * robust['high']:.1f}]" in answer
+    assert f"clean accuracy {clean['value']:.1%}" in answer
+    for step, shown in zip(document["steps"], steps, strict=True):
+        assert step["attack"] in shown
+        assert [int(word) for word in shown.replace(",", " ").split() if word.isdigit()] == [
+            step["fooled"],
+            step["attacked"],
+        ]
+
+
+def test_a_file_is_no_folder_for_results(run, tmp_path):
+    (tmp_path / "file").touch()
+    code, _, errors = run("robust-accuracy", "demo:mnist-lenet5", "--data", "demo:mnist", "-o", tmp_path / "file")
+    assert code == 1
+    assert "file" in errors

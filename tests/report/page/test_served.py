@@ -106,6 +106,16 @@ def test_the_report_is_made_again_on_reload_where_there_is_something_new(ask, st
     assert len(ask.made) == 2
 
 
+def test_damaged_files_are_named(ask, store):
+    key, _ = next(iter(store.read_all("cells")))
+    path = store.path("cells", key)
+    path.write_bytes(path.read_bytes()[:50])
+    status, text = ask()
+    assert status == 200
+    assert "1 done" in text
+    assert path.name in text
+
+
 def test_it_writes_nothing(ask, store):
     before = {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")}
     ask()
