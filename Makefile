@@ -36,6 +36,7 @@ $(VENV)/bin/python:
 $(VENV)/all: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[all]"
+	$(BIN)/python -m pip install --quiet --no-deps "torchattacks>=3.5.1" # it holds requests at 2.25, which its attacks never import
 	$(BIN)/python -m pip install --quiet --no-deps "adv-lib>=0.2.8" # it requires visdom, which cannot be built
 	$(BIN)/python -m pip install --quiet --no-deps "cleverhans>=4.0.0" six # it requires TensorFlow Probability and nose
 	$(BIN)/python -m pip install --quiet --no-deps "imagecorruptions-imaug>=1.1.5,<1.2" # it requires OpenCV with windows

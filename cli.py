@@ -19,6 +19,7 @@ from .commands import (
     corruptions,
     defences,
     detectors,
+    doctor,
     evaluate,
     exchange,
     harden,
@@ -101,6 +102,7 @@ COMMANDS = {
     "tasks": server.list_tasks,
     "fetch": server.fetch,
     "verify": server.verify,
+    "doctor": doctor.examine,
     "quickstart": attacks.quickstart,
 }
 for _name, _function in COMMANDS.items():

@@ -58,6 +58,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tasks": ("davylamp tasks", "davylamp tasks 12"),
     "fetch": ("davylamp fetch 12 -o task12.zip",),
     "verify": ("davylamp verify task12.zip --key 3f0c...",),
+    "doctor": ("davylamp doctor",),
     "quickstart": ("davylamp quickstart",),
 }
 

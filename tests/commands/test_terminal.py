@@ -51,6 +51,7 @@ RUNS = {
     "attacks": ["", "pgd", "--library foolbox --wide"],
     "metrics": ["", "AMD"],
     "defences": ["", "jpeg"],
+    "doctor": [""],
     "corruptions": [""],
     "detectors": ["", "feature-squeezing"],
     "corrupt-table": [

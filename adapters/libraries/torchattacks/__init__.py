@@ -8,7 +8,8 @@ LIBRARY = Library(
     "torchattacks",
     module="torchattacks",
     distribution="torchattacks",
-    extra="torchattacks",
+    # It holds requests at 2.25, which its attacks never import; the extra `torchattacks` takes that as well.
+    command="pip install --no-deps torchattacks",
     attacks=ROWS,
     driver=".driver:run",
     refuses=".driver:refuses",
