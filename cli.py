@@ -98,6 +98,8 @@ COMMANDS = {
     "serve-model": serve_model.serve_model,
     "work": server.work,
     "users": server.change_users,
+    "backup": server.back_up,
+    "restore": server.restore,
     "submit": server.submit,
     "tasks": server.list_tasks,
     "fetch": server.fetch,

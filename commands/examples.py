@@ -54,6 +54,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve-model": ("davylamp serve-model net.py:make --port 8001",),
     "work": ("davylamp work served --device cuda",),
     "users": ("davylamp users add ada served --admin",),
+    "backup": ("davylamp backup served -o served.tar.gz",),
+    "restore": ("davylamp restore served.tar.gz served-again",),
     "submit": ("davylamp submit model net.py --form code --entry make", "davylamp submit task run.toml"),
     "tasks": ("davylamp tasks", "davylamp tasks 12"),
     "fetch": ("davylamp fetch 12 -o task12.zip",),

@@ -101,39 +101,74 @@ def work(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 def change_users(
-    action: Annotated[str, typer.Argument(help="add, password (set a new one), lock, unlock or list")],
+    action: Annotated[str, typer.Argument(help="add, password (set a new one), lock, unlock, limit or list")],
     name: Annotated[str, typer.Argument(help="name of the user; for list, the server's folder")],
     folder: Annotated[Path | None, typer.Argument(help="the server's folder")] = None,
     admin: Annotated[bool, typer.Option("--admin", help="add: make the user an admin")] = False,
     ask: Annotated[bool, typer.Option("--ask", help="ask for the password instead of generating one")] = False,
+    hours: Annotated[
+        float | None,
+        typer.Option(min=0, help="add, limit: hours of computing in seven days (default: no limit)"),
+    ] = None,
     database: DatabaseOption = "",
 ) -> None:
     """Add users of a server, the first admin too, and change their passwords; a generated one is printed once."""
     from ..report.text.console import make_console
     from ..server.accounts.audit import Origin, note
-    from ..server.accounts.users import add_user, change_password, find_user, generate_password, set_active
+    from ..server.accounts.users import add_user, change_password, find_user, generate_password, set_active, set_hours
     from ..server.folder import ServerFolder
 
     console = make_console()
     if action == "list":
         _list_users(ServerFolder(Path(name), database), console)
         return
-    if action not in ("add", "password", "lock", "unlock") or folder is None:
-        raise InvalidInput(f"expected users add|password|lock|unlock NAME FOLDER or users list FOLDER, got {action!r}")
+    if action not in ("add", "password", "lock", "unlock", "limit") or folder is None:
+        raise InvalidInput(
+            f"expected users add|password|lock|unlock|limit NAME FOLDER or users list FOLDER, got {action!r}"
+        )
+    if hours is not None and action not in ("add", "limit"):
+        raise InvalidInput(f"expected --hours with add or limit, got {action}")
     opened, password = ServerFolder(folder, database), ""
     if action in ("add", "password"):
         password = typer.prompt("password", hide_input=True, confirmation_prompt=True) if ask else generate_password()
     with opened.database.writing() as session:
         if action == "add":
-            add_user(session, opened.hasher, name, password, "admin" if admin else "user")
+            set_hours(add_user(session, opened.hasher, name, password, "admin" if admin else "user"), hours)
         elif action == "password":
             change_password(session, opened.hasher, find_user(session, name), password)
+        elif action == "limit":
+            set_hours(find_user(session, name), hours)
         else:
             set_active(session, find_user(session, name), active=action == "unlock")
         note(session, Origin("command line"), f"{action} user", name)
     console.print(f"{name}: {action}", highlight=False, markup=False)
     if password and not ask:
         console.print(f"password, shown this once: {password}", highlight=False, markup=False)
+
+
+def back_up(
+    folder: Folder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="file to write")] = Path("lab.tar.gz"),
+    database: DatabaseOption = "",
+) -> None:
+    """Write a server's database, files, results and keys into one file, also while it serves."""
+    from ..server.folder import ServerFolder
+    from ..server.tasks.backup import back_up
+
+    written = back_up(ServerFolder(folder, database), out)
+    _say(f"{written}: {written.stat().st_size / 1e6:.1f} MB; keep it secret, the server's keys are in it")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="a file of `davylamp backup`")],
+    folder: Annotated[Path, typer.Argument(help="the server's folder: empty, or not there yet")],
+    database: Annotated[str, typer.Option(help="an empty one, postgresql://... (default: SQLite in the folder)")] = "",
+) -> None:
+    """Make a server's folder of a backup; the database may be another kind than it was."""
+    from ..server.tasks.backup import restore
+
+    restored = restore(file, folder, database)
+    _say(f"{restored.path}: restored; davylamp serve {shlex.quote(str(folder))} --tasks goes on with it")
 
 
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -265,11 +300,17 @@ def _list_users(folder: Any, console: Any) -> None:
     from ..report.text.console import print_table
     from ..server.accounts.users import SYSTEM
     from ..server.database.records import UserRow
+    from ..server.tasks.leases import list_spent
 
     with folder.database.reading() as session:
         users = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()
-    rows = [[user.name, user.role, "yes" if user.active else "no"] for user in users]
-    print_table(f"{len(rows)} users", ["name", "role", "may sign in"], rows, console)
+        spent = list_spent(session)
+    rows = [
+        [user.name, user.role, "yes" if user.active else "no", f"{spent.get(user.id, 0) / 3600:.3g}", user.hours]
+        for user in users
+    ]
+    columns = ["name", "role", "may sign in", "hours in 7 days", "of"]
+    print_table(f"{len(rows)} users", columns, rows, console)
 
 
 def _say(line: str) -> None:

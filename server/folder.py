@@ -133,6 +133,7 @@ class ServerFolder:
 def require_packages() -> None:
     """Raise MissingLibrary, which names the extra, without the server's packages."""
     try:
+        import alembic  # noqa: F401
         import argon2  # noqa: F401
         import cryptography  # noqa: F401
         import fastapi  # noqa: F401

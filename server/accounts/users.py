@@ -1,5 +1,6 @@
 """Users and their passwords, kept as Argon2 makes of them."""
 
+import math
 import re
 import secrets
 import threading
@@ -71,6 +72,17 @@ def set_active(session: Session, user: UserRow, *, active: bool) -> None:
     user.active = active
     if not active:
         end_all(session, user.id)
+
+
+def set_hours(user: UserRow, hours: float | None) -> None:
+    """Limit the hours of computing that go to a user's tasks within seven days; None: do not.
+
+    Raises:
+        InvalidInput: for a number that is negative or not finite.
+    """
+    if hours is not None and not 0 <= hours < math.inf:
+        raise InvalidInput(f"expected hours as a number from 0, got {hours}")
+    user.hours = hours
 
 
 def end_all(session: Session, user_id: int) -> None:

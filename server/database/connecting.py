@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from sqlalchemy import create_engine, event, select
+from sqlalchemy import create_engine, event, insert, inspect, select, update
 from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -17,6 +17,8 @@ from ...errors import InvalidInput, MissingLibrary, StoreMismatch, Unavailable
 from .records import VERSION, FactRow, ServerTable
 
 _BUSY_MILLISECONDS = 10_000
+_OLDEST = 3  # version of tables from which there are steps
+_STEPS = Path(__file__).parent / "migrations"
 
 
 class Database:
@@ -28,7 +30,7 @@ class Database:
     Raises:
         InvalidInput: if it is no such address.
         Unavailable: if it cannot be reached.
-        StoreMismatch: if its tables are of another version.
+        StoreMismatch: if its tables are of a version that no steps lead from to this one.
     """
 
     def __init__(self, address: str):
@@ -75,23 +77,44 @@ class Database:
         _close(self.engine, self._closed)
 
     def _make_tables(self) -> None:
+        """Make the tables, or bring those of an older version up to this one; all of it, or nothing."""
         try:
             with self._writing.begin() as connection:
                 if not self.is_sqlite:  # two that start at once make the tables one after the other
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7382910)")
-                ServerTable.metadata.create_all(connection)
-                with Session(connection) as session:
-                    stated = session.scalar(select(FactRow.value).where(FactRow.name == "version"))
-                    if stated is None:
-                        session.add_all([FactRow(name="version", value=VERSION), FactRow(name="seen", value=0)])
-                        session.flush()
+                if not inspect(connection).has_table(FactRow.__tablename__):
+                    ServerTable.metadata.create_all(connection)
+                    connection.execute(
+                        insert(FactRow), [{"name": "version", "value": VERSION}, {"name": "seen", "value": 0}]
+                    )
+                stated = connection.scalar(select(FactRow.value).where(FactRow.name == "version"))
+                if stated != VERSION:
+                    _migrate(connection, stated)
         except (DBAPIError, SQLAlchemyError) as error:
             reason = str(error).splitlines()[0][:300]
             raise Unavailable(f"expected a database that can be used, got one that answers: {reason}") from error
-        if stated not in (None, VERSION):
-            raise StoreMismatch(
-                f"expected a database of version {VERSION}, got {stated}: use the davylamp that made it or a new one"
-            )
+
+
+def _migrate(connection: Connection, stated: int | None) -> None:
+    """Take the steps from a version of the tables to this one.
+
+    Raises:
+        StoreMismatch: if there are none, as from the version of a newer davylamp.
+    """
+    from alembic import command
+    from alembic.config import Config
+
+    if stated not in range(_OLDEST, VERSION):
+        raise StoreMismatch(
+            f"expected a database of version {_OLDEST} to {VERSION}, got {stated}: use the davylamp that made it or a "
+            "new one"
+        )
+    steps = Config(attributes={"connection": connection})
+    steps.set_main_option("script_location", str(_STEPS))
+    command.stamp(steps, str(stated))
+    command.upgrade(steps, "head")
+    connection.exec_driver_sql("DROP TABLE alembic_version")  # `facts` has the version, as it always had
+    connection.execute(update(FactRow).where(FactRow.name == "version").values(value=VERSION))
 
 
 def _close(engine: Engine, closed: Event) -> None:

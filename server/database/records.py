@@ -12,7 +12,7 @@ ComponentState = Literal["active", "withdrawn", "archived"]
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
 KINDS: tuple[Kind, ...] = ("model", "attack", "defence", "data")
 ENDED: tuple[TaskState, ...] = ("done", "failed", "cancelled")
-VERSION = 3  # of these tables
+VERSION = 4  # of these tables; a change of them is a step in migrations/versions/, and this number
 _JSON: Any = JSON
 
 
@@ -29,7 +29,10 @@ class FactRow(ServerTable):
 
 
 class UserRow(ServerTable):
-    """Who may sign in; `password` is argon2's text, "" for one who cannot. Times are seconds since 1970 throughout."""
+    """Who may sign in; `password` is argon2's text, "" for one who cannot. Times are seconds since 1970 throughout.
+
+    `hours` of computing may go to the user's tasks within seven days; None: as many as they take.
+    """
 
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -38,6 +41,7 @@ class UserRow(ServerTable):
     role: Mapped[str] = mapped_column(String(16), default="user")
     active: Mapped[bool] = mapped_column(default=True)
     created: Mapped[float] = mapped_column(Float)
+    hours: Mapped[float | None] = mapped_column(Float)
 
 
 class SignInRow(ServerTable):

@@ -110,8 +110,8 @@ class TaskWorker:
         """Say how the task ended; nothing if it is another worker's by now."""
         if watch.is_lost:
             return
-        if outcome.reason == _STOPPED:
-            give_back(self.folder.database, lease)
+        if outcome.reason == _STOPPED or outcome.reason == watch.over != "":
+            give_back(self.folder.database, lease, message=watch.over, seconds=watch.seconds)
             return
         said = read_json(prepared.folder / "outcome.json")
         state, message = _verdict(said, outcome)
@@ -141,7 +141,7 @@ class _TaskWatch:
         self.prepared: PreparedTask | None = None
         self.keys: dict[str, Any] = {}
         self.reused: list[str] = []
-        self.is_lost = False
+        self.is_lost, self.over = False, ""
         self._start = time.monotonic()
         self._next, self._until = 0.0, self._start + working.lease
 
@@ -193,7 +193,8 @@ class _TaskWatch:
         if self.keys:
             with self.folder.database.writing() as session:
                 take_in(session, self.folder, self.prepared, self.keys, self.reused)
-        return _CANCELLED if answer.cancelling else ""
+        self.over = answer.over
+        return _CANCELLED if answer.cancelling else self.over
 
 
 def _verdict(said: dict[str, Any], outcome: SandboxOutcome) -> tuple[TaskState, str]:

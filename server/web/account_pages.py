@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from ...adapters.parameters import parse_number
 from ...errors import InvalidInput
 from ..accounts.audit import Origin, TooMany, note
 from ..accounts.sessions import SCOPES, SESSION_SECONDS, TOKEN_DAYS, end_session, make_token, start_session
@@ -17,10 +18,12 @@ from ..accounts.users import (
     find_user,
     generate_password,
     set_active,
+    set_hours,
     sign_in,
 )
 from ..components.registering import NotThere
 from ..database.records import AuditRow, Role, TokenRow, UserRow
+from ..tasks.leases import list_spent
 from .rendering import go, render
 from .visiting import SESSION, Page, Sent, Visit, check_admin, check_signed_in, set_cookie
 
@@ -131,8 +134,8 @@ def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Rol
 
 
 @router.post("/admin/users/{name}")
-def change_user(visit: Sent, name: str, action: Annotated[str, Form()]) -> Response:
-    """Let a user in or out, or give a new password, which is shown this once."""
+def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: Annotated[str, Form()] = "") -> Response:
+    """Let a user in or out, limit the hours of computing, or give a new password, which is shown this once."""
     check_admin(visit)
     shown: dict[str, Any] = {}
     with visit.folder.database.writing() as session:
@@ -142,9 +145,11 @@ def change_user(visit: Sent, name: str, action: Annotated[str, Form()]) -> Respo
             change_password(session, visit.folder.hasher, user, shown["password"])
         elif action in ("in", "out"):
             set_active(session, user, active=action == "in")
+        elif action == "hours":
+            set_hours(user, parse_number(hours[:40], "hours") if hours.strip() else None)
         else:
-            raise InvalidInput(f"expected password, in or out, got {action[:40]!r}")
-        note(session, visit.origin, "changed a user", f"{name}: {action}")
+            raise InvalidInput(f"expected password, in, out or hours, got {action[:40]!r}")
+        note(session, visit.origin, "changed a user", f"{name}: {action} {hours[:40]}".rstrip())
     return show_users(visit, **shown)
 
 
@@ -180,4 +185,5 @@ def show_users(visit: Visit, *, name: str = "", password: str = "") -> HTMLRespo
     check_admin(visit)
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()
-    return render(visit, "users.html", rows=rows, name=name, password=password)
+        spent = list_spent(session)
+    return render(visit, "users.html", rows=rows, spent=spent, name=name, password=password)

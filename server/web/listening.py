@@ -13,6 +13,7 @@ from ..accounts.users import has_admin
 from ..components.blobs import clean_uploads
 from ..components.seeds import seed_components
 from ..folder import ServerFolder
+from ..tasks.first_task import seed_task
 from .application import make_application
 from .histories import keep_noting
 from .protecting import HEADER_BYTES, ROOM, Patient
@@ -117,7 +118,7 @@ def serve_tasks(
     """Serve until interrupted.
 
     Args:
-        folder: of the server; embedded components are added.
+        folder: of the server; embedded components are added, and to an empty one a task over them.
         host: address to listen at.
         port: 0: any that is free.
         names: further names under which it may be asked for.
@@ -133,6 +134,7 @@ def serve_tasks(
     folder.check_hidden()
     with folder.database.writing() as session:
         seed_components(session)
+        seed_task(session, folder)
         admin = has_admin(session)
     clean_uploads(folder.uploads)
     tempfile.tempdir = str(folder.uploads)  # where forms are read to: /tmp may be small, or memory

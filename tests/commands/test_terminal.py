@@ -84,7 +84,9 @@ HELP_ONLY = {
     "report": "it prints a line",
     "serve": "it does not end",
     "serve-model": "it does not end",
-    **dict.fromkeys(("work", "users", "submit", "tasks", "fetch", "verify"), "it needs a server: tests/server"),
+    **dict.fromkeys(
+        ("work", "users", "backup", "restore", "submit", "tasks", "fetch", "verify"), "it needs a server: tests/server"
+    ),
     "quickstart": "three minutes; its tables are those of compare",
 }
 RESUMED = {"evaluate", "corrupt-table"}  # which say another thing when all is there

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from davylamp.server.accounts.sessions import make_token
-from davylamp.server.database.records import CellRow, TaskRow
+from davylamp.server.database.records import CellRow, TaskRow, UserRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.submitting import TaskWish, submit
 from davylamp.server.tasks.work import TaskWorker
@@ -187,6 +187,17 @@ def test_another_user_changes_nothing_by_a_number(browse, folder, users, embedde
     assert send(bob, "/account", "/admin/users/alice", action="out").status_code == 403
     assert send(bob, "/account", "/admin/users", name="mallory", role="admin").status_code == 403
     assert [bob.get(path).status_code for path in ("/admin/users", "/admin/audit")] == [403, 403]
+
+
+def test_an_admin_limits_the_hours_of_a_user(browse, folder, users):
+    root = browse("root")
+    for hours, kept in (("2.5", 2.5), ("", None)):
+        assert send(root, "/admin/users", "/admin/users/alice", action="hours", hours=hours).status_code in (200, 303)
+        with folder.database.reading() as session:
+            assert session.get_one(UserRow, users["alice"].id).hours == kept
+    assert send(root, "/admin/users", "/admin/users/alice", action="hours", hours="-1").status_code == 400
+    assert send(root, "/admin/users", "/admin/users/alice", action="hours", hours="many").status_code == 400
+    assert send(browse("bob"), "/account", "/admin/users/bob", action="hours", hours="").status_code == 403
 
 
 def test_texts_are_texts_on_every_page(browse, folder, users, embedded):

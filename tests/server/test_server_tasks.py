@@ -19,7 +19,7 @@ from davylamp.engine.run import worker
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.database.records import CellRow, TaskRow
 from davylamp.server.tasks import leases, sandboxed, work
-from davylamp.server.tasks.leases import Lease, end_task, keep_task, take_task
+from davylamp.server.tasks.leases import Heartbeat, Lease, end_task, keep_task, take_task
 from davylamp.server.tasks.sandboxed import SandboxOutcome, TaskLimits, run_sandboxed
 from davylamp.server.tasks.signing import export_task, public_key, verify_export
 from davylamp.server.tasks.submitting import TaskWish, cancel, retry, submit
@@ -97,13 +97,13 @@ def test_a_lease_that_is_not_kept_ends_and_the_worker_that_had_it_is_told(folder
     dead = take_task(folder.database, seconds=5)
     clock.now += 4
     assert take_task(folder.database) is None
-    assert keep_task(folder.database, dead, 5, images=10, images_done=4) == (True, False)
+    assert keep_task(folder.database, dead, 5, images=10, images_done=4) == Heartbeat(True)
     clock.now += 4
     assert take_task(folder.database) is None
     clock.now += 2
     living = take_task(folder.database)
     assert living.task == number
-    assert keep_task(folder.database, dead) == (False, False)
+    assert keep_task(folder.database, dead) == Heartbeat(False)
     with folder.database.writing() as session:
         assert not end_task(session, dead, "failed", "late")
         assert end_task(session, living, "done", "in time")
@@ -399,4 +399,4 @@ def test_a_task_that_needs_more_memory_than_it_may_have_says_so(tmp_path):
 
 
 def test_a_lease_of_a_task_that_is_gone_is_nobodys(folder):
-    assert keep_task(folder.database, Lease(4, "mark")) == (False, False)
+    assert keep_task(folder.database, Lease(4, "mark")) == Heartbeat(False)

@@ -1,0 +1,1 @@
+"""Steps from each version of the server's tables to the next, by Alembic."""

@@ -1,0 +1,12 @@
+"""Users have a limit of hours of computing."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "4"
+down_revision = "3"
+
+
+def upgrade() -> None:
+    """Add the limit; nobody has one."""
+    op.add_column("users", sa.Column("hours", sa.Float(), nullable=True))

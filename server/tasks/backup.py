@@ -1,0 +1,179 @@
+"""A server's whole folder and database as one file, and back: on the same kind of database or on the other."""
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import func, insert, select, text
+from sqlalchemy.engine import Connection
+
+from ...adapters.models.room.sandbox import LAB_MARK
+from ...adapters.paths import expand_path
+from ...errors import InvalidInput, Unavailable
+from ..components.blobs import blob_path
+from ..database.connecting import Database, sqlite_address
+from ..database.records import BlobRow, ServerTable, UserRow
+from ..folder import ServerFolder
+
+_DATABASE = "server.db"
+_KEYS = ("secret.key", "signing.key")
+_LEFT_OUT = ("room", "locks")  # of a task: copies of stored files, and what says that a process is at work
+_ROWS = 1000  # that are copied at once
+_ATTEMPTS = 5
+
+
+def back_up(folder: ServerFolder, file: str | Path) -> Path:
+    """Write everything that a server keeps into one file, also while it serves; the file's path.
+
+    The database is copied as it is at one moment, then the files; a task that runs goes on after a restore with what
+    it had finished by then.
+
+    Args:
+        folder: of the server.
+        file: "lab.tar.gz"; readable by its user alone, since keys and hashes of passwords are in it.
+
+    Raises:
+        InvalidInput: if the file lies in the folder, or is a folder.
+        Unavailable: if it cannot be written.
+    """
+    target = expand_path(file).absolute()
+    if target.is_dir() or folder.path in target.parents:
+        raise InvalidInput(f"expected a file outside of the server's folder, got {target}")
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".backup-") as scratch:
+            draft = Path(scratch) / "draft"
+            for _ in range(_ATTEMPTS):
+                if _write(folder, draft, Path(scratch) / _DATABASE):
+                    draft.replace(target)
+                    return target
+    except OSError as error:
+        raise Unavailable(f"could not write {target} ({error.strerror or error})") from error
+    raise Unavailable(f"expected a moment in which no file is deleted, got none in {_ATTEMPTS} attempts: try again")
+
+
+def restore(file: str | Path, folder: str | Path, database: str = "") -> ServerFolder:
+    """Make a server's folder of a file that `back_up` wrote.
+
+    Args:
+        file: the backup.
+        folder: where the server will be; empty or not there.
+        database: an empty one, "postgresql://..."; "": SQLite in the folder.
+
+    Raises:
+        InvalidInput: if the folder or the database has something, or the file is no backup.
+        Unavailable: if a stored file is damaged, or the folder cannot be written.
+        StoreMismatch: if a newer davylamp wrote it.
+    """
+    source, target = expand_path(file), expand_path(folder).absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InvalidInput(f"expected an empty folder, got {target}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".restore-") as scratch:
+        place = Path(scratch) / "lab"
+        place.mkdir(mode=0o700)
+        try:
+            with tarfile.open(source, "r:gz") as archive:
+                archive.extractall(place, filter="data")
+        except FileNotFoundError as error:
+            raise Unavailable(f"expected a backup, found no file {source}") from error
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise InvalidInput(f"expected a file of `davylamp backup`, got {source}: {error}") from error
+        if not (place / _DATABASE).is_file():
+            raise InvalidInput(f"expected a file of `davylamp backup`, got {source} without {_DATABASE}")
+        with _opened(sqlite_address(place / _DATABASE)) as copied, copied.reading() as session:
+            _check_blobs(place / "blobs", session.scalars(select(BlobRow.digest)))
+            if database:
+                with _opened(database) as other, other.writing() as there:
+                    if there.scalar(select(func.count()).select_from(UserRow)):
+                        raise InvalidInput("expected an empty database, got one that has users")
+                    _copy_rows(session.connection(), there.connection())
+        if database:
+            (place / _DATABASE).unlink()
+        (place / LAB_MARK).write_text("1\n", encoding="utf-8")
+        if target.exists():
+            target.rmdir()
+        shutil.move(place, target)
+    return ServerFolder(target, database)
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[Database]:
+    database = Database(address)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _write(folder: ServerFolder, draft: Path, copy: Path) -> bool:
+    """The archive; False if a file that the copy of the database names was deleted before it was copied."""
+    copy.unlink(missing_ok=True)
+    draft.unlink(missing_ok=True)
+    with folder.database.engine.connect() as connection, _opened(sqlite_address(copy)) as copied:
+        if not folder.database.is_sqlite:  # SQLite's transactions see one moment by themselves
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        with copied.writing() as session:
+            _copy_rows(connection, session.connection())
+            digests = session.scalars(select(BlobRow.digest)).all()
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
+            archive.add(copy, _DATABASE)
+            for path in _files_of(folder.path):
+                _add(archive, path, str(path.relative_to(folder.path)))
+            kept = set(archive.getnames())
+        stream.flush()
+        os.fsync(stream.fileno())
+    blobs = (blob_path(folder.blobs, digest).relative_to(folder.path) for digest in digests)
+    return all(str(path) in kept for path in blobs)
+
+
+def _copy_rows(source: Connection, target: Connection) -> None:
+    """Every row of every table in place of those that a new database has."""
+    for table in reversed(ServerTable.metadata.sorted_tables):
+        target.execute(table.delete())
+    for table in ServerTable.metadata.sorted_tables:
+        rows = source.execute(select(table))
+        while batch := [dict(row) for row in rows.mappings().fetchmany(_ROWS)]:
+            target.execute(insert(table), batch)
+        if target.dialect.name == "postgresql" and "id" in table.c:  # the next number of a new row
+            following = f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), max(id)) FROM {table.name}"
+            target.execute(text(f"{following} HAVING max(id) IS NOT NULL"))
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    """The keys, the stored files, and what tasks have written."""
+    yield from (folder / name for name in _KEYS if (folder / name).is_file())
+    yield from sorted((folder / "blobs").rglob("*"))
+    for task in sorted((folder / "tasks").iterdir()):
+        for path in sorted(task.rglob("*")):
+            if not set(path.relative_to(task).parts) & set(_LEFT_OUT):
+                yield path
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    """Add a file as it is; one that is gone by now was temporary, and a link is nothing of the server's."""
+    try:
+        if path.is_symlink() or not path.is_file():
+            return
+        with path.open("rb") as stream:
+            archive.addfile(archive.gettarinfo(name, name, stream), stream)
+    except FileNotFoundError:
+        return
+
+
+def _check_blobs(folder: Path, digests: Iterable[str]) -> None:
+    for digest in digests:
+        path, hashed = blob_path(folder, digest), hashlib.sha256()
+        try:
+            with path.open("rb") as stream:
+                while piece := stream.read(1 << 20):
+                    hashed.update(piece)
+        except FileNotFoundError:
+            raise Unavailable(f"expected the stored file {digest[:12]} in the backup, found none") from None
+        if hashed.hexdigest() != digest:
+            raise Unavailable(f"expected the stored file {digest[:12]} in the backup as it was stored, got other bytes")
