@@ -1,6 +1,7 @@
 """Every error that davylamp raises on purpose; the command line turns each into one line and exit code 1."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 _LONGEST_LIST = 230  # characters of the names in a message
@@ -14,6 +15,17 @@ class DavylampError(Exception):
 
 class InvalidInput(DavylampError, ValueError):
     """An argument has a wrong value: "expected ..., got ..."."""
+
+
+@contextmanager
+def as_invalid_input() -> Iterator[None]:
+    """Raise InvalidInput, in one line, where a part that has no errors of its own (scoring) raises ValueError."""
+    try:
+        yield
+    except DavylampError:
+        raise
+    except ValueError as error:
+        raise InvalidInput(" ".join(str(error).split())) from error
 
 
 class WrongType(InvalidInput, TypeError):

@@ -19,7 +19,7 @@ from .engine.run.executor import Executor
 from .engine.store.data_frames import load_outcomes
 from .engine.store.plans import list_cells
 from .engine.tables.groups import shared_settings
-from .errors import InvalidInput, Unavailable
+from .errors import InvalidInput, Unavailable, as_invalid_input
 from .scoring import Placement, build_responses, choose_model, fit_irt, place_results
 from .scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
 from .scoring.placement import align_results
@@ -184,17 +184,18 @@ class _Newcomer:
     def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
         """Where it stands by its records, after an evaluation of all images if there are none yet."""
         records = self.ask() if records is None else records
-        (placed,) = _as_input(place_results, self.baseline.frame, records, seed=seed, fits=fits)
+        with as_invalid_input():
+            (placed,) = place_results(self.baseline.frame, records, seed=seed, fits=fits)
         failed = [f"failed: {name}: {reason}" for name, reason in self.problems.items()]
         notes = (*self.baseline.notes, *failed, *filter(None, [self.traffic.line]), *placed.notes)
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
     def choose(self, asking: Asking, tell: Callable[[str, Step], object]) -> Placement:
         """Where it stands by the images that tell most about it."""
-        matrix: Responses = _as_input(build_responses, self.baseline.frame)
-        model = choose_model(matrix.values)
-        fit = _as_input(fit_irt, matrix.values, model, seed=asking.seed)
-        chooser = _as_input(Chooser, fit, matrix.values, matrix.images, seed=asking.seed)
+        with as_invalid_input():
+            matrix = build_responses(self.baseline.frame)
+            fit = fit_irt(matrix.values, choose_model(matrix.values), seed=asking.seed)
+            chooser = Chooser(fit, matrix.values, matrix.images, seed=asking.seed)
         names = dict(_names_of_images(self.baseline.frame))
         records, asked = pd.DataFrame(), set()
 
@@ -245,11 +246,3 @@ def _usable(cells: Sequence[Cell], *, adaptive: bool) -> tuple[list[Cell], tuple
         left = sorted({cell.attack for cell in before} - {cell.attack for cell in after})
         notes += [f"left out: {', '.join(left)}: {why}"] if left else []
     return kept, tuple(notes)
-
-
-def _as_input(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """What the function returns; its complaint about the results is one about the input."""
-    try:
-        return function(*arguments, **more)
-    except ValueError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error

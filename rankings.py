@@ -8,7 +8,7 @@ import pandas as pd
 
 from .adapters.threat_model import NORMS
 from .engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
-from .errors import DavylampError, InvalidInput, UnknownName
+from .errors import InvalidInput, UnknownName, as_invalid_input
 from .scoring import Placement, Ranking, Responses, choose_results, place_results, rank_results
 from .scoring.result_rows import Per, Subjects, Unequal
 
@@ -47,7 +47,7 @@ class RankedResults:
         if self.examples is not None and self.subjects != "defences":
             raise InvalidInput(f"expected examples with subjects='defences', got {self.subjects}")
         if self.examples is not None and self.budget is not None:
-            raise InvalidInput("expected --epsilon without --examples: the distances are those that fool the original")
+            raise InvalidInput("expected `budget` without `examples`: the distances are those that fool the original")
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """A row for each image, of defended models on examples that were made in one way; and notes.
@@ -83,6 +83,7 @@ class ImageRanking(NamedTuple):
     notes: tuple[str, ...]
 
 
+@as_invalid_input()
 def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any) -> ImageRanking:
     """Rank by the responses to each image.
 
@@ -94,15 +95,11 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
     Raises:
         InvalidInput: if they cannot be ranked.
     """
-    try:
-        results, notes = chosen.read(source)
-        return ImageRanking(*rank_results(results, **chosen.of_responses, **options), notes)
-    except DavylampError:
-        raise
-    except ValueError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
+    results, notes = chosen.read(source)
+    return ImageRanking(*rank_results(results, **chosen.of_responses, **options), notes)
 
 
+@as_invalid_input()
 def place_images(
     source: str | Path | pd.DataFrame, baseline: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
@@ -122,11 +119,6 @@ def place_images(
     """
     if options.pop("scoring", "irt") != "irt":
         raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
-    try:
-        (new, notes), (known, _) = chosen.read(source), chosen.read(baseline)
-        check_made_alike(known, new)
-        return place_results(known, new, **chosen.of_responses, **options), notes
-    except DavylampError:
-        raise
-    except ValueError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
+    (new, notes), (known, _) = chosen.read(source), chosen.read(baseline)
+    check_made_alike(known, new)
+    return place_results(known, new, **chosen.of_responses, **options), notes

@@ -714,10 +714,10 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
         InvalidInput: with fewer than two subjects, or a choice that leaves nothing or would be ignored.
     """
     kind: dict[str, Any] = {"norm": norm, "knowledge": knowledge, "per": per, "original": original}
+    chosen = RankedResults(subjects, budget, unequal=unequal, examples=examples, **kind)
     if options.get("scoring") == "canary" or _is_csv(results):
         given = {"against": against is not None, "budget": budget is not None, "unequal": unequal != "common"}
         return _rank_layers(results, subjects, {**kind, "examples": examples}, given, options)
-    chosen = RankedResults(subjects, budget, unequal=unequal, examples=examples, **kind)
     if against is not None:
         return place_images(results, against, chosen, **options)[0]
     return rank_images(results, chosen, **options).ranking

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         implementations_of,
         library_defaults,
     )
-    from .libraries import Finding, Library
+    from .libraries import Finding, KnownIssue, Library
     from .libraries.user.row import as_implementation
     from .models.classifier import Classifier
     from .models.defences.defend import defend
@@ -42,7 +42,7 @@ _HOMES = {
         "implementations_of",
         "library_defaults",
     ),
-    ".libraries": ("Finding", "Library"),
+    ".libraries": ("Finding", "KnownIssue", "Library"),
     ".libraries.user.row": ("as_implementation",),
     ".models.classifier": ("Classifier",),
     ".models.defences.defend": ("defend",),
@@ -65,6 +65,7 @@ __all__ = [
     "Distances",
     "Finding",
     "Implementation",
+    "KnownIssue",
     "Library",
     "QueryCounter",
     "ThreatModel",

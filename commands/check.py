@@ -30,7 +30,7 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
     """Run failure indicators on a results folder: masked gradients, weak or broken attacks, wrong models."""
     import json
 
-    from ..engine.checks.check_folder import STATES, check_folder
+    from ..engine.checks.check_folder import STATES, check_folder, describe_folder
     from ..engine.store.outcomes import read_outcomes
     from ..report.text.console import print_table
 
@@ -45,6 +45,7 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
         document = {
             "counts": {state: counts[state] for state in STATES},
             "checks": [check.document() for check in checks],
+            **describe_folder(outcomes),
         }
         print(json.dumps({**document, "notes": notes}, indent=2))  # noqa: T201 - standard output is the product
     else:

@@ -5,13 +5,13 @@ from functools import cache
 
 from ..attack import Implementation
 from ..libraries.common_findings import COMMON
-from ..libraries.library import Finding
+from ..libraries.library import KnownIssue
 from .lazy import LazyMapping
 from .lookup import LIBRARIES
 
 
 @cache
-def _all_findings() -> Mapping[str, Finding]:
+def _all_findings() -> Mapping[str, KnownIssue]:
     return {**COMMON, **{key: finding for each in LIBRARIES.values() for key, finding in each.findings.items()}}
 
 

@@ -10,9 +10,10 @@ from importlib.metadata import EntryPoint, entry_points
 from ...errors import DavylampError
 from ..user_code import user_code
 from . import adv_lib, art, cleverhans, davylamp, foolbox, pyautoattack, secml_torch, torchattack, torchattacks
-from .library import Finding, Library
+from .library import KnownIssue, Library
 
-__all__ = ["ENTRY_POINTS", "Finding", "Library", "collect_libraries"]
+Finding = KnownIssue  # its name in 0.1, which records of other packages use
+__all__ = ["ENTRY_POINTS", "Finding", "KnownIssue", "Library", "collect_libraries"]
 
 ENTRY_POINTS = "davylamp.libraries"
 

@@ -10,7 +10,7 @@ from ...errors import InvalidInput
 from ..attack import Attack, Implementation
 
 
-class Finding(NamedTuple):
+class KnownIssue(NamedTuple):
     """A known defect of a library's algorithm: what it does, and the norms that it concerns (empty: all)."""
 
     text: str
@@ -55,7 +55,7 @@ class Library:
     extra: str = ""
     command: str = ""
     introduces: tuple[Attack, ...] = ()
-    findings: Mapping[str, Finding] = field(default_factory=dict)
+    findings: Mapping[str, KnownIssue] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     refuses: str = ""
     provider: str = ""

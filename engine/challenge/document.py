@@ -9,7 +9,7 @@ from typing import Any
 from filelock import FileLock
 
 from ...adapters.result import UNSTEADY
-from ..checks.indicators import Check
+from ..finding import Finding
 from ..store.files import expand_path, write_whole
 from .attempts import Accuracy, Attempt
 from .ruling import Ruling
@@ -53,7 +53,7 @@ class Challenge:
     radii: tuple[tuple[float, Accuracy], ...]
     attempts: tuple[Attempt, ...]
     ruling: Ruling
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
 
     @property
     def verdict(self) -> str:

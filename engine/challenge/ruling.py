@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 
 from ...adapters.result import UNSTEADY
-from ..checks.indicators import Check
+from ..finding import Finding
 from ..statistics.verdict import SIGNIFICANT
 from .attempts import BLACK, PARTS, WHITE, Accuracy, Attempt, Part, accuracy_shown, of_parts, worst_case
 from .stand_ins import OF_PROBABILITIES
@@ -33,7 +33,7 @@ def rule(
     worst: Accuracy,
     undefended: Accuracy | None,
     attempts: Sequence[Attempt],
-    checks: Sequence[Check],
+    checks: Sequence[Finding],
     gone: float | None = None,
     draws: tuple[int, int] | None = None,
 ) -> Ruling:
@@ -120,7 +120,7 @@ def _unproved(attempts: Sequence[Attempt]) -> int:
     return int((standing & ~proved).sum())
 
 
-def masking_of(attempts: Sequence[Attempt], checks: Sequence[Check]) -> list[str]:
+def masking_of(attempts: Sequence[Attempt], checks: Sequence[Finding]) -> list[str]:
     """Signs that gradients say less than there is to find (Carlini et al. 2019; Athalye et al. 2018)."""
     white = [attempt for attempt in of_parts(attempts, *WHITE) if _counts(attempt)]
     named = [attempt for attempt in of_parts(white, "white-box") if not attempt.gradients]

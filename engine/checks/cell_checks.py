@@ -9,17 +9,18 @@ from ...adapters.result import allowed_radius
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
 from ...adapters.words import radius_text, threat_text
 from ..cell import Cell, is_iterated
+from ..finding import Finding
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from ..store.outcomes import Clean, Outcome
-from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Check, Judged, find, judged, state_of
+from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Judged, find, judged, state_of
 from .verdicts import side_of
 
 _NO_EVIDENCE = ("nan-logits", "no-gradient", "no-signal", "unstable", "model-changed", "crashed", "no-start")
 RUN_IT = "run `davylamp check FOLDER --run`"
 
 
-def find_in_cell(name: str, cell: Cell, judgement: Judged) -> Check:
+def find_in_cell(name: str, cell: Cell, judgement: Judged) -> Finding:
     """The finding of an indicator about a cell."""
     return find(name, judgement, f"{cell.title} ({describe(cell)}) on {cell.subject.name}", cell.key)
 
@@ -29,7 +30,7 @@ def describe(cell: Cell) -> str:
     return threat_text(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
 
 
-def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Check]:
+def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Finding]:
     """What the records of a cell say alone."""
     kinds = _Kinds(outcome)
     yield find_in_cell("older-rules", outcome.cell, _older_rules(outcome))
@@ -40,13 +41,13 @@ def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Check]:
     yield find_in_cell("eight-bit", outcome.cell, _eight_bit(outcome))
 
 
-def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Check]:
+def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Finding]:
     """What `probe_cell` found; without it all unknown."""
     cell = outcome.cell
     never = {
         "the attack ran on a surrogate: check it there, white-box": cell.surrogate,
         "the attack has learned once, from other images": cell.fitted_on is not None,
-        "a worst case over several attacks: run each of them in full": cell.search.kind == "worst-case",
+        "a worst case over several attacks: run each of them in full": cell.search.sums_up,
     }
     why = next((reason for reason, holds in never.items() if holds), "")
     for name, judge in _JUDGES.items():
@@ -153,9 +154,7 @@ def _zero_epsilon(outcome: Outcome, clean: Clean | None) -> Judged:
     columns = outcome.columns
     if clean is None:
         return Judged("unknown", "no clean predictions are stored", advice="evaluate again")
-    moved = columns["predicted"] != clean.columns["predicted"]
-    if not outcome.cell.pixels and not outcome.is_random:  # those are judged by other draws than clean images
-        moved = moved | ((columns["linf"] == 0) & (columns["adv_predicted"] != columns["predicted"]))
+    moved = (columns["predicted"] != clean.columns["predicted"]) | outcome.differs_unchanged
     sentence = "{moved} of {count} images predicted differently without a change"
     numbers: dict[str, Any] = {"moved": int(moved.sum()), "count": len(moved)}
     return judged(state_of(moved.any(), False), sentence, columns["image"][moved], **numbers)

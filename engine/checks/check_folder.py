@@ -8,21 +8,24 @@ import numpy as np
 
 from ...intervals import share_interval
 from ..cell import ModelOnData
+from ..finding import STATES, Finding, plain
 from ..store.contents import read_records
 from ..store.outcomes import Clean, Outcomes, check_models, outcomes_of
 from ..store.plans import find_failed
 from .cell_checks import record_checks, run_checks
 from .cross_checks import cross_checks
-from .indicators import INDICATORS, STATES, Check, Judged, State, find, judged
+from .indicators import INDICATORS, Judged, find, judged
 from .model_checks import model_checks
+from .standings import rank_attacks, rank_models
+from .verdicts import verdicts_of
 
-__all__ = ["INDICATORS", "STATES", "Check", "State", "check_completeness", "check_folder", "models_at_chance"]
+__all__ = ["INDICATORS", "STATES", "check_completeness", "check_folder", "describe_folder", "models_at_chance"]
 
 _FEW = 0.1  # half the interval of a share of one half: with more images it is narrower
 _NAMED = 3  # cells whose failure is told
 
 
-def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None = None) -> list[Check]:
+def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None = None) -> list[Finding]:
     """Every indicator of every model, finished cell and attack of a folder; nothing is run.
 
     What only a run can tell (`probe_folder`) is "unknown" until it was run. Failed cells have no checks: `status` and
@@ -54,7 +57,7 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     return findings
 
 
-def _of_model(outcomes: Outcomes, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Check]:
+def _of_model(outcomes: Outcomes, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Finding]:
     """The checks of a model and of its cells; probes of the model lie beside its clean predictions, or apart."""
     clean = outcomes.clean.get(key)
     stored = None if clean is None else clean.meta.get("probes")
@@ -66,9 +69,9 @@ def _of_model(outcomes: Outcomes, key: str, subject: ModelOnData, probes: dict[s
             yield from run_checks(outcome, probes.get(outcome.cell.key))
 
 
-def check_completeness(outcomes: Outcomes) -> list[Check]:
+def check_completeness(outcomes: Outcomes) -> list[Finding]:
     """All that forbids to read the folder as a finished evaluation of sound models, on enough images."""
-    known = [("unsteady", Judged("warn", f"{line}.")) for line in outcomes.unsteady]
+    known = [("unsteady", Judged("warn", f"{line}.")) for line in _details(outcomes, "unsteady")]
 
     def say(code: str, sentence: str, **numbers: Any) -> None:
         known.append((code, judged("warn", sentence, **numbers)))
@@ -85,9 +88,7 @@ def check_completeness(outcomes: Outcomes) -> list[Check]:
         say("damaged", f"{{count}} damaged file{'' if damaged == 1 else 's'} left out; evaluate again.", count=damaged)
     names = {key: subject.name for key, subject in outcomes.subjects.items()}
     if failed:
-        reasons = list(
-            dict.fromkeys(f"{cell.title} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
-        )
+        reasons = [line.removeprefix("failed: ") for line in _details(outcomes, "failed")]
         more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
         verb = " failed and is" if failed == 1 else "s failed and are"
         examples = "; ".join(reasons[:_NAMED]) + more
@@ -111,6 +112,31 @@ def check_completeness(outcomes: Outcomes) -> list[Check]:
         text = "Few images: with {fewest}, the 95 % interval of a share near 50 % is ±{half:.0f} points."
         say("few-images", text, fewest=fewest, half=50 * (high - low))
     return [find(code, judgement, "") for code, judgement in known]
+
+
+def describe_folder(outcomes: Outcomes) -> dict[str, Any]:
+    """What `check --json` prints beside the indicators: what a folder lacks, verdicts on pairs, and who is first.
+
+    Args:
+        outcomes: of the folder.
+    """
+    known = {each.name for each in outcomes.findings}
+    more = [each for each in check_completeness(outcomes) if each.name not in known]
+    standings = {"models": rank_models(outcomes, models_at_chance(outcomes)), "attacks": rank_attacks(outcomes)}
+    return {
+        "folder": [_with_numbers(each) for each in (*outcomes.findings, *more)],
+        "verdicts": [_with_numbers(pair.finding) for pair in verdicts_of(outcomes)],
+        "standings": {name: [each.document() for each in some] for name, some in standings.items()},
+    }
+
+
+def _details(outcomes: Outcomes, name: str) -> list[str]:
+    """The sentences of the findings with this code, each once."""
+    return list(dict.fromkeys(each.detail for each in outcomes.findings if each.name == name))
+
+
+def _with_numbers(finding: Finding) -> dict[str, Any]:
+    return finding.document() | {"numbers": plain(finding.numbers)}
 
 
 def models_at_chance(outcomes: Outcomes) -> list[str]:

@@ -11,17 +11,19 @@ from ...adapters import IMPLEMENTATIONS, attack_of
 from ...adapters.result import allowed_radius, measured_norm
 from ...adapters.words import radius_text
 from ..cell import Cell, is_iterated, is_single_step
+from ..finding import Finding, State
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
 from ..store.outcomes import Outcome, Outcomes
+from ..store.shown import fooled_when_shown
 from .cell_checks import describe, find_in_cell
-from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, Judged, State, find, judged, state_of
+from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Judged, find, judged, state_of
 from .verdicts import Pair, comparisons_of, judge_comparison
 
 _ORDER: tuple[State, ...] = ("fail", "warn", "pass", "unknown")  # of pairs, the one that decides first
 
 
-def cross_checks(outcomes: Outcomes) -> list[Check]:
+def cross_checks(outcomes: Outcomes) -> list[Finding]:
     """Every indicator that rests on several cells."""
     return [
         *_beaten_checks(outcomes),
@@ -31,7 +33,7 @@ def cross_checks(outcomes: Outcomes) -> list[Check]:
     ]
 
 
-def _beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
+def _beaten_checks(outcomes: Outcomes) -> Iterator[Finding]:
     """The checks "single-step" and "black-box" of every iterated white-box cell."""
     for outcome in outcomes.done:
         cell = outcome.cell
@@ -85,12 +87,10 @@ def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np
     """What the examples made on other models reach on the model of this outcome."""
     transfers = []
     for made in outcomes.done:
-        predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(outcome.cell.subject.key)
-        if predicted is None or _goal(made.cell) != _goal(outcome.cell) or made.cell.threat_model.targeted:
+        fooled = fooled_when_shown(outcomes, made, outcome.cell.subject.key)
+        if fooled is None or _goal(made.cell) != _goal(outcome.cell):
             continue
-        columns, norm = made.columns, outcome.cell.threat_model.norm
-        fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & made.results.proven
-        distance = np.where(fooled, columns[measured_norm(norm)], np.inf)
+        distance = np.where(fooled, made.columns[measured_norm(outcome.cell.threat_model.norm)], np.inf)
         transfers.append((f"{made.cell.attack} from {made.cell.subject.name}", _in_ball(distance, outcome.cell)))
     return transfers
 
@@ -106,7 +106,7 @@ def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return (first < NEARER * second) & np.isfinite(first)
 
 
-def _growth_checks(outcomes: Outcomes) -> Iterator[Check]:
+def _growth_checks(outcomes: Outcomes) -> Iterator[Finding]:
     """The check "epsilon-growth" of every fixed-budget attack over its radii."""
     fixed = [outcome for outcome in outcomes.done if _has_ball(outcome.cell)]
     for cells in _grouped(fixed, lambda cell: (*_settings(cell, skip="step_size"), cell.seed)):
@@ -140,7 +140,7 @@ def _growth(group: Sequence[Outcome]) -> Judged:
     return judged(state, "of {attacked} images fooled: {steps}", () if state == "pass" else lost, **numbers)
 
 
-def _seed_checks(outcomes: Outcomes) -> Iterator[Check]:
+def _seed_checks(outcomes: Outcomes) -> Iterator[Finding]:
     """The check "seeds" of every attack over its seeds."""
     for group in _grouped(outcomes.done, lambda cell: (*_settings(cell), cell.threat_model.epsilon)):
         yield find_in_cell("seeds", group[0].cell, _seeds(group))
@@ -164,7 +164,7 @@ def _seeds(group: Sequence[Outcome]) -> Judged:
     return judged(state, sentence, group[0].columns["image"][attacked][mixed], attacked=len(mixed), **numbers)
 
 
-def _library_checks(outcomes: Outcomes) -> Iterator[Check]:
+def _library_checks(outcomes: Outcomes) -> Iterator[Finding]:
     """The check "libraries" of every comparison of implementations, by its verdicts, and of attacks that one ran."""
     met = set()
     for contenders in comparisons_of(outcomes):

@@ -1,11 +1,9 @@
-"""A finding, and the failure indicators by name: title, what to do, paper, and every threshold with its reason."""
+"""The failure indicators by name: title, what to do, paper, and every threshold with its reason."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-State = Literal["pass", "warn", "fail", "unknown"]
-STATES: tuple[State, ...] = ("fail", "warn", "unknown", "pass")
+from ..finding import Finding, State
 
 # A passing check of proportions or pairs: no image says otherwise. Failing: the exact test at compare's 5 %, or:
 LOST_WARN, LOST_FAIL = 0.1, 0.5  # share of successes gone on 8 bits: compare's tenth; most of them
@@ -36,39 +34,6 @@ class Indicator(NamedTuple):
     source: str
 
 
-@dataclass(frozen=True)
-class Check:
-    """What is to be said about a model, a cell or a whole folder: every view prints it, none decides it.
-
-    Args:
-        name: its code: that of an indicator, kebab-case, or of what a folder lacks.
-        title: of the indicator.
-        state: "pass", "warn", "fail", or "unknown" where data is missing.
-        subject: the model, or "attack (threat model) on model"; "" for the folder.
-        cell: key of the cell; "" for a model.
-        images: names of the images concerned.
-        detail: one sentence with the numbers, or why it is unknown.
-        advice: what to do; "" for a pass.
-        source: paper and the item there, or "davylamp".
-        numbers: those of the sentence, by name.
-    """
-
-    name: str
-    title: str
-    state: State
-    subject: str
-    cell: str
-    images: tuple[str, ...]
-    detail: str
-    advice: str
-    source: str
-    numbers: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-    def document(self) -> dict[str, Any]:
-        """What `check --json` prints of it."""
-        return {name: value for name, value in vars(self).items() if name != "numbers"}
-
-
 class Judged(NamedTuple):
     """A state with its sentence, whose {names} are those of `numbers`; `advice` is in place of the indicator's."""
 
@@ -84,13 +49,13 @@ def judged(state: State, sentence: str, images: Iterable[Any] = (), *, advice: s
     return Judged(state, sentence, images, numbers, advice)
 
 
-def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Check:
+def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
     """The finding of an indicator about a model, or about a cell."""
     state, sentence, images, numbers, advice = judgement
     row = INDICATORS.get(name, Indicator(name, "", "", "davylamp"))
     advice = "" if state == "pass" else advice or (row.advice if state in ("warn", "fail") else "")
     detail = sentence.format(**numbers) if numbers else sentence
-    return Check(name, row.title, state, subject, cell, tuple(map(str, images)), detail, advice, row.source, numbers)
+    return Finding(name, row.title, state, subject, cell, tuple(map(str, images)), detail, advice, row.source, numbers)
 
 
 def state_of(failing: Any, warning: Any) -> State:

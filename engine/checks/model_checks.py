@@ -5,15 +5,16 @@ from typing import Any
 
 import scipy
 
+from ..finding import Finding
 from ..statistics.verdict import SIGNIFICANT
-from .indicators import FEWEST, GRADIENT_FAIL, MADE, SAME_BATCH, SAME_PASS, Check, Judged, find, judged, state_of
+from .indicators import FEWEST, GRADIENT_FAIL, MADE, SAME_BATCH, SAME_PASS, Judged, find, judged, state_of
 
 _EVALUATE = "evaluate it again into a new folder, or run `davylamp check FOLDER --run`"
 _DECLARED = judged("pass", "it draws random numbers and says so: every example is judged by repeated draws")
 _TINY = 1e-12
 
 
-def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[str], refused: str) -> Iterator[Check]:
+def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[str], refused: str) -> Iterator[Finding]:
     """The checks of a model.
 
     Args:

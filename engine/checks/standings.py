@@ -12,6 +12,7 @@ import numpy as np
 from ...adapters.words import threat_text
 from ...intervals import Share, clustered_interval, median_interval, share_interval
 from ..cell import Cell
+from ..finding import plain
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, judge_rates, level_of
 from ..store.outcomes import Outcome, Outcomes
@@ -93,6 +94,12 @@ class StandingRow:
         decided = self.kept.images - self.kept.undecided
         return float(f"{self.value:.9g}"), self.kept.unfooled / decided if math.isinf(self.value) else 0.0
 
+    def document(self) -> dict[str, Any]:
+        """What `check --json` prints of it."""
+        shown = ("name", "value", "low", "high", "images", "violations", "distance", "clean", "p", "pairs", "apart")
+        counts = {"undecided": self.kept.undecided, "unfooled": self.kept.unfooled}
+        return {name: plain(getattr(self, name)) for name in shown} | counts
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -133,6 +140,12 @@ class Standing:
     def level(self) -> float:
         """Of each of the tests against the first, by Bonferroni."""
         return level_of(sum(not math.isnan(place.p) for place in self.places))
+
+    def document(self) -> dict[str, Any]:
+        """What `check --json` prints of it."""
+        shown = ("threat", "targeted", "norm", "why", "attacks", "left", "others", "equivalent", "level")
+        places = [each.document() for each in self.places]
+        return {name: plain(getattr(self, name)) for name in shown} | {"first": len(self.tied), "places": places}
 
     @property
     def under(self) -> str:
@@ -188,7 +201,7 @@ def place_attacks(groups: Sequence[Group]) -> list[StandingRow]:
 
 def _rivals(groups: Sequence[Group]) -> Sequence[Group]:
     """A worst case does what all of its attacks do: no match for one of them."""
-    return [group for group in groups if group.parts[0][0].cell.search.kind != "worst-case"] or groups
+    return [group for group in groups if not group.parts[0][0].cell.search.sums_up] or groups
 
 
 def _rules(group: Group) -> Any:

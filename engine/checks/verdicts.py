@@ -19,9 +19,18 @@ from ...adapters.running.judge import norm_of, projection_of
 from ...adapters.words import threat_text
 from ...errors import AttackFailed
 from ..cell import Cell
+from ..finding import Finding, State
 from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
 from ..store.outcomes import Outcome, Outcomes
 
+SEVERITY: Mapping[Verdict, State] = {  # the worst last
+    "identical": "pass",
+    "equivalent": "pass",
+    "no difference found": "unknown",
+    "undecided": "unknown",
+    "weaker": "warn",
+    "broken": "fail",
+}
 _OLDER = ("l0", "l1", "l2", "linf")  # of records without a projection
 _CRASHED = AttackFailed.__name__  # how the reason of a cell begins whose library is to blame
 
@@ -96,6 +105,26 @@ class Pair:
     def outcomes(self) -> tuple[Outcome, ...]:
         """The results in a folder of those of the two that have one."""
         return tuple(each.outcome for each in self.contenders if each.outcome is not None)
+
+    @property
+    def state(self) -> State:
+        """How severe the verdict is."""
+        return SEVERITY[self.verdict]
+
+    @property
+    def finding(self) -> Finding:
+        """The verdict on two implementations of a folder."""
+        judgement, names = self.judgement, f"{self.a} and {self.b}"
+        where = f"{names} ({threat_text(self.cell.threat_model)}) on {self.cell.subject.name}"
+        images: tuple[str, ...] = ()
+        if len(self.outcomes) == 2:
+            a, b = (each.columns for each in self.outcomes)
+            images = tuple(map(str, a["image"][a["success"] != b["success"]]))
+        detail = self.sentence if self.weaker else f"{where}: {judgement.text}."
+        shown = ("images", "left_out", "only_a", "only_b", "p", "level", "queries")
+        numbers = {name: getattr(judgement, name) for name in shown}
+        name = self.verdict.replace(" ", "-")
+        return Finding(name, "", self.state, where, self.cell.key, images, detail, numbers=numbers)
 
     @property
     def sentence(self) -> str:

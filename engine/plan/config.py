@@ -36,7 +36,6 @@ else:
 Transfer = Literal["no", "simple", "full"]
 Examples = Literal["own", "original", "both"]
 Order = Literal["given", "cheap-first"]
-ExecutorName = Literal["local", "ray"]
 Word = Annotated[str, MinLen(1)]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
 Draws = Annotated[int, Ge(1), Le(MOST_DRAWS)]

@@ -75,7 +75,7 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
             outcome.cell
             for outcome in outcomes.done
             if outcome.cell.subject == subject
-            if not (outcome.cell.surrogate or outcome.cell.fitted_on or outcome.cell.search.kind == "worst-case")
+            if not (outcome.cell.surrogate or outcome.cell.fitted_on or outcome.cell.search.sums_up)
         ]
         given = None if models is None else models.get(subject.model)
         apart = given is None and loading.isolation.covers(subject.model)

@@ -47,6 +47,8 @@ class Search:
         finds_smallest: the result is the smallest change of each image, as that of a minimum-norm attack.
         stands_for_several: its implementation stands for several attacks, whose names are inside.
         runs_once: the images cannot be divided: one run finds something for all of them.
+        sums_up: its result is the worst case of its attacks on each image: no rival of one of them.
+        chooses_radius: it is run on each model at a radius of its own, whichever was asked for.
         runs: how often an attack is run on an image, roughly.
         options_of_cells: what a cell is run with besides its fields.
         why_no_surrogate: why its examples cannot be made on a surrogate; "": they can.
@@ -58,6 +60,8 @@ class Search:
     finds_smallest: ClassVar[bool] = False
     stands_for_several: ClassVar[bool] = False
     runs_once: ClassVar[bool] = False
+    sums_up: ClassVar[bool] = False
+    chooses_radius: ClassVar[bool] = False
     runs: ClassVar[int] = 1
     options_of_cells: ClassVar[Mapping[str, Any]] = {}
     why_no_surrogate: ClassVar[str] = ""

@@ -30,7 +30,7 @@ class AtSaturation(Search):
     """`at-saturation(A)`: a fixed-budget attack at the radius where its success stops growing, one for all images."""
 
     kind = "at-saturation"
-    searches_radius = runs_once = True
+    searches_radius = runs_once = chooses_radius = True
     runs = 8
     why_no_surrogate = "the radius would be chosen by asking the model, which the attacker cannot"
 

@@ -23,7 +23,7 @@ class WorstCase(Search):
     """`worst-case(A,B,...)`: attacks one after the other, each on the images that none before it has fooled."""
 
     kind = "worst-case"
-    stands_for_several = True
+    stands_for_several = sums_up = True
 
     def find_row(self) -> Implementation:
         """The implementation that stands for all: it has the norms that all of them have."""

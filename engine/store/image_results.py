@@ -138,6 +138,12 @@ class ImageResults:
         return SHARES in self.columns
 
     @property
+    def by_majority(self) -> str:
+        """Where MR of a random model is of the majority of its draws, and no share of them; "": nowhere."""
+        is_targeted = self.threat_model is not None and self.threat_model.targeted
+        return "under targeted attacks" if is_targeted and self.is_random else ""
+
+    @property
     def has_detector(self) -> bool:
         """Whether "detected" is a class of the model, beside those of the data."""
         return DETECTED in self.columns

@@ -5,7 +5,7 @@ by numbers over its makers' test set.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..cell import ModelOnData, digest_of
+from ..finding import Finding, note
 from .contents import read_records
 from .sealed import Record
 from .store import ResultsStore
@@ -102,18 +103,21 @@ def setting_of_reference(reference: Reference, references: Sequence[Reference]) 
     return str(reference.about["file"]) if len(alike) > 1 else ""
 
 
-def notes_of(references: Sequence[Reference]) -> list[str]:
-    """Notes about imported rows, a line each."""
-    if not references:
-        return []
-    sources = ", ".join(sorted({str(each.about["source"]) for each in references}))
-    lines = [f"{len(references)} rows of {sources}, {UNJUDGED}: {BESIDE}"]
+def notes_of(references: Sequence[Reference]) -> Iterator[Finding]:
+    """What is to be said about imported rows."""
+    if references:
+        sources = ", ".join(sorted({str(each.about["source"]) for each in references}))
+        sentence = f"{{count}} rows of {{sources}}, {UNJUDGED}: {BESIDE}"
+        yield note("imported", sentence, count=len(references), sources=sources)
     for each in references:
-        crashed, attacked = each.columns["crashed"], int(each.columns["attacked"].sum())
-        if crashed.any():
-            what = "it crashed or never asked the model: nothing is known of them, it is no success of 0"
-            lines.append(f"{each.title} on {each.subject.name}, {int(crashed.sum())} of {attacked} images: {what}")
-    return lines
+        crashed, attacked = int(each.columns["crashed"].sum()), int(each.columns["attacked"].sum())
+        if crashed:
+            subject = f"{each.title} on {each.subject.name}"
+            sentence = (
+                "{subject}, {crashed} of {attacked} images: it crashed or never asked the model: nothing is known of "
+                "them, it is no success of 0"
+            )
+            yield note("imported-crash", sentence, subject=subject, crashed=crashed, attacked=attacked)
 
 
 @dataclass(frozen=True)

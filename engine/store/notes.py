@@ -1,6 +1,6 @@
 """Notes on a results folder: missing results, how searches ended, and models whose outputs need an explanation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from ...adapters.result import UNSTEADY
 from ...adapters.words import radius_text
 from ...errors import DavylampError
 from ..cell import Cell, ModelOnData, is_foreign
+from ..finding import Finding, State, note
 from .columns import logits_of
 from .contents import read_records, usable_record
 from .image_results import NOT_MISCLASSIFIED, results_of
@@ -23,37 +24,62 @@ if TYPE_CHECKING:
     from .outcomes import Outcomes
 
 
-def list_notes(outcomes: "Outcomes") -> list[str]:
-    """A line for everything that is not in the numbers of a folder: failed, unfinished and damaged."""
-    lines = unsteady_models(outcomes)
-    lines += [f"failed: {cell.title} on {cell.subject.name}: {reason}" for cell, reason in outcomes.failed]
-    lines += [line for each in outcomes.done if (line := saturation_line(each.cell, each.meta))]
-    lines += [line for each in outcomes.done if (line := _worst_case_line(each.cell, each.columns))]
-    lines += [f"left out: {why}, on {cell.subject.name}" for cell, why in outcomes.unknown]
+def find_notes(outcomes: "Outcomes") -> Iterator[Finding]:
+    """Everything that is not in the numbers of a folder: what is missing, how searches ended, how models were read."""
+    yield from (note("unsteady", line, state="warn") for line in unsteady_models(outcomes))
+    yield from _about_cells(outcomes)
+    yield from (note("counted-once", line) for line in outcomes.left_out)
+    if outcomes.lacking:
+        yield note("parts", outcomes.lacking, state="warn")
+    yield from (note("damaged", f"left out: {line}{remedy(line)}", state="warn") for line in outcomes.damaged)
+    yield from _about_models(outcomes)
+    yield from _detected(outcomes)
+    yield from _silent_transfers(outcomes)
+    yield from notes_of(outcomes.references)
+
+
+def _about_cells(outcomes: "Outcomes") -> Iterator[Finding]:
+    """The cells without a result, with the reason of each, and how searches ended."""
+    for cell, reason in outcomes.failed:
+        yield _about(cell, "failed", "failed: {subject}: {reason}", "warn", reason=reason)
+    searched = [("saturation", each.cell, saturation_line(each.cell, each.meta)) for each in outcomes.done]
+    searched += [("worst-case", each.cell, _worst_case_line(each.cell, each.columns)) for each in outcomes.done]
+    yield from (_about(cell, name, line) for name, cell, line in searched if line)
+    for cell, why in outcomes.unknown:
+        yield _about(cell, "unknown-attack", "left out: {why}, on {model}", "warn", why=why, model=cell.subject.name)
     foreign = {each.cell.attack for each in outcomes.done if is_foreign(each.cell) and not each.cell.row.is_users}
-    lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
-    lines += [f"not finished, left out: {cell.title} on {cell.subject.name}" for cell in outcomes.running]
-    if outcomes.waiting:
-        lines.append(f"not run yet, left out: {len(outcomes.waiting)} cells; `davylamp status` lists them")
-    lines += [*outcomes.left_out, *([outcomes.lacking] if outcomes.lacking else [])]
-    lines += [f"left out: {line}{remedy(line)}" for line in outcomes.damaged]
+    for attack in sorted(foreign):
+        yield note("not-in-catalogue", "not in the catalogue here, described by its records: {attack}", attack=attack)
+    for cell in outcomes.running:
+        yield _about(cell, "not-finished", "not finished, left out: {subject}", "warn", seed=cell.seed)
+    if count := len(outcomes.waiting):
+        sentence = "not run yet, left out: {count} cells; `davylamp status` lists them"
+        yield note("not-run", sentence, state="warn", count=count)
+
+
+def _about_models(outcomes: "Outcomes") -> Iterator[Finding]:
+    """The models without clean predictions, those on chosen images, and how outputs were read."""
     attacked = {each.cell.subject.key for each in outcomes.done}
-    lines += [
-        f"no clean predictions of {subject.name} on {subject.data} (clean/{key}): metrics that need them are left out; "
-        "`davylamp evaluate` makes them again"
-        for key, subject in outcomes.subjects.items()
-        if key not in outcomes.clean and key in attacked
-    ]
+    for key, subject in outcomes.subjects.items():
+        if key not in outcomes.clean and key in attacked:
+            sentence = (
+                "no clean predictions of {subject} on {data} (clean/{key}): metrics that need them are left out; "
+                "`davylamp evaluate` makes them again"
+            )
+            yield note("no-clean", sentence, state="warn", subject=subject.name, data=subject.data, key=key)
     chosen: dict[str, set[str]] = {}
     for each in outcomes.done:
         chosen.setdefault(each.cell.subject.name, set()).update(each.cell.subject.chosen)
-    lines += [
-        f"{model}: {len(names)} images were chosen by name: what is measured on them need not hold for the others"
-        for model, names in chosen.items()
-        if names
-    ]
-    lines += _output_lines(each.meta for each in outcomes.clean.values())
-    return [*lines, *_detected_lines(outcomes), *_silent_transfers(outcomes), *notes_of(outcomes.references)]
+    sentence = "{subject}: {count} images were chosen by name: what is measured on them need not hold for the others"
+    for model, names in chosen.items():
+        if names:
+            yield note("chosen-images", sentence, subject=model, count=len(names))
+    yield from (note("outputs", line) for line in _output_lines(each.meta for each in outcomes.clean.values()))
+
+
+def _about(cell: Cell, name: str, sentence: str, state: State = "note", **numbers: Any) -> Finding:
+    """A finding about a cell."""
+    return note(name, sentence, state=state, subject=f"{cell.title} on {cell.subject.name}", cell=cell.key, **numbers)
 
 
 def remedy(line: str) -> str:
@@ -176,34 +202,36 @@ def _worst_case_line(cell: Cell, columns: Mapping[str, np.ndarray]) -> str:
     return f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on fooled images not made"
 
 
-def _detected_lines(outcomes: "Outcomes") -> list[str]:
-    """A line for each model with a detector: how many examples it detects, and what they count as."""
+def _detected(outcomes: "Outcomes") -> Iterator[Finding]:
+    """For each model with a detector: how many examples it detects, and what they count as."""
     counts: dict[str, np.ndarray] = {}
     for each in outcomes.done:
         if each.results.has_detector:
             here = np.array([each.results.detected.sum(), each.results.attacked.sum()])
             counts[each.cell.subject.name] = counts.get(each.cell.subject.name, 0) + here
-    rates = ", ".join(NOT_MISCLASSIFIED)
-    return [
-        f"{model}: {detected} of {attacked} examples are detected: they count as not misclassified in {rates}"
-        for model, (detected, attacked) in counts.items()
-        if detected
-    ]
+    sentence = (
+        "{subject}: {detected} of {attacked} examples are detected: they count as not misclassified in "
+        f"{', '.join(NOT_MISCLASSIFIED)}"
+    )
+    for model, (detected, attacked) in counts.items():
+        if detected:
+            yield note("detected", sentence, subject=model, detected=int(detected), attacked=int(attacked))
 
 
-def _silent_transfers(outcomes: "Outcomes") -> list[str]:
-    """A line for each model that gave no finite logits on examples of others."""
+def _silent_transfers(outcomes: "Outcomes") -> Iterator[Finding]:
+    """For each model that gave no finite logits on examples of others: on how many."""
     counts: dict[str, int] = {}
     for predictions in (outcomes.transfers or {}).values():
         for tested, predicted in predictions.items():
             counts[tested] = counts.get(tested, 0) + int(np.isnan(predicted).sum())
-    subjects = outcomes.subjects
-    return [
-        f"left out of transfer: {count} examples on which {subjects[key].model if key in subjects else key} gives "
-        "NaN or infinite logits: neither transferred nor not"
-        for key, count in counts.items()
-        if count
-    ]
+    sentence = (
+        "left out of transfer: {count} examples on which {subject} gives NaN or infinite logits: neither transferred "
+        "nor not"
+    )
+    for key, count in counts.items():
+        if count:
+            model = outcomes.subjects[key].model if key in outcomes.subjects else key
+            yield note("silent-transfers", sentence, subject=model, count=count)
 
 
 def _output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -14,6 +14,7 @@ from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ..at_once import map_at_once
 from ..cell import Cell, ModelOnData, call_as, tell_apart
+from ..finding import Finding, sentences
 from ..measure_groups import is_group
 from ..metric_names import NO_CONFIDENCES, needs_confidences
 from ..user_metrics import plain_name
@@ -22,7 +23,7 @@ from .contents import NEEDED, edited_since, order_of, read_records, unknown_atta
 from .derived_columns import STORED_K, STORED_RATE, derive_columns, lacks_rate, needs_logits
 from .image_results import ImageResults
 from .imported import Reference, references_of
-from .notes import list_notes, unsteady_models
+from .notes import find_notes, unsteady_models
 from .other_records import fit_costs
 from .plans import CellState, find_missing, list_parts, missing_line
 from .store import Record, ResultsStore
@@ -104,6 +105,16 @@ class Outcome:
         return self.results.is_random
 
     @property
+    def differs_unchanged(self) -> np.ndarray:
+        """Images that came back unchanged and yet are predicted otherwise, (n,) bool.
+
+        None where the example is not judged as the clean image is: on 8 bits, or by draws of a random model.
+        """
+        if self.cell.pixels or self.is_random:
+            return np.zeros(len(self.columns["label"]), bool)
+        return (self.columns["linf"] == 0) & (self.columns["adv_predicted"] != self.columns["predicted"])
+
+    @property
     def usable(self) -> np.ndarray:
         """Images that prove something, (n,) bool: attacked, no violation, and within the radius."""
         return self.results.usable
@@ -163,10 +174,15 @@ class Outcomes:
         """A line for each model that answers one image differently each time and does not say so."""
         return unsteady_models(self)
 
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is not in the numbers: failed, unfinished, damaged, how searches ended, ..."""
+        return tuple(find_notes(self))
+
     @property
-    def notes(self) -> list[str]:
-        """A line for everything that is not in the numbers: failed, unfinished and damaged."""
-        return list_notes(self)
+    def notes(self) -> tuple[str, ...]:
+        """The findings in words."""
+        return sentences(self.findings)
 
     def has_detector(self, subject: ModelOnData) -> bool:
         """Whether "detected" is a class of a model, beside those of the data."""
@@ -178,6 +194,11 @@ class Outcomes:
             return True
         right = self.clean[subject.key].columns["CA"]
         return bool(((right > 0) & (right < 1)).any())
+
+    @property
+    def judged_by_draws(self) -> set[str]:
+        """Names of the models that draw random numbers."""
+        return {each.subject.name for each in self.clean.values() if self.is_random(each.subject)}
 
     @property
     def users_symbols(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Accuracy against epsilon or queries, with the interval of each share, and the numbers that sum a curve up."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +17,7 @@ from ...errors import InvalidInput, UnknownName, Unsupported
 from ...intervals import Share, clustered_interval, whole_shares
 from ...metrics import empirical_half_distortion, half_distortion
 from ..at_once import map_at_once
+from ..finding import Finding, note, sentences
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
 from ..store.imported import UNJUDGED, Reference, envelopes_of, setting_of_reference
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of
@@ -97,14 +98,19 @@ class Curves:
         unit: of the budgets, by norm.
         shown: round budgets, by norm, at which every "distances" curve of it has a value: those of a table.
         curves: ordered by norm, model, attack.
-        notes: a line for everything that is not in the numbers.
+        findings: everything that is not in the numbers.
     """
 
     against: Against
     unit: Mapping[str, str]
     shown: Mapping[str, tuple[float, ...]]
     curves: tuple[Curve, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings in words."""
+        return sentences(self.findings)
 
 
 class _Steps(NamedTuple):
@@ -173,7 +179,7 @@ def build_curves(
     counts, has_bands = resamples(bootstrap, seed), bootstrap > 0
     curves: list[Curve] = []
     shown: dict[str, tuple[float, ...]] = {}
-    limits: list[str] = []
+    limits: list[Finding] = []
     for name, members in groupby(groups, key=lambda group: group.labels["norm"]):
         steps, points = _split([*members], queries=queries, grey=grey)
         reached = [budget for each in points for budget, _ in each.runs]
@@ -193,20 +199,25 @@ def build_curves(
                     _curve_of_reference(reference, run.labels["model"], setting, grid, scale, has_bands=has_bands)
                 )
         limits += [
-            f"{run.labels['implementation']} on {run.labels['model']}: not searched beyond {run.limit:.4g} for every "
-            "image that was not fooled"
+            note(
+                "search-limit",
+                "{subject}: not searched beyond {limit:.4g} for every image that was not fooled",
+                subject=f"{run.labels['implementation']} on {run.labels['model']}",
+                limit=run.limit,
+            )
             for run in steps
             if not math.isinf(run.limit)
         ]
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
-    notes = (*_notes(curves), *limits, *outcomes.notes, *extrapolated_halves(curves))
-    return Curves(against, unit, shown, tuple(curves), notes)
+    findings = (*_find_in_curves(curves), *limits, *outcomes.findings, *extrapolated_halves(curves))
+    return Curves(against, unit, shown, tuple(curves), findings)
 
 
-def extrapolated_halves(curves: Sequence[Curve]) -> list[str]:
-    """A note on half distortions that lie beyond what was measured."""
-    beyond = dict.fromkeys(curve.name for curve in curves if curve.is_extrapolated)
-    return [f"{EXTRAPOLATED} (half at - or inf): {'; '.join(beyond)}"] if beyond else []
+def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
+    """On half distortions that lie beyond what was measured."""
+    beyond = "; ".join(dict.fromkeys(curve.name for curve in curves if curve.is_extrapolated))
+    sentence = f"{EXTRAPOLATED} (half at - or inf): {{curves}}"
+    return [note("extrapolated", sentence, curves=beyond)] if beyond else []
 
 
 def comparable_key(outcome: Outcome) -> tuple[str, str]:
@@ -491,18 +502,20 @@ def _labels(group: Group) -> dict[str, Any]:
     return {name: group.labels[name] for name in _LABELS}
 
 
-def _notes(curves: Sequence[Curve]) -> list[str]:
+def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
     """What accuracy means under targeted attacks, and what invalid results count as."""
-    targeted = (
-        "of targeted attacks accuracy is the share of images that are right when clean and not driven to the target"
+    if any(curve.labels["targeted"] for curve in curves):
+        sentence = (
+            "of targeted attacks accuracy is the share of images that are right when clean and not driven to the "
+        )
+        yield note("targeted-accuracy", f"{sentence}target")
+    sentence = (
+        "{subject}: {violations} violations count neither as fooled nor as robust: they lower the accuracy at every "
+        "budget above 0, not its upper ends"
     )
-    lines = [targeted] if any(curve.labels["targeted"] for curve in curves) else []
-    return lines + [
-        f"{curve.name}: {curve.labels['violations']} violations count neither as fooled nor as robust: they lower the "
-        "accuracy at every budget above 0, not its upper ends"
-        for curve in curves
-        if curve.labels["violations"] and curve.judged
-    ]
+    for curve in curves:
+        if curve.labels["violations"] and curve.judged:
+            yield note("violations", sentence, subject=curve.name, violations=curve.labels["violations"])
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[Group]) -> list[float]:

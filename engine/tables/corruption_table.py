@@ -1,7 +1,7 @@
 """How models bear corruptions: errors, their sums and ratios to a baseline, flips along sequences, with intervals."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -21,6 +21,7 @@ from ...metrics import (
     mean_flip_rate,
     relative_corruption_error,
 )
+from ..finding import Finding, note
 from ..statistics.bootstrap import Estimate, draw_means, interval
 from ..store.other_records import CorruptionRecord, read_corruptions
 from .estimates import NOTHING, estimate_share, mean_of_defined, resamples
@@ -166,10 +167,10 @@ def build_corruptions(
         symbol for symbol in rows[0].metrics if any(not math.isnan(row.metrics[symbol].value) for row in rows)
     )
     kept = tuple(TableRow(row.labels, {symbol: row.metrics[symbol] for symbol in symbols}) for row in rows)
-    notes = [note for each in scores for note in each.notes] + [
-        f"left out: {name}: {why}" for name, why in failed.items()
-    ]
-    return Table(f"corruption {by}", tuple(rows[0].labels), symbols, kept, tuple(dict.fromkeys(notes)))
+    findings = {each.detail: each for score in scores for each in score.findings}
+    for name, why in failed.items():
+        findings[f"{name}: {why}"] = note("left-out", f"left out: {name}: {why}", state="warn", subject=name)
+    return Table(f"corruption {by}", tuple(rows[0].labels), symbols, kept, tuple(findings.values()))
 
 
 class ErrorCurve(NamedTuple):
@@ -230,9 +231,10 @@ class _Scores:
         self.rates = [self._errors(mine, name) for name in self.corruptions]  # of each (severities, R)
         references = {name: self._reference(name) for name in self.corruptions}
         self.references = {name: each for name, each in references.items() if each is not None}
-        self.notes = [
-            *_notes(mine, base, models),
-            *([] if paired else [f"{mine.model}: records of different images: no interval but an error's"]),
+        unpaired = f"{mine.model}: records of different images: no interval but an error's"
+        self.findings = [
+            *_find_in_scores(mine, base, models),
+            *([] if paired else [note("unpaired", unpaired, subject=mine.model)]),
             *self._undefined_ratios(),
         ]
 
@@ -334,19 +336,18 @@ class _Scores:
             float(mean_flip_rate(mine, theirs)), mean_of_defined([flip_rates(*pair).numpy() for pair in drawn])
         )
 
-    def _undefined_ratios(self) -> list[str]:
+    def _undefined_ratios(self) -> Iterator[Finding]:
         """What the means of ratios to the baseline leave out, as it has no error there or never flips."""
         if isinstance(self.base, str):
-            return []
+            return
         faultless = [name for name, rates in self.references.items() if not rates[:, 0].any()]
         flips = {name: self.base.sequences[name] for name in self.mine.sequences if name in self.base.sequences}
         still = [name for name, record in flips.items() if flip_probability_of(record) == 0]
         lines = (("mCE/base", faultless, "makes no error there"), ("mFR", still, "never flips there"))
-        return [
-            f"{self.mine.model}: {symbol} is without {', '.join(names)}: {self.base.model} {why}"
-            for symbol, names, why in lines
-            if names
-        ]
+        for symbol, names, why in lines:
+            if names:
+                sentence = f"{{subject}}: {{symbol}} is without {{names}}: {self.base.model} {why}"
+                yield note("undefined-ratio", sentence, subject=self.mine.model, symbol=symbol, names=", ".join(names))
 
     def _draw(self, values: np.ndarray) -> np.ndarray:
         """The mean of a value of each image, in every replicate, (R,)."""
@@ -363,54 +364,70 @@ def _point(rates: np.ndarray) -> torch.Tensor:
     return torch.tensor(rates[..., 0])
 
 
-def _why_nothing_is_right(mine: CorruptedModel) -> list[str]:
-    """A line for a model that gets (almost) nothing right where most should be: classes in another order, and such."""
+def _why_nothing_is_right(mine: CorruptedModel) -> str:
+    """Why a model gets (almost) nothing right where most should be: classes in another order, and such; else ""."""
     mildest = [levels[min(levels)] for levels in mine.errors.values() if levels]
     records = [mine.clean] if mine.clean is not None else mildest
     if not records:
-        return []
+        return ""
     best = min(records, key=lambda record: record.wrong.mean())
     answered = best.predicted >= 0
     predicted, labels = (torch.tensor(each[answered]).long() for each in (best.predicted, best.labels))
     if not len(labels):
-        return []
+        return ""
     seen = int(max(predicted.max(), labels.max())) + 1  # a record does not say how many classes there are
     why = explain_predictions(predicted, labels, seen)
     images = "clean" if mine.clean is not None else f"{best.cell.corruption} {best.cell.severity}"
-    return [f"{mine.model}, {images}: {why}"] if why else []
+    return f"{mine.model}, {images}: {why}" if why else ""
 
 
-def _notes(mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]) -> list[str]:
+def _find_in_scores(
+    mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]
+) -> Iterator[Finding]:
     """What the numbers do not tell."""
-    notes: list[str] = []
     made = dict.fromkeys(record.cell.source for record in mine.records if record.cell.source)
     if made:
-        notes.append(
-            f"ImageNet-C-like: made in memory ({', '.join(made)}); the published set is stored as JPEG, and harder"
-        )
+        sentence = "ImageNet-C-like: made in memory ({by}); the published set is stored as JPEG, and harder"
+        yield note("made-in-memory", sentence, by=", ".join(made))
     if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
-        notes.append("no CE/base: AlexNet's errors are published as means over all five severities; name a --baseline")
+        sentence = "no CE/base: AlexNet's errors are published as means over all five severities; name a --baseline"
+        yield note("no-baseline", sentence)
     elif base == ALEXNET and mine.errors:
-        notes.append(
-            f"base: AlexNet's published errors on ImageNet-C, 50 000 images; here {mine.images} of {mine.data}"
-        )
+        sentence = "base: AlexNet's published errors on ImageNet-C, 50 000 images; here {images} of {data}"
+        yield note("baseline", sentence, images=mine.images, data=mine.data)
     elif isinstance(base, CorruptedModel):
-        notes.append(f"base: {base.model} on the same images")
+        yield note("baseline", "base: {base} on the same images", base=base.model)
+    yield from _find_missing(mine, models)
+    if mine.sequences and isinstance(base, str):
+        sentence = "no mFR: AlexNet's flip probabilities are not published; name a model with --baseline"
+        yield note("no-baseline-sequences", sentence)
+    known = {SEQUENCES[name].finding: name for name in mine.sequences if name in SEQUENCES}
+    yield from (note("sequences", f"sequences such as {name}: {text}") for text, name in known.items() if text)
+    if why := _why_nothing_is_right(mine):
+        yield note("nothing-right", why, state="warn", subject=mine.model)
+    if silent := sum(int((record.predicted < 0).any(axis=-1).sum()) for record in mine.records):
+        sentence = "{subject}: {count} answers that are not finite count as errors"
+        yield note("not-finite", sentence, subject=mine.model, count=silent)
+
+
+def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Iterator[Finding]:
+    """What the means over the corruptions and severities lack."""
     lacking = [name for name in BENCHMARK if name not in mine.errors]
     if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
-        notes.append(f"{mine.model}: means over {len(mine.errors)} corruptions, without {', '.join(lacking)}")
+        sentence = "{subject}: means over {count} corruptions, without {lacking}"
+        yield note(
+            "corruptions-missing", sentence, subject=mine.model, count=len(mine.errors), lacking=", ".join(lacking)
+        )
     if mine.errors and mine.severities != SEVERITIES:
-        notes.append(f"{mine.model}: sums over severities {', '.join(map(str, mine.severities)) or 'none'} only")
+        levels = ", ".join(map(str, mine.severities)) or "none"
+        yield note(
+            "severities-missing", "{subject}: sums over severities {levels} only", subject=mine.model, levels=levels
+        )
     if mine.errors and mine.clean is None:
         alone = [
             f"{each.images}" for each in models if (each.model, each.data) == (mine.model, mine.data) and each.clean
         ]
-        why = f"of the same {mine.images} images, got {', '.join(alone)}" if alone else ""
-        notes.append(f"{mine.model}: no RmCE without the clean images{why and f' {why}'}: --clean DATA")
-    if mine.sequences and isinstance(base, str):
-        notes.append("no mFR: AlexNet's flip probabilities are not published; name a model with --baseline")
-    findings = {SEQUENCES[name].finding: name for name in mine.sequences if name in SEQUENCES}
-    notes += [f"sequences such as {name}: {finding}" for finding, name in findings.items() if finding]
-    notes += _why_nothing_is_right(mine)
-    silent = sum(int((record.predicted < 0).any(axis=-1).sum()) for record in mine.records)
-    return [*notes, *([f"{mine.model}: {silent} answers that are not finite count as errors"] if silent else [])]
+        why = f" of the same {mine.images} images, got {', '.join(alone)}" if alone else ""
+        yield note(
+            "no-clean", "{subject}: no RmCE without the clean images{why}: --clean DATA", subject=mine.model, why=why
+        )

@@ -14,18 +14,18 @@ from torch import Tensor
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ...intervals import difference_ends, discordant_correlation
 from ...metrics import METRICS
+from ..finding import Finding, note
 from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of
 from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
-from ..store.transfers import Transferred, read_shown
+from ..store.shown import rate_when_shown
+from ..store.transfers import read_shown
 from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples
 from .groups import Group, group_cells, plain_setting_of
 from .table import Table, TableRow
 
 _RATE = "MR"  # the one rate whose difference is a metric of a defence
-_TARGETED = "under targeted attacks"  # an untargeted rate of a random model there is that of its median draw
-_UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
 _LABELS = ("defended", "examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
 _CLEAN = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
 
@@ -115,27 +115,28 @@ def build_defence(
     for row, each in zip(rows, estimates, strict=True):
         labels = row.labels if len(names) > 1 else row.labels | {"defended": ""}
         lines.append(TableRow({name: labels[name] for name in _LABELS}, {symbol: each[symbol] for symbol in kept}))
-    notes = [*outcomes.notes, *_how_judged(outcomes, (original, *names), rows if "MRV" in kept else [])]
+    findings = [*outcomes.findings, *_how_judged(outcomes, (original, *names), rows if "MRV" in kept else [])]
     if "MRV" in kept and any(row.labels["violations"] for row in rows):
         ends = ", and as 1 in the upper ends of their intervals" if bootstrap else ""
-        notes.append(f"violations prove nothing: they count as 0 in the rates that MRV is the difference of{ends}")
-    return Table("defence", _LABELS, tuple(kept), tuple(lines), tuple(notes))
+        sentence = "violations prove nothing: they count as 0 in the rates that {symbols} is the difference of{ends}"
+        findings.append(note("violations", sentence, symbols="MRV", ends=ends))
+    return Table("defence", _LABELS, tuple(kept), tuple(lines), tuple(findings))
 
 
-def _how_judged(outcomes: Outcomes, names: Sequence[str], rows: Sequence[_Row]) -> list[str]:
-    """Lines where a random model is among those of these names: other tables have the shares of its draws."""
-    drawn = {each.subject.name for each in outcomes.clean.values() if outcomes.is_random(each.subject)}
-    said = ", ".join(name for name in dict.fromkeys(names) if name in drawn)
-    line = f"{said}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+def _how_judged(outcomes: Outcomes, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
+    """Where models that are judged by draws are among those of these names: other tables have the shares of them."""
+    drawn = [name for name in dict.fromkeys(names) if name in outcomes.judged_by_draws]
+    if not drawn:
+        return
+    sentence = "{models}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+    yield note("majority", sentence, models=", ".join(drawn))
     exceptions: dict[str, set[str]] = {}
     for row in rows:
         exceptions.setdefault(row.labels["defended"], set()).update(pair.by_majority for pair in row.repeats)
-    exceptional = [
-        f"MRV of {name} goes by the majority of the draws {where}"
-        for name, places in exceptions.items()
-        for where in sorted(places - {""})
-    ]
-    return [line, *exceptional] if said else []
+    for name, places in exceptions.items():
+        for where in sorted(places - {""}):
+            sentence = "MRV of {subject} goes by the majority of the draws {where}"
+            yield note("majority-rate", sentence, subject=name, where=where)
 
 
 def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
@@ -200,12 +201,12 @@ def _rows_of(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[_Row]:
     truth, images = torch.tensor(original.columns["label"]), original.subject.images
     meaningless = set()
     if original.logits.shape != defended.logits.shape and outcomes.has_detector(defended.subject):
-        meaningless = {"FV"}  # "detected" is no class of the data
+        meaningless = {"FV"}  # the class of its detector is none of the data
     if meaningless or not all(each.has_confidences for each in models):
         meaningless |= {symbol for symbol in METRICS if needs_confidences(symbol)}
     clean = _Pair(_same_width(original.logits, defended.logits), np.ones(images, bool), is_clean=True)
     yield _Row(_CLEAN | {"images": images, "violations": 0}, [clean], truth, frozenset(meaningless))
-    for group, made_on, repeats in _attacks(outcomes, models, truth):
+    for group, made_on, repeats in _attacks(outcomes, models):
         labels = {name: group.labels[name] for name in ("norm", "epsilon", "targeted", "setting")}
         labels |= {"examples": group.labels["implementation"], "made_on": made_on}
         labels |= {"images": sum(int(pair.counts.sum()) for pair in repeats)}
@@ -213,9 +214,7 @@ def _rows_of(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[_Row]:
         yield _Row(labels, repeats, truth, frozenset(meaningless))
 
 
-def _attacks(
-    outcomes: Outcomes, models: tuple[Clean, Clean], truth: Tensor
-) -> Iterator[tuple[Group, str, list[_Pair]]]:
+def _attacks(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[tuple[Group, str, list[_Pair]]]:
     """The attacks that both models met, paired by seed ("own"); then those of the original that it saw ("original")."""
     keys = [each.subject.key for each in models]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
@@ -231,7 +230,7 @@ def _attacks(
         if met:
             yield group, "own", met
     for group, of in zip(groups, runs, strict=True):
-        seen = [_shown(outcomes, each, models[1], truth) for (key, _), each in of.items() if key == keys[0]]
+        seen = [_shown(outcomes, each, models[1]) for (key, _), each in of.items() if key == keys[0]]
         if any(seen):
             yield group, "original", [pair for pair in seen if pair]
 
@@ -239,18 +238,17 @@ def _attacks(
 def _attacked(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Pair:
     """Each model on the examples that were made on it."""
     both = (original, defended)
-    is_majority = defended.cell.threat_model.targeted and (original.is_random or defended.is_random)
     return _Pair(
         _same_width(*(_logits(outcomes, each) for each in both)),
         _counting(original) & _counting(defended),
         (original.columns, defended.columns),
         tuple(_most(each) for each in both if _RATE in each.columns),
         sum(int(each.results.invalid.sum()) for each in both),
-        _TARGETED if is_majority else "",
+        original.results.by_majority or defended.results.by_majority,
     )
 
 
-def _shown(outcomes: Outcomes, original: Outcome, defended: Clean, truth: Tensor) -> _Pair | None:
+def _shown(outcomes: Outcomes, original: Outcome, defended: Clean) -> _Pair | None:
     """Both models on the examples that were made on the original; None if the defended one was not shown them."""
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
@@ -265,25 +263,12 @@ def _shown(outcomes: Outcomes, original: Outcome, defended: Clean, truth: Tensor
     )
     if _RATE not in original.columns:
         return pair
-    where = ""
-    if original.is_random and original.cell.threat_model.targeted:
-        shown, where = shown._replace(share=None), _TARGETED  # the original's rate is that of its median draw, too
-    elif shown.share is None and outcomes.is_random(defended.subject):
-        where = _UNKNOWN if shown.detected is None else "on examples of the original: it has a detector"
-    fooled = _rate_when_shown(shown, defended, truth)
+    fooled, by_majority = rate_when_shown(outcomes, original, defended, shown)
     rate = np.where(counts | np.isnan(fooled), fooled, 0.0)
-    rate[~original.columns["attacked"]] = np.nan
+    rate[~original.results.attacked] = np.nan
     most = np.where((original.results.undecided_fooled | ~answered) & ~np.isnan(rate), 1.0, rate)
     rates = ({_RATE: original.columns[_RATE]}, {_RATE: rate})
-    return pair._replace(columns=rates, most=(_most(original), most), by_majority=where)
-
-
-def _rate_when_shown(shown: Transferred, defended: Clean, truth: Tensor) -> np.ndarray:
-    """How much of each image is fooled, (n,): 0 or 1, or the share of draws; NaN where it is wrong when clean."""
-    fooled = METRICS[_RATE].function(defended.logits, shown.logits, truth, reduction="none").double().numpy()
-    if shown.share is not None:
-        fooled = np.where(np.isnan(fooled), np.nan, shown.share)
-    return fooled if shown.detected is None else np.where(shown.detected & ~np.isnan(fooled), 0.0, fooled)
+    return pair._replace(columns=rates, most=(_most(original), most), by_majority=by_majority)
 
 
 def _most(outcome: Outcome) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import binom
 
 from ...errors import Unsupported
+from ..finding import Finding, note, sentences
 from ..store.outcomes import Outcome, Outcomes, check_models, outcomes_of
 from .groups import group_cells
 
@@ -53,7 +54,12 @@ class DistanceCurves:
 
     curves: tuple[DistanceCurve, ...]
     shown: tuple[int, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings in words."""
+        return sentences(self.findings)
 
 
 def build_distance_curves(
@@ -94,14 +100,14 @@ def build_distance_curves(
             "curve (on the CPU), or best(A,B)"
         )
     most = max(int(curve.passes[-1]) for curve in curves)
-    notes = [f"{without} attacks without such a curve are left out"] if without else []
-    notes += [
-        f"{curve.labels['implementation']} on {curve.labels['model']}: median of an image over {curve.repeats} seeds"
-        for curve in curves
-        if curve.repeats > 1
-    ]
+    sentence = "{without} attacks without such a curve are left out"
+    findings = [note("no-curve", sentence, without=without)] if without else []
+    for curve in (each for each in curves if each.repeats > 1):
+        subject = f"{curve.labels['implementation']} on {curve.labels['model']}"
+        sentence = "{subject}: median of an image over {repeats} seeds"
+        findings.append(note("median-over-seeds", sentence, subject=subject, repeats=curve.repeats))
     shown = tuple(passes for passes in _SHOWN if passes < most)
-    return DistanceCurves(tuple(curves), (*shown, most), (*notes, *outcomes.notes))
+    return DistanceCurves(tuple(curves), (*shown, most), (*findings, *outcomes.findings))
 
 
 def has_curves(outcomes: Outcomes) -> bool:

@@ -1,7 +1,7 @@
 """Which cells make a row of a table, and what tells the rows apart."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +9,7 @@ from ...adapters.words import labels_text
 from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput, Unsupported
 from ..cell import Cell
+from ..finding import Finding, note
 from ..store.outcomes import Outcome, Outcomes, details
 from .symbols import By
 
@@ -95,8 +96,8 @@ def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
     return replace(outcomes, done=done, failed=failed)
 
 
-def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> list[str]:
-    """A line for each row of models whose mean lacks attacks that others have.
+def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> Iterator[Finding]:
+    """For each row of models whose mean lacks attacks that others have: which.
 
     Args:
         groups: the rows.
@@ -106,7 +107,6 @@ def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> list[str]:
     for group in groups:
         family = () if mixed else tuple(str(group.labels[name]) for name in _COMPARED)
         families.setdefault(family, []).append(group)
-    lines = []
     for family in families.values():
         cells = [[part[0].cell for part in group.parts] for group in family]
         setting = shared_settings(cell for row in cells for cell in row)
@@ -116,22 +116,23 @@ def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> list[str]:
             lacking = list(dict.fromkeys(name for key, name in every.items() if key not in row))
             name = group.labels["model"] if mixed else f"{group.labels['model']}, {labels_text(group.labels)}"
             if lacking and (mixed or row):
-                lines.append(f"{name}: its means lack {', '.join(lacking)}: not over what the others have")
-    return lines
+                sentence = "{subject}: its means lack {attacks}: not over what the others have"
+                yield note("uneven", sentence, subject=name, attacks=", ".join(lacking))
 
 
-def least_of_draws(groups: Sequence[Group]) -> list[str]:
-    """A line on the random models of rows over several results: the least of estimates is on average too low."""
+def least_of_draws(groups: Sequence[Group]) -> Iterator[Finding]:
+    """On the random models of rows over several results: the least of estimates is on average too low."""
     names = [
         group.labels["model"]
         for group in groups
         if sum(len(each.cell.members) for each in group.outcomes if each.is_random) > 1
     ]
-    line = (
-        f"{', '.join(dict.fromkeys(names))}: random, so the worst case is on each image the least of several shares of "
-        "draws, which tends to lie below the least of the true shares: more --draws bring it nearer"
-    )
-    return [line] if names else []
+    if names:
+        sentence = (
+            "{models}: random, so the worst case is on each image the least of several shares of draws, which tends to "
+            "lie below the least of the true shares: more --draws bring it nearer"
+        )
+        yield note("least-of-draws", sentence, models=", ".join(dict.fromkeys(names)))
 
 
 def _group(cells: list[tuple[Cell, Outcome | None]], by: By, *, mixed: bool) -> Group:
@@ -150,7 +151,7 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, *, mixed: bool) -> 
     results = [outcome.results for outcome in done]
     labels["images"] = int(sum(each.attacked.sum() for each in results))
     labels["violations"] = int(sum(each.violated.sum() for each in results))
-    if first.search.kind == "at-saturation" and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
+    if first.search.chooses_radius and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
         labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which
     finer = details(first)
     if by == "models":

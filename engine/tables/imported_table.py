@@ -10,8 +10,9 @@ import numpy as np
 
 from ...errors import Unavailable, UnknownName, Unsupported
 from ...intervals import share_interval
+from ..finding import Finding, note
 from ..statistics.bootstrap import Draws, Estimate, draw_means, draw_optimality, draws_of, interval
-from ..store.imported import BESIDE, PublishedRow, Reference, envelopes_of, read_published, setting_of_reference
+from ..store.imported import PublishedRow, Reference, envelopes_of, read_published, setting_of_reference
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.store import ResultsStore
 from .budget_curves import comparable_key
@@ -73,7 +74,7 @@ def build_references(
     if norm is not None and norm not in norms:
         raise UnknownName("norm of imported results", norm, norms)
     counts = resamples(bootstrap, seed)
-    rows, notes = [], []
+    rows, findings = [], list[Finding]()
     for (subject, of_norm), envelope in envelopes_of(outcomes.references).items():
         if norm not in (None, of_norm):
             continue
@@ -81,11 +82,12 @@ def build_references(
         runs = _runs(outcomes, subject, of_norm)
         rows += [_reference_row({"model": model, **labels}, each, envelope, counts) for labels, each in runs]
         if unbroken := int(np.isinf(envelope).sum()):
-            notes.append(f"{model}, {of_norm}: no imported row fooled {unbroken} images: OPT is undefined there")
+            sentence = "{subject}: no imported row fooled {images} images: OPT is undefined there"
+            findings.append(note("undefined-opt", sentence, subject=f"{model}, {of_norm}", images=unbroken))
     rows.sort(key=lambda row: (row.labels["model"], row.labels["norm"], *_nearest_first(row)))
-    notes += [f"{symbol}: {text}" for symbol, text in READINGS.items()]
-    notes += [note for note in outcomes.notes if not note.endswith(BESIDE)]  # without the one that leads here
-    return Table("references", _REFERENCE_LABELS, _REFERENCE_SYMBOLS, tuple(rows), tuple(notes))
+    findings += [note("reading", f"{symbol}: {text}") for symbol, text in READINGS.items()]
+    findings += [each for each in outcomes.findings if each.name != "imported"]  # which leads here
+    return Table("references", _REFERENCE_LABELS, _REFERENCE_SYMBOLS, tuple(rows), tuple(findings))
 
 
 def _runs(outcomes: Outcomes, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
@@ -185,7 +187,8 @@ def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0)
         Unavailable: if there is no such folder.
     """
     store = ResultsStore(folder, create=False)
-    published, notes = read_published(store)
+    published, damaged = read_published(store)
+    findings = [note("damaged", line, state="warn") for line in damaged]
     if not published:
         raise Unsupported(
             "expected published rows in the folder, got none: `davylamp import robustbench PATH -o FOLDER`"
@@ -194,12 +197,13 @@ def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     threats = [(row.labels["norm"], row.labels["epsilon"]) for row in ours]
     near = [each for each in published if any(_same_threat(each, *threat) for threat in threats)]
     if ours and not near:
-        notes.append("no published row has a norm and radius of ours: all of them are shown")
+        findings.append(note("other-threats", "no published row has a norm and radius of ours: all of them are shown"))
     rows = [*ours, *(_theirs(each, has_interval=bootstrap > 0) for each in near or published)]
     rows.sort(key=lambda row: (str(row.labels["norm"]), _last(row.labels["epsilon"]), _last(-row.metrics["RA"].value)))
-    notes += [f"{each.model} ({each.source}): {each.note}" for each in near if each.note and each.unreliable]
-    notes.append("published rows: over their images and attacks, not judged by davylamp; no rank among ours follows")
-    return Table("published", _PUBLISHED_LABELS, ("CA", "RA"), tuple(rows), tuple(notes))
+    unreliable = (each for each in near if each.note and each.unreliable)
+    findings += [note("unreliable", f"{each.model} ({each.source}): {each.note}") for each in unreliable]
+    sentence = "published rows: over their images and attacks, not judged by davylamp; no rank among ours follows"
+    return Table("published", _PUBLISHED_LABELS, ("CA", "RA"), tuple(rows), (*findings, note("published", sentence)))
 
 
 def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:

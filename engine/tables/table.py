@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +12,7 @@ import pandas as pd
 
 from ...errors import InvalidInput
 from ..at_once import map_at_once
+from ..finding import Finding, note, sentences
 from ..metric_names import facts_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, interval
 from ..store.outcomes import Outcomes, outcomes_of
@@ -42,14 +43,19 @@ class Table:
         labels: names of the labels, the same in every row.
         symbols: of the metrics, in order; every row has all of them.
         rows: in order.
-        notes: a line for everything that is not in the numbers: failed, unfinished and damaged cells.
+        findings: everything that is not in the numbers: failed, unfinished and damaged cells, what is left out, ...
     """
 
     by: str
     labels: tuple[str, ...]
     symbols: tuple[str, ...]
     rows: tuple[TableRow, ...]
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings in words."""
+        return sentences(self.findings)
 
     @property
     def shown_labels(self) -> list[str]:
@@ -162,8 +168,8 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols})
         for group, (estimates, _) in zip(groups, rows, strict=True)
     )
-    notes = [
-        *outcomes.notes,
+    findings = [
+        *outcomes.findings,
         *(uneven_rows(groups, mixed=mixed) if by == "models" else []),
         *(least_of_draws(groups) if by == "models" and any(map(is_worst, symbols)) else []),
         *_why_empty(outcomes, symbols),
@@ -171,7 +177,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         *(_extrapolated(outcomes) if "D_half" in symbols else []),
         *(_why_no_interval(lines) if drawn.bootstrap else []),
     ]
-    return Table(by, tuple(groups[0].labels), symbols, lines, tuple(notes))
+    return Table(by, tuple(groups[0].labels), symbols, lines, tuple(findings))
 
 
 def is_worst(symbol: str) -> bool:
@@ -191,41 +197,43 @@ def _rank_times(groups: Sequence[Group], rows: Sequence[tuple[dict[str, Estimate
             estimates["CTC"] = interval(levels[:, place], seconds.n)
 
 
-def _what_invalid_results_count_as(groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool) -> list[str]:
-    """A line where there are invalid results, for the metrics that are about them."""
+def _what_invalid_results_count_as(
+    groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool
+) -> Iterator[Finding]:
+    """Where there are invalid results, for the metrics that are about them."""
     if not any(group.labels["violations"] for group in groups):
-        return []
+        return
     results = [each.results for group in groups for each in group.outcomes]
     of_model, of_library = (int(sum(getattr(each, by).sum() for each in results)) for by in ("by_model", "by_library"))
     faults = [f"{of_model} are the model's fault: not robust"] * bool(of_model)
     faults += [f"{of_library} the library's: not fooled"] * bool(of_library)
-    lines = []
     if counting := [symbol for symbol in symbols if facts_of(symbol).invalid]:
         ends = f", and as 1 in the upper ends of the intervals{', unless somebody is at fault' * bool(faults)}"
         ends = (ends if intervals else "") + (f" ({', '.join(faults)})" if faults else "")
-        lines += [f"violations prove nothing: they count as 0 in {', '.join(counting)}{ends}"]
+        sentence = "violations prove nothing: they count as 0 in {symbols}{ends}"
+        about: dict[str, Any] = {"by_model": of_model, "by_library": of_library}
+        yield note("violations", sentence, symbols=", ".join(counting), ends=ends, **about)
     if leaving := [symbol for symbol in symbols if is_of_distances(symbol)]:
-        lines += [f"violations are left out of {', '.join(leaving)}"]
-    return lines
+        yield note("violations-left-out", "violations are left out of {symbols}", symbols=", ".join(leaving))
 
 
-def _extrapolated(outcomes: Outcomes) -> list[str]:
-    """A line on cells whose half distortion lies beyond what was measured."""
+def _extrapolated(outcomes: Outcomes) -> Iterator[Finding]:
+    """Cells whose half distortion lies beyond what was measured."""
     beyond = [f"{each.cell.title} on {each.cell.subject.name}" for each in outcomes.done if is_extrapolated(each)]
-    return [f"{EXTRAPOLATED}: {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
+    if beyond:
+        yield note("extrapolated", f"{EXTRAPOLATED}: {{cells}}", cells="; ".join(dict.fromkeys(beyond)))
 
 
-def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> list[str]:
-    """A line for each metric that was not measured somewhere, with the reason."""
-    lines = []
+def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> Iterator[Finding]:
+    """For each metric that was not measured somewhere the reason."""
     for symbol in symbols:
         if reasons := {each.unmeasured[symbol] for each in outcomes.done if symbol in each.unmeasured}:
-            lines.append(f"{symbol} was not measured everywhere: {'; '.join(sorted(reasons))}")
-    return lines
+            sentence = "{symbol} was not measured everywhere: {reasons}"
+            yield note("not-measured", sentence, symbol=symbol, reasons="; ".join(sorted(reasons)))
 
 
-def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
-    """A line if an interval is missing where there is a value."""
+def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
+    """If an interval is missing where there is a value."""
     bare = {
         symbol
         for row in rows
@@ -233,6 +241,9 @@ def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
         if math.isnan(estimate.low) and math.isfinite(estimate.value)
     }
     of_sets = sorted(symbol for symbol in bare if "coverage" in facts_of(symbol).needs)
-    lines = [f"no interval: fewer than {FEWEST} images, or all of them with the same value"]
-    lines *= len(bare) > len(of_sets)
-    return lines + [f"no interval of {', '.join(of_sets)}: coverage is of the set of images"] * bool(of_sets)
+    if len(bare) > len(of_sets):
+        sentence = "no interval: fewer than {fewest} images, or all of them with the same value"
+        yield note("no-interval", sentence, fewest=FEWEST)
+    if of_sets:
+        sentence = "no interval of {symbols}: coverage is of the set of images"
+        yield note("no-interval-of-sets", sentence, symbols=", ".join(of_sets))

@@ -5,13 +5,15 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ...intervals import share_interval
 from ..defended import named_originals
 from ..statistics.bootstrap import Estimate
 from ..store.outcomes import Outcome, Outcomes
+from ..store.shown import robust_when_shown
+from .estimates import estimate_share
 from .groups import model_names, plain_setting_of, threat_labels
 
 MadeOn = Literal["own", "original"]
+_Robust = tuple[np.ndarray, np.ndarray]  # of each image, (n,): where what proves nothing counts as 0, and as 1
 
 
 class Point(NamedTuple):
@@ -27,13 +29,6 @@ class Point(NamedTuple):
     clean: Estimate
     robust: Estimate
     undecided: int = 0
-
-
-class _Robust(NamedTuple):
-    """How much of each image is robust, (n,), where what proves nothing counts as 0, and where it counts as 1."""
-
-    least: np.ndarray
-    most: np.ndarray
 
 
 class TradeOff(NamedTuple):
@@ -99,16 +94,16 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
     met: dict[str, dict[tuple[object, ...], list[_Robust]]] = {}
     labels: dict[tuple[object, ...], Outcome] = {}
     for outcome in outcomes.done:
-        key, setting = outcome.cell.subject.key, plain_setting_of(outcome.cell)
+        key, setting, results = outcome.cell.subject.key, plain_setting_of(outcome.cell), outcome.results
         if outcome.cell.threat_model.epsilon is None:
             continue
         labels.setdefault(setting, outcome)
         if key == original or (made_on == "own" and key in defended):
-            met.setdefault(key, {}).setdefault(setting, []).append(_robust_when_attacked(outcome))
+            met.setdefault(key, {}).setdefault(setting, []).append((results.robust, results.robust_at_most))
         if key == original and made_on == "original":
             for tested in defended:
                 if tested in transfers.get(outcome.cell.key, {}) and tested in outcomes.clean:
-                    robust = _robust_when_shown(outcome, outcomes, tested)
+                    robust = robust_when_shown(outcomes, outcome, tested)
                     met.setdefault(tested, {}).setdefault(setting, []).append(robust)
     models = [key for key in (original, *defended) if key in met and key in outcomes.clean]
     if len(models) < 2 or original not in models:
@@ -131,38 +126,9 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
     ]
 
 
-def _robust_when_attacked(outcome: Outcome) -> _Robust:
-    """How much of each image the attack of a cell leaves robust."""
-    return _Robust(outcome.results.robust, outcome.results.robust_at_most)
-
-
-def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> _Robust:
-    """How much of each image a model gets right on the examples of another: 0 or 1, or the share of its draws.
-
-    Where the attack has no example in the ball, the clean image has to be right.
-    """
-    columns, clean = outcome.columns, outcomes.clean[tested].columns
-    predicted = (outcomes.transfers or {})[outcome.cell.key][tested]
-    wrong = outcomes.shown_shares.get(outcome.cell.key, {}).get(tested)
-    if wrong is None:
-        answers, right = predicted == columns["label"], clean["predicted"] == clean["label"]
-    else:
-        answers, right = 1 - wrong, clean["CA"]
-    shown = outcome.usable | ~columns["attacked"]
-    unknown = outcome.results.invalid  # no example was shown
-    robust = np.where(shown, np.where(np.isnan(predicted), 0.0, answers), right).astype(float)
-    return _Robust(np.where(unknown, 0.0, robust), np.where(unknown, 1.0, robust))
-
-
 def _point(name: str, right: np.ndarray, met: Sequence[Sequence[_Robust]]) -> Point:
     """A model by how much of each clean image it gets right, (n,), and what every attack leaves, in every repeat."""
     repeats = [robust for each in met for robust in each]
     least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
-    share = _share(least)._replace(high=_share(most).high)
-    return Point(name, _share(right), share, int((most > least).sum()))
-
-
-def _share(parts: np.ndarray) -> Estimate:
-    """The share of the images, each 0, 1 or between, with its interval by Clopper and Pearson."""
-    count = len(parts)
-    return Estimate(float(parts.mean()), *share_interval(float(parts.sum()), count), count)
+    share = estimate_share([[least]], [[most]])
+    return Point(name, estimate_share([[right.astype(float)]]), share, int((most > least).sum()))

@@ -1,7 +1,7 @@
 """Transfer: how many examples made on one model fool each other one, CANARY's means of that, and its confidence."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +13,12 @@ from ...adapters.words import radius_text
 from ...errors import Unsupported
 from ...metrics import transfer_by_source, transfer_by_target, transfer_of_attack
 from ..cell import ModelOnData
+from ..finding import Finding, note, sentences
 from ..statistics.bootstrap import Estimate, draw_means
 from ..store.contents import read_records
-from ..store.image_results import DETECTED
-from ..store.outcomes import Clean, Outcome, Outcomes, outcomes_of
+from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.sealed import Record
+from ..store.shown import change_when_shown
 from ..store.transfers import Over, mean_rate, transfer_rates
 from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples
 from .groups import Group, group_cells
@@ -61,7 +62,12 @@ class Transfer:
     """The transfer tables of a folder, one for each set of images that several models share, and what is left out."""
 
     tables: tuple[TransferTable, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings in words."""
+        return sentences(self.findings)
 
 
 def build_transfer(
@@ -97,17 +103,18 @@ def build_transfer(
     for subject in outcomes.subjects.values():
         shared.setdefault((subject.data, subject.data_digest), []).append(subject)
     made = [outcome for outcome in outcomes.done if not outcome.cell.surrogate]  # examples of a model of the folder
-    tables, notes = [], []
+    tables, findings = [], list[Finding]()
     for subjects in shared.values():
         mine = tuple(outcome for outcome in made if outcome.cell.subject.key in {each.key for each in subjects})
         if any(outcome.cell.key in tested for outcome in mine):
             groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
             tables.append(_table(groups, subjects, outcomes, over, has_intervals=bootstrap > 0))
-            notes += _gaps(tables[-1])
+            findings += _gaps(tables[-1])
         else:
             alone = ", ".join(each.name for each in subjects)
-            notes.append(f"left out: {alone}: no other model was tested on the same images (pixel by pixel)")
-    return Transfer(tuple(tables), tuple(notes + outcomes.notes))
+            sentence = "left out: {models}: no other model was tested on the same images (pixel by pixel)"
+            findings.append(note("untested", sentence, models=alone))
+    return Transfer(tuple(tables), (*findings, *outcomes.findings))
 
 
 def _table(
@@ -177,18 +184,18 @@ def _fooled_by(outcome: Outcome, keys: list[str], outcomes: Outcomes, over: Over
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
 
 
-def _gaps(table: TransferTable) -> list[str]:
-    """A line for each attack that has no rate for some pairs of different models."""
-    pairs, lines = len(table.models) * (len(table.models) - 1), []
+def _gaps(table: TransferTable) -> Iterator[Finding]:
+    """For each attack that has no rate for some pairs of different models."""
+    pairs = len(table.models) * (len(table.models) - 1)
     for labels, rates in zip(table.attacks, table.rates, strict=True):
         have = sum(not math.isnan(estimate.value) for line in rates for estimate in line)
         if have < pairs:
             radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
             name = " ".join(filter(None, (labels["implementation"], labels["norm"] + radius, labels["setting"])))
-            lines.append(
-                f"{name}: a rate for {have} of {pairs} pairs of models; the threat is the mean without the others"
+            sentence = (
+                "{subject}: a rate for {have} of {pairs} pairs of models; the threat is the mean without the others"
             )
-    return lines
+            yield note("pairs-missing", sentence, subject=name, have=have, pairs=pairs)
 
 
 def transfer_rows(transfer: Transfer) -> Table:
@@ -210,7 +217,7 @@ def transfer_rows(transfer: Transfer) -> Table:
         threats, counts = (*table.threat_from, table.threat), (*table.threat_from_attacks, table.threat_attacks)
         for made_on, line, attacks in zip(names, threats, counts, strict=True):
             add(_OF_ALL, made_on, table.models, line, attacks)
-    return Table("transfer", (*_LABELS, "attacks", "made_on", "tested_on"), ("rate",), tuple(rows), transfer.notes)
+    return Table("transfer", (*_LABELS, "attacks", "made_on", "tested_on"), ("rate",), tuple(rows), transfer.findings)
 
 
 class TransferredConfidence(NamedTuple):
@@ -247,7 +254,7 @@ def build_transfer_confidence(
     rows, counts = [], resamples(bootstrap, seed)
     for group in group_cells(outcomes, "attacks"):
         changes = [
-            change_of(outcome, outcomes.clean[subject], record)
+            change_when_shown(outcome, outcomes.clean[subject], record)
             for outcome in group.outcomes
             for subject, record in tested.get(outcome.cell.key, {}).items()
             if subject in outcomes.clean
@@ -256,32 +263,6 @@ def build_transfer_confidence(
             means = {symbol: _mean([each[symbol] for each in changes], counts) for symbol in changes[0]}
             rows.append(TransferredConfidence(group.labels, means, len(changes)))
     return rows
-
-
-def change_of(outcome: Outcome, clean: Clean, record: Record) -> dict[str, np.ndarray]:
-    """AIAC and ARTC of each example of a cell on another model, (n,), NaN where it does not count.
-
-    Args:
-        outcome: the cell that made them.
-        clean: the tested model on the clean images.
-        record: what it says of the examples.
-    """
-    if "adv_probability" not in record.table.column_names or not clean.has_confidences:
-        nothing = np.full(len(clean.columns["label"]), np.nan)  # it gives labels only
-        return {"AIAC": nothing, "ARTC": nothing}
-    before = clean.logits.double().softmax(1).numpy()
-    labels, images = clean.columns["label"], np.arange(len(before))
-    predicted = record.table["adv_predicted"].to_numpy().astype(float)
-    silent = np.isnan(predicted)
-    adversarial = np.where(silent, 0, predicted).astype(int)
-    after, left = (record.table[name].to_numpy() for name in ("adv_probability", "label_probability"))
-    counts = outcome.usable & (clean.columns["predicted"] == labels) & ~silent
-    if DETECTED in record.table.column_names:  # no class of the data
-        counts = counts & ~record.table[DETECTED].to_numpy()
-    return {
-        "AIAC": np.where(counts, after - before[images, adversarial], np.nan),
-        "ARTC": np.where(counts, before[images, labels] - left, np.nan),
-    }
 
 
 def _mean(columns: list[np.ndarray], counts: Counts) -> Estimate:

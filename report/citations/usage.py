@@ -142,7 +142,7 @@ def _of_cell(state: CellState) -> Iterator[Used]:
 def _rows_of(state: CellState) -> Sequence[Implementation]:
     """The implementations of a cell; none where its attack is not known here."""
     try:
-        if state.cell.search.kind == "worst-case":  # of a user's file nothing is loaded
+        if state.cell.search.sums_up:  # of a user's file nothing is loaded
             names = [member.attack for member in state.cell.members]
             return [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
         return state.cell.search.rows(state.cell.row)

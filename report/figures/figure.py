@@ -101,7 +101,7 @@ def _passes(make: type, width: float, folder: Folder, chosen: Mapping[str, Any])
 def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
     table = build_table(folder, metrics=["MR"])
     rows = [row for row in table.rows if chosen["norm"] in (None, row.labels["norm"])]
-    return draw_rates(make, width, type(table)(table.by, table.labels, table.symbols, tuple(rows), table.notes))
+    return draw_rates(make, width, type(table)(table.by, table.labels, table.symbols, tuple(rows), table.findings))
 
 
 def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from ...engine.finding import finite
 from ...engine.statistics.bootstrap import Estimate
 from ..text.console import format_cell, interval_texts
 from ..text.fitting import short_name
@@ -283,15 +284,15 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> Entry:
         n = f"n = {value.n}"
         return Entry(
             interval_texts(float(value.value), float(value.low), float(value.high))[0],
-            _finite(value.value),
-            _finite(value.low),
-            _finite(value.high),
+            finite(value.value),
+            finite(value.low),
+            finite(value.high),
             kind,
             f"{title}; {n}" if title else n,
         )
     if isinstance(value, np.generic):
         value = value.item()
-    number = _finite(value) if isinstance(value, float) else value
+    number = finite(value) if isinstance(value, float) else value
     return Entry(format_cell(value), number, kind=kind, title=title)
 
 
@@ -319,18 +320,3 @@ def list_table(
 def badge(state: str, text: str = "") -> Entry:
     """A word with a colour and a sign: pass, warn, fail or unknown."""
     return Entry(text or state, state, kind=state)
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON's types; what is undefined is None."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return _finite(value)
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 
 from ...adapters.words import radius_text
-from ...engine.checks.check_folder import Check, check_completeness
+from ...engine.checks.check_folder import check_completeness
 from ...engine.checks.standings import Kept, Standing, StandingRow, listed
+from ...engine.finding import Finding
 from ...engine.statistics.paired_tests import least_decisive
 from ...engine.statistics.verdict import MARGIN
 from ...engine.store.outcomes import Outcomes
@@ -40,7 +41,7 @@ def value_text(place: StandingRow, norm: str) -> str:
     return radius_text(norm, float(f"{kept.value:.3g}"))
 
 
-def say_missing(outcomes: Outcomes, checks: Sequence[Check]) -> tuple[Said, ...]:
+def say_missing(outcomes: Outcomes, checks: Sequence[Finding]) -> tuple[Said, ...]:
     """A sentence for each thing that a reader of a finished evaluation would expect and that is not there."""
     nowhere = {"complete": "", "few-images": ""}  # else on the page
     lines = [

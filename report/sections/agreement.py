@@ -7,24 +7,17 @@ from typing import Any
 import numpy as np
 
 from ...adapters.words import radius_text, threat_text
-from ...engine.checks.verdicts import Pair, comparisons_of, side_of
+from ...engine.checks.verdicts import SEVERITY, Pair, comparisons_of, side_of
+from ...engine.finding import plain
 from ...engine.statistics.verdict import RULE, Verdict
 from ...engine.store.outcomes import Outcome
 from ...engine.tables.implementation_notes import About
 from ...intervals import share_interval
-from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, list_table, make_table, plain
+from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, list_table, make_table
 from ..parts.reading import Folder
 
 _ACROSS = 6  # models that stand beside each other
 _SAID = 2  # pairs that differ, on the first screen
-_STATE: Mapping[Verdict, str] = {
-    "identical": "pass",
-    "equivalent": "pass",
-    "no difference found": "unknown",
-    "undecided": "unknown",
-    "weaker": "warn",
-    "broken": "fail",
-}
 
 
 def write_agreement(folder: Folder, pairs: Sequence[Pair], about: Mapping[tuple[str, str], About]) -> Section:
@@ -50,22 +43,23 @@ def summarise_agreement(pairs: Sequence[Pair]) -> tuple[Said, ...]:
         return (Said("Not known: no attack was run through two or more libraries.", "unknown", "agreement"),)
     worst = sorted(pairs, key=lambda pair: -_rank(pair))
     differ = [pair for pair in worst if pair.weaker]
-    lines = [Said(pair.sentence, _STATE[pair.verdict], "agreement") for pair in differ[:_SAID]]
+    lines = [Said(pair.sentence, pair.state, "agreement") for pair in differ[:_SAID]]
     if len(differ) > _SAID:
         lines.append(Said(f"{len(differ) - _SAID} more of the {len(pairs)} pairs differ.", "warn", "agreement"))
     alike = [pair for pair in worst if not pair.weaker]
     counts: Counter[Verdict] = Counter(pair.verdict for pair in alike)
     for verdict, number in counts.most_common():
+        state = SEVERITY[verdict]
         power = next(pair.judgement.power for pair in alike if pair.verdict == verdict)
-        proof = "" if _STATE[verdict] == "pass" else f"{power[0].upper()}{power[1:]}."
+        proof = "" if state == "pass" else f"{power[0].upper()}{power[1:]}."
         text = f"{number} of {len(pairs)} pairs: {verdict}."
-        lines.append(Said(text, _STATE[verdict], "agreement", proof=proof))
+        lines.append(Said(text, state, "agreement", proof=proof))
     return tuple(lines)
 
 
 def _rank(pair: Pair) -> int:
     """How bad a verdict is."""
-    return [*_STATE].index(pair.verdict)
+    return [*SEVERITY].index(pair.verdict)
 
 
 def _matrix(folder: Folder, pairs: Sequence[Pair]) -> PageTable:
@@ -102,7 +96,7 @@ def _verdict(pair: Pair | None) -> Entry:
     verdict = pair.judgement
     tests = f"p success {verdict.p_success:.2g}, p distance {verdict.p_distance:.2g}"
     title = f"{tests} (below {verdict.correction} it counts), agree on {pair.agreeing:.0%}; {verdict.power}"
-    return Entry(verdict.text, verdict.text, kind=_STATE[verdict.verdict], title=title)
+    return Entry(verdict.text, verdict.text, kind=pair.state, title=title)
 
 
 def _implementations(folder: Folder, done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -> PageTable:
@@ -164,7 +158,7 @@ def _pairs_table(folder: Folder, pairs: Sequence[Pair]) -> PageTable:
         ("a", lambda pair: pair.a),
         ("b", lambda pair: pair.b),
         ("threat model", lambda pair: threat_text(pair.cell.threat_model)),
-        ("verdict", lambda pair: Entry(pair.judgement.text, kind=_STATE[pair.verdict], title=pair.judgement.power)),
+        ("verdict", lambda pair: Entry(pair.judgement.text, kind=pair.state, title=pair.judgement.power)),
         ("weaker or broken", lambda pair: pair.weaker),
         (Column("n", "images compared"), lambda pair: pair.judgement.images),
         (Column("left out", left_out), lambda pair: pair.judgement.left_out),

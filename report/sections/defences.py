@@ -1,7 +1,7 @@
 """Defences: what each costs and keeps, what detectors see of the examples, and what adaptive attacks left of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...adapters.models.defences.names import describe_gradients
@@ -11,6 +11,7 @@ from ...engine.challenge.attempts import PARTS
 from ...engine.challenge.document import lead_of
 from ...engine.detection.judging import RATES, Detection, judge_scores
 from ...engine.detection.roc import CountedShare
+from ...engine.finding import Finding
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.other_records import list_scores
 from ...engine.store.outcomes import Outcomes
@@ -55,7 +56,7 @@ def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
     tradeoffs = build_tradeoffs(outcomes)
     blocks: list[Any] = [_figure(each, place) for place, each in enumerate(tradeoffs[:_DRAWN])]
     blocks += [_tradeoff_table(tradeoffs)] if tradeoffs else []
-    blocks += [Text(line, "note") for line in _least_lines(outcomes, tradeoffs)]
+    blocks += [Text(each.detail, "note") for each in _least_lines(outcomes, tradeoffs)]
     defended = list(dict.fromkeys(names[key] for keys in families.values() for key in keys))
     notes = {model: describe_gradients(model) for model in defended}
     blocks += [Text(f"{model}: {line}", "warn") for model, line in notes.items() if line]
@@ -86,7 +87,7 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
     )
 
 
-def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> list[str]:
+def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> Iterator[Finding]:
     """What the worst case over several results is of a random model that a point is about."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from ...adapters.words import labels_text
+from ...engine.finding import plain
 from ...engine.metric_names import access_of, base_of
 from ...engine.tables.symbols import drop_absent, is_of_clean, is_of_distances, shown_symbol
 from ...engine.tables.table import Table, TableRow
 from ...metrics import METRICS, PLAIN, record_of
-from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, list_table, make_table, plain
+from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, list_table, make_table
 from ..parts.reading import Folder
 
 FIRST = "RA"

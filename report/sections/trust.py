@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ...engine.checks.check_folder import STATES, Check
+from ...engine.finding import STATES, Finding
 from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, badge, list_table, make_table
 
 _SHOWN_IMAGES = 6
@@ -13,7 +13,7 @@ _SAID = 4  # indicators that fired, on the first screen
 _NOTHING = "This does not prove robustness: only these checks were made."
 
 
-def write_trust(checks: Sequence[Check]) -> Section:
+def write_trust(checks: Sequence[Finding]) -> Section:
     """Counts, what fired, and all that did not behind a fold."""
     counts = Counter(check.state for check in checks)
     fired = [check for check in checks if check.state in ("fail", "warn")]
@@ -35,9 +35,9 @@ def write_trust(checks: Sequence[Check]) -> Section:
     return Section("trust", "Trust: failure indicators", lead, blocks, badge=fired_as)
 
 
-def summarise_alarms(checks: Sequence[Check]) -> tuple[Said, ...]:
+def summarise_alarms(checks: Sequence[Finding]) -> tuple[Said, ...]:
     """The indicators that fired, the worst first, each with what was measured where it is worst."""
-    fired: dict[tuple[str, str], list[Check]] = {}
+    fired: dict[tuple[str, str], list[Finding]] = {}
     for check in sorted(checks, key=lambda check: STATES.index(check.state)):
         if check.state in ("fail", "warn"):
             fired.setdefault((check.state, check.title), []).append(check)
@@ -51,15 +51,15 @@ def summarise_alarms(checks: Sequence[Check]) -> tuple[Said, ...]:
     return (*lines[:_SAID], Said(f"{more} more fired.", "warn", "trust")) if more > 0 else tuple(lines)
 
 
-def _say_alarm(title: str, fired: Sequence[Check]) -> Said:
+def _say_alarm(title: str, fired: Sequence[Finding]) -> Said:
     worst = max(fired, key=lambda check: len(check.images))
     others = f" (and {len(fired) - 1} more like it)" if len(fired) > 1 else ""
     return Said(f"{worst.detail}.", worst.state, "trust", lead=f"{title}:", proof=f"{worst.subject}{others}.")
 
 
-def _overview(checks: Sequence[Check]) -> PageTable:
+def _overview(checks: Sequence[Finding]) -> PageTable:
     """A row for each indicator, with how often it is in each state."""
-    by_title: dict[str, list[Check]] = {}
+    by_title: dict[str, list[Finding]] = {}
     for check in checks:
         by_title.setdefault(check.title, []).append(check)
     rows = []
@@ -71,7 +71,7 @@ def _overview(checks: Sequence[Check]) -> PageTable:
     return make_table("trust-overview", "Every indicator", ("worst", "indicator", *STATES, "source"), rows)
 
 
-def _table(name: str, caption: str, checks: Sequence[Check]) -> PageTable:
+def _table(name: str, caption: str, checks: Sequence[Finding]) -> PageTable:
     ordered = sorted(checks, key=lambda check: STATES.index(check.state))
     columns = (
         ("state", lambda check: badge(check.state)),
@@ -84,7 +84,7 @@ def _table(name: str, caption: str, checks: Sequence[Check]) -> PageTable:
     return list_table(name, caption, ordered, columns)
 
 
-def _images(check: Check) -> Entry:
+def _images(check: Finding) -> Entry:
     shown = ", ".join(check.images[:_SHOWN_IMAGES])
     rest = len(check.images) - _SHOWN_IMAGES
     return Entry(f"{shown} and {rest} more" if rest > 0 else shown, len(check.images))

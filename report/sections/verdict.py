@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...adapters.words import labels_text, radius_text
-from ...engine.checks.check_folder import Check
 from ...engine.checks.standings import Standing, StandingRow, rank_attacks, threat_of
 from ...engine.checks.verdicts import Pair
+from ...engine.finding import Finding
 from ...engine.tables.groups import Group, group_cells, least_of_draws
 from ...engine.tables.table import Table
 from ..parts.blocks import (
@@ -35,7 +35,7 @@ _ALL, _FEW = 8, 5  # models that are all drawn, and how many of more: the other 
 _THREATS = 3  # threat models that an answer has a sentence for
 
 
-def write_verdict(folder: Folder, table: Table, pairs: Sequence[Pair], checks: Sequence[Check]) -> Section:
+def write_verdict(folder: Folder, table: Table, pairs: Sequence[Pair], checks: Sequence[Finding]) -> Section:
     """Five answers in words, one figure, and the numbers of every model.
 
     Args:

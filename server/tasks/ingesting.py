@@ -116,7 +116,7 @@ def _read(store: ResultsStore, prepared: PreparedTask, key: str, about: Any) -> 
         state=record.meta["status"],
         reason=str(record.meta["reason"] or _broken_rules(record))[:2000],
         model_id=model,
-        attack_id=None if cell.search.kind == "worst-case" else attacks[0],
+        attack_id=None if cell.search.sums_up else attacks[0],
         attack_ids=attacks,
         defence_id=defence,
         data_id=data,

@@ -2,27 +2,27 @@
 
 from collections.abc import Mapping
 
-from ..library import Finding
+from ..library import KnownIssue
 
-FINDINGS: Mapping[str, Finding] = {
-    "rounds-to-8-bit": Finding("rounds every iterate to 256 levels by default: ends farther than those that do not"),
-    "projection-stretches": Finding(
+FINDINGS: Mapping[str, KnownIssue] = {
+    "rounds-to-8-bit": KnownIssue("rounds every iterate to 256 levels by default: ends farther than those that do not"),
+    "projection-stretches": KnownIssue(
         "its l2 projection also stretches what is inside the ball: every iterate lies on the sphere", ("l2",)
     ),
-    "last-component": Finding("crashes where one component is enough for every image of the call", ("l0",)),
-    "tolerance-turned": Finding("targeted, its tolerance has the wrong sign: images short of the target are kept"),
-    "nan-on-flat": Finding("a gradient of zero turns its perturbation into NaN: the image never moves again"),
-    "halved-anyway": Finding(
+    "last-component": KnownIssue("crashes where one component is enough for every image of the call", ("l0",)),
+    "tolerance-turned": KnownIssue("targeted, its tolerance has the wrong sign: images short of the target are kept"),
+    "nan-on-flat": KnownIssue("a gradient of zero turns its perturbation into NaN: the image never moves again"),
+    "halved-anyway": KnownIssue(
         "from its second check on no loss counts as improved: it halves the step every other time",
         ("linf", "l2"),
     ),
-    "target-against-best": Finding(
+    "target-against-best": KnownIssue(
         "its targeted ratio sets the target against the best other class, where the paper sets it against the label"
     ),
-    "whole-pixels": Finding(
+    "whole-pixels": KnownIssue(
         "l0: by default keeps or drops whole pixels: several times the components that its 2/3 operator ends with",
         ("l0",),
     ),
-    "short-reach": Finding("moves at most 0.001 a step by default: 100 steps reach 0.1", ("l2",)),
-    "long-last-stage": Finding("its last stage always runs 3200 steps, however few are asked for"),
+    "short-reach": KnownIssue("moves at most 0.001 a step by default: 100 steps reach 0.1", ("l2",)),
+    "long-last-stage": KnownIssue("its last stage always runs 3200 steps, however few are asked for"),
 }

@@ -2,56 +2,56 @@
 
 from collections.abc import Mapping
 
-from ..library import Finding
+from ..library import KnownIssue
 
-FINDINGS: Mapping[str, Finding] = {
-    "overshoot-at-the-end": Finding(
+FINDINGS: Mapping[str, KnownIssue] = {
+    "overshoot-at-the-end": KnownIssue(
         "goes on until the boundary is crossed without its overshoot, and adds that then: a little farther than those "
         "that look with it"
     ),
-    "confidence-in-the-loss": Finding(
+    "confidence-in-the-loss": KnownIssue(
         "linf: the confidence shapes the loss but not the choice of the result: any misclassified image ends it",
         ("linf",),
     ),
-    "wrong-class-lookup": Finding("with fewer gradients than classes the logits are looked up at the wrong classes"),
-    "l2-divides": Finding("the l2 update divides where the method multiplies", ("l2",)),
-    "noise-brightens": Finding("its noise is clipped to [0, 1]: pixels only get brighter"),
-    "four-rounds": Finding(
+    "wrong-class-lookup": KnownIssue("with fewer gradients than classes the logits are looked up at the wrong classes"),
+    "l2-divides": KnownIssue("the l2 update divides where the method multiplies", ("l2",)),
+    "noise-brightens": KnownIssue("its noise is clipped to [0, 1]: pixels only get brighter"),
+    "four-rounds": KnownIssue(
         "l0: four rounds only, so no pixel is frozen; linf: the constant is missing in the gradient", ("l0", "linf")
     ),
-    "one-transform": Finding(
+    "one-transform": KnownIssue(
         "one transform for the whole batch; the horizontal shift is computed from the number of channels"
     ),
-    "final-iterate": Finding("judges success on the last iterate only; a failure returns the random start"),
-    "doubling-constant": Finding("the trade-off constant only doubles: few rounds never reach a large one", ("l2",)),
-    "clip-before-project": Finding(
+    "final-iterate": KnownIssue("judges success on the last iterate only; a failure returns the random start"),
+    "doubling-constant": KnownIssue("the trade-off constant only doubles: few rounds never reach a large one", ("l2",)),
+    "clip-before-project": KnownIssue(
         "clips to [0, 1] before projecting onto the ball, where the others project first", ("l2", "l1")
     ),
-    "deepfool-for-fab": Finding("has DeepFool (10 gradients) in the place of FAB"),
-    "before-projection": Finding(
+    "deepfool-for-fab": KnownIssue("has DeepFool (10 gradients) in the place of FAB"),
+    "before-projection": KnownIssue(
         "returns the point before the last projection onto the boundary: farther than it found"
     ),
-    "largest-gradients": Finding("takes the two largest target gradients instead of the best pair"),
-    "not-fixed-budget": Finding("lets its radius grow while it runs"),
-    "norm-1-is-2": Finding("treats norm 1 as norm 2", ("l1",)),
-    "stops-at-zero-loss": Finding(
+    "largest-gradients": KnownIssue("takes the two largest target gradients instead of the best pair"),
+    "not-fixed-budget": KnownIssue("lets its radius grow while it runs"),
+    "norm-1-is-2": KnownIssue("treats norm 1 as norm 2", ("l1",)),
+    "stops-at-zero-loss": KnownIssue(
         "untargeted, it stops where the loss of all images of the call is zero: where it has not begun to rise"
     ),
-    "sign-unused": Finding(
+    "sign-unused": KnownIssue(
         "linf: computes the sign of its direction and steps along the direction itself: steps of almost no length",
         ("linf",),
     ),
-    "batch-mean": Finding("keeps the iterate with the best mean over the batch"),
-    "untargeted-ratio": Finding(
+    "batch-mean": KnownIssue("keeps the iterate with the best mean over the batch"),
+    "untargeted-ratio": KnownIssue(
         "targeted, it still uses the ratio loss of the untargeted attack, and keeps its smallest value"
     ),
-    "no-square-in-l1": Finding("in l1 its Square does nothing", ("l1",)),
-    "any-class-is-target": Finding(
+    "no-square-in-l1": KnownIssue("in l1 its Square does nothing", ("l1",)),
+    "any-class-is-target": KnownIssue(
         "linf: targeted, its test is inverted: whatever is not the target counts as a success", ("linf",)
     ),
-    "truncates-levels": Finding("cuts values down to whole 8-bit levels: up to 1/255 past the radius it is given"),
-    "step-alone": Finding(
+    "truncates-levels": KnownIssue("cuts values down to whole 8-bit levels: up to 1/255 past the radius it is given"),
+    "step-alone": KnownIssue(
         "a step counts only if it leads that image to the target: short ones learn nothing, though they would add up"
     ),
-    "gradient-overflow": Finding("stops with an error where a component of the gradient is above 0.24 in size"),
+    "gradient-overflow": KnownIssue("stops with an error where a component of the gradient is above 0.24 in size"),
 }

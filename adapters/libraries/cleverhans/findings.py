@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 
-from ..library import Finding
+from ..library import KnownIssue
 
-FINDINGS: Mapping[str, Finding] = {
-    "floor-on-mean-gradient": Finding(
+FINDINGS: Mapping[str, KnownIssue] = {
+    "floor-on-mean-gradient": KnownIssue(
         "divides a gradient that is averaged over the batch by at least 1e-6: confident images take shorter steps, "
         "shorter still in a larger batch",
         ("l2",),
     ),
-    "crashes-on-flat": Finding("crashes where one image of the call has no gradient", ("l1",)),
-    "start-thrown-away": Finding("throws its random start away where a box is given"),
-    "shrinks-to-the-ball": Finding("shrinks a perturbation that is too large, where the paper projects it on the ball"),
-    "twice-the-image": Finding(
+    "crashes-on-flat": KnownIssue("crashes where one image of the call has no gradient", ("l1",)),
+    "start-thrown-away": KnownIssue("throws its random start away where a box is given"),
+    "shrinks-to-the-ball": KnownIssue(
+        "shrinks a perturbation that is too large, where the paper projects it on the ball"
+    ),
+    "twice-the-image": KnownIssue(
         "takes its differences around twice the clean image, at every step, instead of around the perturbed one"
     ),
 }

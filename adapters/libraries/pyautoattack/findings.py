@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from ..library import Finding
+from ..library import KnownIssue
 
-FINDINGS: Mapping[str, Finding] = {
-    "first-class-taken": Finding(
+FINDINGS: Mapping[str, KnownIssue] = {
+    "first-class-taken": KnownIssue(
         "goes on to the next class only for images that none has fooled within epsilon: without an epsilon the first "
         "class that is reached counts, not the nearest"
     ),

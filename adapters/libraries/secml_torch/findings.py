@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
-from ..library import Finding
+from ..library import KnownIssue
 
-FINDINGS: Mapping[str, Finding] = {
-    "starts-from-the-image": Finding(
+FINDINGS: Mapping[str, KnownIssue] = {
+    "starts-from-the-image": KnownIssue(
         "adds the image to the noise of its random start: in linf nearly every component begins at +epsilon"
     ),
-    "no-first-radius": Finding(
+    "no-first-radius": KnownIssue(
         "its first estimate of the radius is infinite: until an image is fooled nothing bounds the perturbation",
         ("linf", "l2", "l1"),
     ),
-    "gamma-overwritten": Finding("overwrites the given gamma with 0.05: it is no parameter of this row"),
-    "small-first-radius": Finding(
+    "gamma-overwritten": KnownIssue("overwrites the given gamma with 0.05: it is no parameter of this row"),
+    "small-first-radius": KnownIssue(
         "begins at a radius of 8/255 by default, where the paper begins at 1: 100 steps do not reach every image"
     ),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from davylamp.adapters import IMPLEMENTATIONS, LIBRARIES, Finding, Implementation, Library
+from davylamp.adapters import IMPLEMENTATIONS, LIBRARIES, Implementation, KnownIssue, Library
 from davylamp.adapters.catalogue.lookup import find_library
 from davylamp.engine import ResultsStore, load
 from davylamp.errors import InvalidInput, MissingLibrary, UnknownName
@@ -281,7 +281,7 @@ def test_a_record_that_cannot_be_used_costs_itself(what, broken_site):
 def test_findings_are_sentences_of_the_norms_that_they_concern():
     for library in LIBRARIES.values():
         for key, finding in library.findings.items():
-            assert isinstance(finding, Finding)
+            assert isinstance(finding, KnownIssue)
             assert key == key.lower()
             assert finding.text
             assert set(finding.norms) <= {"linf", "l2", "l1", "l0"}

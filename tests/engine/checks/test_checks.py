@@ -10,8 +10,9 @@ from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
-from davylamp.engine.checks.check_folder import INDICATORS, check_folder
+from davylamp.engine.checks.check_folder import INDICATORS, check_folder, describe_folder
 from davylamp.engine.checks.indicators import find, judged
+from davylamp.engine.store.outcomes import read_outcomes
 
 PAGE = Path(__file__).parents[3] / "docs" / "check.md"
 COUNT = 20
@@ -279,6 +280,27 @@ def test_libraries_that_disagree(folder, weak, state):
     assert libraries.state == state
     assert libraries.cell == cell.key or state == "pass"
     assert libraries.images == (() if state == "pass" else tuple(NAMES[weak:18]))
+
+
+def test_verdicts_standings_and_what_a_folder_lacks_are_findings_with_numbers(folder):
+    """Terminal, page and JSON print the same: each has a code and its numbers."""
+    net = folder.model()
+    folder.cell(net, "art:pgd", range(18))
+    folder.cell(net, "foolbox:pgd", range(6))
+    said = describe_folder(read_outcomes(folder.store.folder, ["OTR"]))
+    (verdict,) = said["verdicts"]
+    assert (verdict["name"], verdict["state"]) == ("weaker", "warn")
+    assert verdict["subject"] == "art:pgd and foolbox:pgd (linf 0.1) on net"
+    assert (verdict["numbers"]["only_a"], verdict["numbers"]["only_b"]) == (12, 0)
+    assert verdict["images"] == tuple(NAMES[6:18])
+    (few,) = [each for each in said["folder"] if each["name"] == "few-images"]
+    assert (few["state"], few["numbers"]["fewest"]) == ("warn", COUNT)
+    (attacks,), (models,) = said["standings"]["attacks"], said["standings"]["models"]
+    assert [(each["name"], each["value"], each["apart"]) for each in attacks["places"]] == [
+        ("art:pgd", 0.9, False),
+        ("foolbox:pgd", 0.3, True),
+    ]
+    assert (models["first"], models["places"][0]["name"], models["places"][0]["value"]) == (1, "net", 0.1)
 
 
 def test_libraries_on_few_images_are_unknown_and_violations_left_out(folder):

@@ -14,7 +14,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, eva
 from davylamp.engine.store.columns import read_examples
 from davylamp.engine.store.data_frames import OUTCOMES, results_on_original
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.transfer_table import change_of
+from davylamp.engine.store.shown import change_when_shown
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.3, target="random", parameters={"steps": 3})
 
@@ -118,7 +118,7 @@ def test_what_is_detected_does_not_transfer(world):
     rise = (after[places, predicted] - before[places, predicted])[~detected].mean()
     plan = {each.cell.subject.model: each for each in outcomes.done}
     record = outcomes.store.read("transfer", f"{plan['plain'].cell.key}-{plan['joint'].cell.subject.key}")
-    changes = change_of(plan["plain"], outcomes.clean[plan["joint"].cell.subject.key], record)
+    changes = change_when_shown(plan["plain"], outcomes.clean[plan["joint"].cell.subject.key], record)
     assert np.nanmean(changes["AIAC"]) == pytest.approx(float(rise), abs=1e-5)
     assert np.isnan(changes["ARTC"]).tolist() == detected.tolist()
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from davylamp.report.parts.blocks import entry, plain
+from davylamp.engine.finding import plain
+from davylamp.report.parts.blocks import entry
 from davylamp.report.parts.figures import Dot, Line, draw_curves, draw_dots
 from davylamp.report.sections.cost import Price, mark_front
 from davylamp.report.sections.gallery import _change_text, amplify

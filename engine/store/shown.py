@@ -1,0 +1,104 @@
+"""What examples made on one model come to on another: decided here, on reading, for every view of a folder."""
+
+import numpy as np
+import torch
+
+from ...metrics import METRICS
+from .image_results import DETECTED
+from .outcomes import Clean, Outcome, Outcomes
+from .sealed import Record
+from .transfers import Transferred
+
+_UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
+_DETECTOR = "on examples of the original: it has a detector"
+
+
+def rate_when_shown(outcomes: Outcomes, made: Outcome, tested: Clean, shown: Transferred) -> tuple[np.ndarray, str]:
+    """How far the examples of a cell fool another model.
+
+    Args:
+        outcomes: of the folder.
+        made: the cell that made them.
+        tested: the other model on the clean images.
+        shown: its logits on the examples, all finite.
+
+    Returns:
+        MR of each image, (n,): 0 or 1, of a random model the share of its draws, NaN where it is wrong when clean; and
+        where it goes by the majority of the draws instead, "" if nowhere.
+    """
+    labels = torch.tensor(tested.columns["label"])
+    fooled = METRICS["MR"].function(tested.logits, shown.logits, labels, reduction="none").double().numpy()
+    where = made.results.by_majority
+    if not where and shown.share is not None:
+        fooled = np.where(np.isnan(fooled), np.nan, shown.share)
+    elif not where and outcomes.is_random(tested.subject):
+        where = _UNKNOWN if shown.detected is None else _DETECTOR
+    if shown.detected is not None:
+        fooled = np.where(shown.detected & ~np.isnan(fooled), 0.0, fooled)
+    return fooled, where
+
+
+def robust_when_shown(outcomes: Outcomes, made: Outcome, tested: str) -> tuple[np.ndarray, np.ndarray]:
+    """How much of each image a model gets right on the examples of another: 0 or 1, or the share of its draws, (n,).
+
+    Where the attack has no example in the ball, the clean image has to be right.
+
+    Args:
+        outcomes: of the folder, read with "OTR".
+        made: the cell that made the examples.
+        tested: key of the other model on its images.
+
+    Returns:
+        What proves nothing counted as 0, and counted as 1.
+    """
+    clean = outcomes.clean[tested].columns
+    predicted = (outcomes.transfers or {})[made.cell.key][tested]
+    wrong = outcomes.shown_shares.get(made.cell.key, {}).get(tested)
+    if wrong is None:
+        answers, right = predicted == made.columns["label"], clean["predicted"] == clean["label"]
+    else:
+        answers, right = 1 - wrong, clean["CA"]
+    shown = made.usable | ~made.results.attacked
+    robust = np.where(shown, np.where(np.isnan(predicted), 0.0, answers), right).astype(float)
+    unknown = made.results.invalid  # no example was shown
+    return np.where(unknown, 0.0, robust), np.where(unknown, 1.0, robust)
+
+
+def fooled_when_shown(outcomes: Outcomes, made: Outcome, tested: str) -> np.ndarray | None:
+    """Valid examples of an untargeted cell that another model misclassifies, (n,) bool; None: it was shown none.
+
+    Args:
+        outcomes: of the folder, read with "OTR".
+        made: the cell that made the examples.
+        tested: key of the other model on its images.
+    """
+    predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(tested)
+    if predicted is None or made.cell.threat_model.targeted:
+        return None
+    return (predicted != made.columns["label"]) & ~np.isnan(predicted) & made.results.proven
+
+
+def change_when_shown(made: Outcome, clean: Clean, record: Record) -> dict[str, np.ndarray]:
+    """AIAC and ARTC of each example of a cell on another model, (n,), NaN where it does not count.
+
+    Args:
+        made: the cell that made them.
+        clean: the tested model on the clean images.
+        record: what it says of the examples.
+    """
+    if "adv_probability" not in record.table.column_names or not clean.has_confidences:
+        nothing = np.full(len(clean.columns["label"]), np.nan)  # it gives labels only
+        return {"AIAC": nothing, "ARTC": nothing}
+    before = clean.logits.double().softmax(1).numpy()
+    labels, images = clean.columns["label"], np.arange(len(before))
+    predicted = record.table["adv_predicted"].to_numpy().astype(float)
+    silent = np.isnan(predicted)
+    adversarial = np.where(silent, 0, predicted).astype(int)
+    after, left = (record.table[name].to_numpy() for name in ("adv_probability", "label_probability"))
+    counts = made.usable & (clean.columns["predicted"] == labels) & ~silent
+    if DETECTED in record.table.column_names:  # no class of the data
+        counts = counts & ~record.table[DETECTED].to_numpy()
+    return {
+        "AIAC": np.where(counts, after - before[images, adversarial], np.nan),
+        "ARTC": np.where(counts, before[images, labels] - left, np.nan),
+    }
