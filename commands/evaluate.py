@@ -8,83 +8,92 @@ from typing import Annotated, Any
 
 import typer
 
+from ..engine.plan.config import AttackChoice
 from ..errors import DavylampError, InvalidInput
-from .derived import FromConfig, Given, named_by_option, read_settings
+from .config_options import FromConfig, Given, named_by_option
 from .detectors import detections_document, print_detections
 from .ending import say_result
 from .failures import say_interrupted
 from .input_options import InputOptions
 from .loading import default_isolate, settle_attacks
 from .newcomers import BaselineOptions, evaluate_newcomers
-from .options import Json, all_failed, read_parameters, say_assumed, split_list
+from .options import OUTPUT, Json, all_failed, read_parameters, say_assumed
 from .progress import show_progress
 
 Folder = Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")]
 
 
-@dataclass(frozen=True)
-class Threat:
-    """How the attacks of `--attacks` are run."""
-
-    norm: Annotated[str | None, typer.Option(help="norm for --attacks: linf, l2, l1, l0 or unrestricted")] = None
-    epsilon: Annotated[list[str] | None, typer.Option(help="radius for --attacks: 4/255 (repeatable)")] = None
-    target: Annotated[str | None, typer.Option(help="target class: second-likely, least-likely, random or a class")] = (
-        None
-    )
-    param: Annotated[list[str] | None, typer.Option(help="parameter name=value for --attacks (repeatable)")] = None
-    defaults: Annotated[
-        bool, typer.Option("--defaults", help="use each library's default parameters for --attacks")
-    ] = False
-
-    @property
-    def is_given(self) -> bool:
-        """Whether any of it was said."""
-        return self.defaults or any(value is not None for value in (self.norm, self.epsilon, self.target, self.param))
+_THREAT = FromConfig(("norm", "epsilon", "target", "parameters", "defaults"), AttackChoice, several=("epsilon",))
 
 
 @dataclass(frozen=True)
 class Running:
     """Where an evaluation runs, and what of an earlier one it keeps."""
 
-    executor: Annotated[str, typer.Option(help="local or ray")] = "local"
-    workers: Annotated[int, typer.Option(help="number of processes on this machine")] = 1
-    address: Annotated[str | None, typer.Option(help="address of a Ray cluster (default: start one here)")] = None
+    executor: Annotated[str, typer.Option(rich_help_panel="Execution", help="local or ray")] = "local"
+    workers: Annotated[int, typer.Option(rich_help_panel="Execution", help="number of processes on this machine")] = 1
+    address: Annotated[
+        str | None, typer.Option(rich_help_panel="Execution", help="address of a Ray cluster (default: start one here)")
+    ] = None
     part: Annotated[
         str | None,
-        typer.Option(metavar="K/N", help="run part K of N only (job arrays): each part runs its share of the work"),
+        typer.Option(
+            rich_help_panel="Execution",
+            metavar="K/N",
+            help="run part K of N only (job arrays): each part runs its share of the work",
+        ),
     ] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun failed cells")] = False
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", rich_help_panel="Execution", help="rerun failed cells")
+    ] = False
     trust_unknown: Annotated[
         bool,
-        typer.Option("--trust-unknown", help="reuse results of code whose identity cannot be fully determined"),
+        typer.Option(
+            "--trust-unknown",
+            rich_help_panel="Execution",
+            help="reuse results of code whose identity cannot be fully determined",
+        ),
     ] = False
 
 
-def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
+def evaluate_models(
+    *,
     config: Annotated[Path | None, typer.Argument(help="a TOML file with settings; options take precedence")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="results folder")] = Path("results"),
-    which: Annotated[Given, FromConfig(("preset", "models"))] = {},  # noqa: B006 - a mark, filled in by `complete`
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    which: Annotated[Given, FromConfig(("preset", "models"))],
+    seen: InputOptions,
     defence: Annotated[
         list[str] | None,
-        typer.Option(help="also evaluate each model with this defence: jpeg:quality=50, FILE.py:FUNCTION (repeatable)"),
+        typer.Option(
+            "--defence",
+            "--defense",
+            help="also evaluate each model with this defence: jpeg:quality=50, FILE.py:FUNCTION (repeatable)",
+            rich_help_panel="Images and metrics",
+        ),
     ] = None,
-    on: Annotated[Given, FromConfig(("attacks", "data", "limit", "images"))] = {},  # noqa: B006
-    threat: Threat = Threat(),
-    how: Annotated[Given, FromConfig()] = {},  # noqa: B006
-    run: Running = Running(),
-    against: BaselineOptions = BaselineOptions(),  # noqa: B008 - it is frozen
+    on: Annotated[Given, FromConfig(("attacks", "data", "limit", "images"))],
+    threat: Annotated[Given, _THREAT],
+    how: Annotated[Given, FromConfig()],
+    run: Running,
+    against: BaselineOptions,
     detector: Annotated[
         list[Path] | None,
-        typer.Option(help="detector to measure on the examples, a file of `davylamp train` (repeatable)"),
+        typer.Option(
+            rich_help_panel="Images and metrics",
+            help="detector to measure on the examples, a file of `davylamp train` (repeatable)",
+        ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if a cell failed")] = False,
-    print_config: Annotated[bool, typer.Option("--print-config", help="print the settings as TOML and exit")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", rich_help_panel=OUTPUT, help="exit with code 2 if a cell failed")
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", rich_help_panel=OUTPUT, help="print the settings as TOML and exit")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; finished cells are skipped."""
     from ..adapters.models.room.isolated import prepare_rooms
-    from ..engine.plan.config import write_config
+    from ..engine.plan.config_file import write_config
     from ..engine.plan.make import check_config
     from ..engine.run.choose import choose_executor
 
@@ -95,11 +104,11 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
             raise InvalidInput("expected --against without --part, got both: a new model is placed in one run")
         if seen.is_given:
             raise InvalidInput("expected MODEL+input:crop=224,... or MODEL+outputs:labels with --against, got options")
-        fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config, detector))
+        fixed = any((config, values.pop("preset", None), defence, threat, print_config, detector))
         code = evaluate_newcomers(values, fixed, against, out, run, as_json=as_json)
         raise typer.Exit(2 if code and strict else 0)
     settle_attacks(values)
-    settings, named = _start_from(config, values.pop("preset"))
+    settings, named = _start_from(config, values.pop("preset", None))
     settle_attacks(values, settings if "isolate" in named else None)
     settings, given = _apply(settings, values, threat)
     settings = _add_defences(_add_input(settings, seen), defence or [])
@@ -139,7 +148,8 @@ def _check_part(run: Running, detectors: list[Path] | None) -> None:
 
 def _start_from(config: Path | None, preset: str | None) -> tuple[Any, set[str]]:
     """The settings that options win over, and the names of those that a file or a preset states."""
-    from ..engine.plan.config import Config, config_from, read_config, read_toml
+    from ..engine.plan.config import Config
+    from ..engine.plan.config_file import config_from, read_config, read_toml
     from ..engine.plan.presets import find_preset
 
     if config is not None and preset is not None:
@@ -152,18 +162,17 @@ def _start_from(config: Path | None, preset: str | None) -> tuple[Any, set[str]]
     return config_from({}), set()
 
 
-def _apply(settings: Any, values: Given, threat: Threat) -> tuple[Any, set[str]]:
+def _apply(settings: Any, values: Given, threat: Given) -> tuple[Any, set[str]]:
     """The settings with what options gave, and the names of that."""
-    attacks = values.pop("attacks")
-    given = read_settings(values)
+    attacks, given = values.pop("attacks", None), values
     if "measures" in given:
         given["measures"] = tuple(dict.fromkeys((*settings.measures, *given["measures"])))
     if attacks:
         libraries, repaired = given.get("libraries", settings.libraries), "repaired" in given or settings.repaired
         where = {"libraries": libraries, "repaired": repaired}
         with named_by_option():
-            given["attacks"] = _choices(split_list("--attacks", attacks) or [], threat, where)
-    elif threat.is_given:
+            given["attacks"] = _choices(attacks, threat, where)
+    elif threat:
         raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
     with named_by_option():
         return replace(settings, **given), set(given)
@@ -171,7 +180,7 @@ def _apply(settings: Any, values: Given, threat: Threat) -> tuple[Any, set[str]]
 
 def _add_input(settings: Any, seen: InputOptions) -> Any:
     """The settings with each model as it is to be shown images."""
-    from ..engine.plan.config import expand_models
+    from ..engine.plan.config_file import expand_models
 
     if not seen.is_given:
         return settings
@@ -181,7 +190,7 @@ def _add_input(settings: Any, seen: InputOptions) -> Any:
 
 def _add_defences(settings: Any, defences: list[str]) -> Any:
     """The settings with each model once more under each of the defences."""
-    from ..engine.plan.config import expand_models
+    from ..engine.plan.config_file import expand_models
 
     if not defences:
         return settings
@@ -190,18 +199,20 @@ def _add_defences(settings: Any, defences: list[str]) -> Any:
     return replace(settings, models=(*settings.models, *defended))
 
 
-def _choices(attacks: list[str], threat: Threat, where: dict[str, Any]) -> tuple[Any, ...]:
+def _choices(attacks: list[str], threat: Given, where: dict[str, Any]) -> tuple[Any, ...]:
     """Every attack with every radius; a parameter goes to the attacks that have it."""
     from ..engine.plan.choices import check_one_norm, spread_parameters
-    from ..engine.plan.config import choice_from
+    from ..engine.plan.config_file import choice_from
     from ..report.text.console import print_error
 
-    parameters_of, notes = spread_parameters(attacks, read_parameters({}, threat.param or [], attacks), **where)
-    shared = {"norm": threat.norm, "target": threat.target or "", "defaults": threat.defaults}
+    parameters_of, notes = spread_parameters(
+        attacks, read_parameters({}, threat.get("parameters", []), attacks), **where
+    )
+    shared = {name: threat[name] for name in ("norm", "target", "defaults") if name in threat}
     choices = tuple(
         choice_from({**shared, "attack": attack, "epsilon": radius, "parameters": parameters})
         for attack, parameters in zip(attacks, parameters_of, strict=True)
-        for radius in split_list("--epsilon", threat.epsilon) or [None]
+        for radius in threat.get("epsilon", [None])
     )
     check_one_norm(choices, **where)
     for note in notes:

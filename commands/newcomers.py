@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .derived import Given, named_by_option, option_of
+from .config_options import Given, named_by_option, option_of
 from .loading import loading_settings, start_rooms
+
+_PANEL = "New models among evaluated ones"
 
 
 @dataclass(frozen=True)
@@ -18,17 +20,30 @@ class BaselineOptions:
 
     against: Annotated[
         Path | None,
-        typer.Option(help="run the attacks of this results folder on its data, then place the model among its models"),
+        typer.Option(
+            rich_help_panel=_PANEL,
+            help="run the attacks of this results folder on its data, then place the model among its models",
+        ),
     ] = None
     adaptive: Annotated[
         bool,
-        typer.Option("--adaptive", help="--against: use only the most informative images, until the rank is known"),
+        typer.Option(
+            "--adaptive",
+            rich_help_panel=_PANEL,
+            help="--against: use only the most informative images, until the rank is known",
+        ),
     ] = False
     width: Annotated[
         int | None,
-        typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide (default: 1)"),
+        typer.Option(
+            rich_help_panel=_PANEL,
+            min=0,
+            help="--adaptive: stop when the rank interval is at most this wide (default: 1)",
+        ),
     ] = None
-    batch: Annotated[int | None, typer.Option(min=1, help="--adaptive: images per batch (default: 8)")] = None
+    batch: Annotated[
+        int | None, typer.Option(rich_help_panel=_PANEL, min=1, help="--adaptive: images per batch (default: 8)")
+    ] = None
 
     def check(self) -> None:
         """Refuse options that would be ignored."""
@@ -60,7 +75,7 @@ def evaluate_newcomers(
     from ..scoring.adaptive import BATCH
     from .placement import Placed
 
-    wrong = [option_of(name) for name, value in values.items() if value and name not in ("models", *FREE)]
+    wrong = [option_of(name) for name in values if name not in ("models", *FREE)]
     if wrong or fixed:
         raise InvalidInput(
             f"expected --against without {', '.join(wrong) or 'a file, a preset, a defence or a threat model'}: "

@@ -24,7 +24,7 @@ from .options import (
     versions_of,
 )
 from .placement import PUBLISHED, place_folder, place_metrics
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 class Subjects(str, Enum):
@@ -162,7 +162,9 @@ class FitOptions:
     method: Annotated[
         Method, typer.Option(help="irt: from responses to each image; canary: from metrics, as published")
     ] = Method.irt
-    item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto
+    item_model: Annotated[
+        Model, typer.Option("--item-model", "--model", help="auto: 1pl below 10 subjects, else 2pl")
+    ] = Model.auto
     fit: Annotated[Fit, typer.Option(help="svi: for data too large to sample; nuts: the slow reference")] = Fit.auto
 
 
@@ -171,7 +173,9 @@ class ChosenOptions:
     """Which results are ranked."""
 
     norm: Annotated[str | None, typer.Option(help="only results in this norm")] = None
-    epsilon: Annotated[str | None, typer.Option(help="largest distance that counts as fooled: 4/255")] = None
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", "--eps", "--budget", help="largest distance that counts as fooled: 4/255")
+    ] = None
     knowledge: Annotated[
         Knowledge | None, typer.Option(help="only these attacks; canary ranks each kind separately")
     ] = None
@@ -224,10 +228,8 @@ class DetailOptions:
     )
 
 
-_AGAINST, _FIT, _CHOSEN, _DETAILS = AgainstOptions(), FitOptions(), ChosenOptions(), DetailOptions()
-
-
-def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per group of options
+def rank_subjects(  # noqa: C901 - it goes with the next commits
+    *,
     context: typer.Context,
     results: Annotated[
         list[Path],
@@ -236,12 +238,12 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per group of o
             "names in the first column"
         ),
     ],
-    baseline: AgainstOptions = _AGAINST,
-    fit: FitOptions = _FIT,
-    chosen: ChosenOptions = _CHOSEN,
-    details: DetailOptions = _DETAILS,
+    baseline: AgainstOptions,
+    fit: FitOptions,
+    chosen: ChosenOptions,
+    details: DetailOptions,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
     as_latex: Latex = False,
     latex_words: LatexWords = None,

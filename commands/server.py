@@ -22,7 +22,7 @@ Trust = Annotated[
 ]
 
 
-def start_server(  # noqa: PLR0913 - one argument per option
+def start_server(
     folder: Path,
     host: str,
     port: int,
@@ -63,7 +63,7 @@ def start_server(  # noqa: PLR0913 - one argument per option
     )
 
 
-def work(  # noqa: PLR0913, PLR0917 - one argument per option
+def work(
     folder: Folder,
     database: Annotated[
         str, typer.Option(envvar="DAVYLAMP_DATABASE", help="postgresql://... (default: SQLite in the folder)")
@@ -136,7 +136,7 @@ def change_users(
         console.print(f"password, shown this once: {password}", highlight=False, markup=False)
 
 
-def submit(  # noqa: PLR0913, PLR0917 - one argument per option
+def submit(
     what: Annotated[str, typer.Argument(help="task, model, attack, defence or data")],
     file: Annotated[
         Path | None, typer.Argument(help="file of the component, or TOML file with the settings of a task")
@@ -156,7 +156,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 
     client, seen = ServerClient(server), "public" if public else "private"
     if what == "task":
-        from ..engine.plan.config import read_toml
+        from ..engine.plan.config_file import read_toml
 
         if file is None:
             raise InvalidInput("expected a TOML file with models, attacks and data (numbers of components), got none")

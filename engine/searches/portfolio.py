@@ -20,11 +20,11 @@ from ...adapters.catalogue.lookup import accepts, check_support, find_library, l
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.images import check_images
 from ...adapters.parameters import SUPPLIED
+from ...adapters.paths import is_file_name
 from ...adapters.running.call import Returned
 from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import distances_of
 from ...adapters.threat_model import Norm
-from ...adapters.user_file import is_file_name
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .best_examples import LINE_QUERIES, BestExamples, on_the_line
 from .kinds import AUTO, Grid, Search, Values, combinations, joint_row

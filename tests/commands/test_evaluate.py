@@ -249,7 +249,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
             ("evaluate", *COMMON, "--attacks", "pgd", "--seed", "-1"),
             "davylamp: --seed: expected a whole number >= 0, got -1",
         ),
-        (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "a"), "expected --seed as a whole number, got 'a'"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "a"), '--seed: expected a whole number, got "a"'),
         (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "4294967296"), "expected a whole number <= 4294967295"),
         (
             ("evaluate", *COMMON, "--attacks", "pgd", "--max-queries", "9" * 23),
