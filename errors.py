@@ -7,9 +7,21 @@ _LONGEST_LIST = 230  # characters of the names in a message
 
 
 class DavylampError(Exception):
-    """Base of every error below; `path` is the key of a configuration that the message begins with, if it does."""
+    """Base of every error below.
+
+    Attributes:
+        path: key of a configuration with which the message begins, if it does: "attacks[0].norm".
+        keywords: arguments of a verb that the message names; the command line calls them by its options.
+    """
 
     path = ""
+    keywords: tuple[str, ...] = ()
+
+
+def named(error: DavylampError, *keywords: str) -> DavylampError:
+    """The error with the keywords that its message names."""
+    error.keywords = keywords
+    return error
 
 
 class InvalidInput(DavylampError, ValueError):

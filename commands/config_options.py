@@ -153,6 +153,9 @@ def named_by_option(**others: str) -> Iterator[None]:
             option = others.get(key) or option_of(key)
             shown = option.removeprefix("--") if isinstance(error, UnknownName) else option
             error.args = (str(error).replace(error.path, shown, 1),)
+        for keyword in error.keywords:
+            option = others.get(keyword) or option_of(keyword)
+            error.args = (re.sub(rf"(?<![\w-]){keyword}(?![\w=])", option, str(error)),)
         raise
 
 

@@ -202,7 +202,7 @@ class ChosenOptions:
     def of_images(self, subjects: Subjects) -> Any:
         """Those that choose responses."""
         from ..adapters.parameters import parse_number
-        from ..rankings import RankedResults
+        from ..api.rankings import RankedResults
 
         radius = None if self.epsilon is None else parse_number(self.epsilon, "epsilon")
         kind: Any = subjects.value
@@ -351,9 +351,9 @@ def _refuse(given: Collection[str], folder: Path, fit: FitOptions, against: str 
 
 def _rank_folder(folder: Path, chosen: Any, details: DetailOptions, options: dict[str, Any]) -> Ranked:
     """Per image: load, rank, look at the items."""
+    from ..api.rankings import rank_images
     from ..engine import ResultsStore
     from ..engine.store.imported import published_note
-    from ..rankings import rank_images
     from ..scoring import describe_items, differential_items, drop_each, of_subjects, rank_matrix, rank_subsamples
 
     ranking, responses, notes = rank_images(folder, chosen, **options)

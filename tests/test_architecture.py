@@ -24,18 +24,12 @@ MAY_IMPORT = {
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "errors"},
     "commands": {
-        *("metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "rankings", "server"),
+        *("metrics", "adapters", "scoring", "engine", "report", "benchmarks", "api", "server"),
         "errors",
     },
     "server": {"adapters", "scoring", "engine", "report", "conventions", "errors", "intervals", "memory"},
     "testing": {"adapters", "errors"},
-    "placing": {"adapters", "scoring", "engine", "errors"},
-    "rankings": {"adapters", "scoring", "engine", "errors"},
-    "handed_over": {"adapters", "engine", "errors"},
-    "verbs": {
-        *("metrics", "adapters", "scoring", "engine", "report", "placing", "rankings", "handed_over"),
-        *("errors", "memory"),
-    },
+    "api": {"metrics", "adapters", "scoring", "engine", "report", "errors", "memory"},
     "cli": {"commands", "errors", "memory"},
     # Not in the wheel, and imported by nothing in it.
     "tools": {

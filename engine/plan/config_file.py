@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...adapters.attack import Parameter
-from ...adapters.catalogue.lookup import find_implementation
+from ...adapters.catalogue.lookup import find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.zoo.load import known_models, match_models
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_parameter
@@ -39,6 +39,28 @@ def read_config(path: str | Path) -> Config:
     except DavylampError as error:
         error.args = (f"{path}: {error}",)
         raise
+
+
+def base_config(config: Config | str | Path | None, preset: str | None = None) -> tuple[Config, set[str]]:
+    """The settings that others win over, and the names of those that a file, a preset or a config states.
+
+    Raises:
+        InvalidInput: for a file and a preset.
+        DavylampError: as `read_config`.
+    """
+    from .presets import find_preset
+
+    if config is not None and preset is not None:
+        raise InvalidInput(f"expected a config or a preset, got {_shown(config)} and {preset}")
+    if isinstance(config, (str, Path)):
+        return read_config(config), set(read_toml(config))
+    settings = Config() if config is None and preset is None else config or find_preset(str(preset)).config
+    usual = Config()
+    return settings, {each.name for each in fields(Config) if getattr(settings, each.name) != getattr(usual, each.name)}
+
+
+def _shown(config: Any) -> str:
+    return str(config) if isinstance(config, (str, Path)) else type(config).__name__
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -88,7 +110,7 @@ def choice_from(item: Any, where: str = "") -> AttackChoice:
         raise InvalidInput(f'{dot}attack: expected the name of an attack, got none; name it: attack = "pgd"')
     try:
         choice = AttackChoice(**values)
-        more = parameters_of([choice.attack])
+        more = parameters_of([choice.row or choice.attack])
         read = {
             table: {
                 name: prefixed(f"{table}.{name}", reader, name, value, more)
@@ -130,9 +152,11 @@ def expand_models(config: Config) -> Config:
 
 def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
     """The parameters that users' attacks among these have besides the vocabulary."""
+    attacks = list(attacks)
     searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
     names = [each.inside for each in searches if not each.is_portfolio]
     rows = [find_implementation(name) for name in names if is_file_name(name)]
+    rows += [row_of(attack) for attack in attacks if not isinstance(attack, str)]
     return {name: parameter for row in rows for name, parameter in row.more.items()}
 
 
