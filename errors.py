@@ -1,31 +1,35 @@
 """Every error that davylamp raises on purpose; the command line turns each into one line and exit code 1."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 _LONGEST_LIST = 230  # characters of the names in a message
 
 
 class DavylampError(Exception):
-    """Base of every error below.
+    """Base of every error below; a message has keywords of verbs in backticks, which the command line translates.
 
     Attributes:
         path: key of a configuration with which the message begins, if it does: "attacks[0].norm".
-        keywords: arguments of a verb that the message names; the command line calls them by its options.
     """
 
     path = ""
-    keywords: tuple[str, ...] = ()
-
-
-def named(error: DavylampError, *keywords: str) -> DavylampError:
-    """The error with the keywords that its message names."""
-    error.keywords = keywords
-    return error
 
 
 class InvalidInput(DavylampError, ValueError):
     """An argument has a wrong value: "expected ..., got ..."."""
+
+
+@contextmanager
+def as_invalid_input() -> Iterator[None]:
+    """Raise InvalidInput, in one line, where a part that has no errors of its own (scoring) raises ValueError."""
+    try:
+        yield
+    except DavylampError:
+        raise
+    except ValueError as error:
+        raise InvalidInput(" ".join(str(error).split())) from error
 
 
 class WrongType(InvalidInput, TypeError):

@@ -40,7 +40,7 @@ from ..engine.run.evaluate import EvaluationSummary
 from ..engine.sources import Loading
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
 from ..engine.tables.table import By, Table
-from ..errors import DavylampError, InvalidInput, named
+from ..errors import DavylampError, InvalidInput
 from ..memory import keep_freed_memory
 from ..scoring import Ranking
 from .handed_over import lend_models, name_models, name_surrogates, split_settings, take_data, take_fit_data
@@ -244,11 +244,10 @@ def evaluate(
     chosen_part, workers = read_part(part) if part else None, read_whole(workers, "workers from 0", 0, _MOST)
     detectors = list(detectors)
     if chosen_part and executor != "local":
-        line = f"expected part without executor {executor}, got both: Ray hands the work to its machines itself"
-        raise named(InvalidInput(line), "part", "executor")
+        line = f"expected `part` without `executor` {executor}, got both: Ray hands the work to its machines itself"
+        raise InvalidInput(line)
     if chosen_part and detectors:
-        line = "expected part without detector, got both: measure them when all parts are done"
-        raise named(InvalidInput(line), "part", "detector")
+        raise InvalidInput("expected `part` without `detectors`, got both: measure them when all parts are done")
     trained = read_detectors(detectors)
     images, rounded = take_data(inputs, labels, names)
     settings |= {"norm": norm, "epsilon": epsilon, "target": target, "parameters": parameters, "defaults": defaults}
@@ -326,8 +325,8 @@ def _settle(
     }
     if attacks is None and stated:
         if parameters or threat["epsilon"] != [None] or any(threat[name] for name in ("norm", "target", "defaults")):
-            names = ("norm", "epsilon", "target", "parameters", "defaults")
-            raise named(InvalidInput(f"expected attacks beside {', '.join(names)}, got none"), "attacks", *names)
+            names = ", ".join(f"`{name}`" for name in _THREAT)
+            raise InvalidInput(f"expected `attacks` beside {names}, got none")
         chosen, notes = settled.attacks, []
     else:
         where = {"libraries": settled.libraries, "repaired": settled.repaired}
@@ -405,5 +404,5 @@ def _folder(out: Any) -> Path:
     """The results folder; InvalidInput for a file."""
     path = read_path(out, "out as a folder")
     if expand_path(path).is_file():
-        raise named(InvalidInput(f"expected a folder for out, got the file {path}"), "out")
+        raise InvalidInput(f"expected a folder for `out`, got the file {path}")
     return path

@@ -24,7 +24,7 @@ from ..engine.run.executor import Executor
 from ..engine.store.data_frames import load_outcomes
 from ..engine.store.plans import list_cells
 from ..engine.tables.groups import shared_settings
-from ..errors import InvalidInput, Unavailable, UnknownName, named
+from ..errors import InvalidInput, Unavailable, UnknownName, as_invalid_input
 from ..memory import keep_freed_memory
 from ..scoring import Placement, build_responses, choose_model, fit_irt, place_results
 from ..scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
@@ -201,10 +201,11 @@ def place(
     """
     keep_freed_memory()
     if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
-        raise named(InvalidInput(f"expected adaptive with {', '.join(given)}"), "adaptive", *given)
+        raise InvalidInput(f"expected `adaptive` with {', '.join(f'`{name}`' for name in given)}")
     if Path(against).suffix == ".csv" or str(against).startswith("published:"):
-        line = f"expected a results folder for against, got {against}: rank FOLDER --against {against}"
-        raise named(InvalidInput(line), "against")
+        raise InvalidInput(
+            f"expected a results folder for `against`, got {against}: tables are for rankings of evaluated folders"
+        )
     _refuse_settings(settings)
     asking = Asking(adaptive, WIDTH if width is None else width, BATCH if batch is None else batch, seed)
     baseline = read_baseline(against, adaptive=adaptive)
@@ -227,8 +228,7 @@ def _refuse_settings(settings: Mapping[str, Any]) -> None:
     known = {*inspect.signature(evaluate_models).parameters, *(each.name for each in fields(Config))}
     for name in settings:
         if name not in FREE and name in known:
-            line = f"expected against without {name}: attacks, data and seeds are the baseline's"
-            raise named(InvalidInput(line), "against", name)
+            raise InvalidInput(f"expected `against` without `{name}`: attacks, data and seeds are the baseline's")
         if name not in FREE:
             raise UnknownName("setting", name, ("models", *FREE))
 
@@ -278,17 +278,18 @@ class _Newcomer:
     def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
         """Where it stands by its records, after an evaluation of all images if there are none yet."""
         records = self.ask() if records is None else records
-        (placed,) = _as_input(place_results, self.baseline.frame, records, seed=seed, fits=fits)
+        with as_invalid_input():
+            (placed,) = place_results(self.baseline.frame, records, seed=seed, fits=fits)
         failed = [f"failed: {name}: {reason}" for name, reason in self.problems.items()]
         notes = (*self.baseline.notes, *failed, *filter(None, [self.traffic.line]), *placed.notes)
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
     def choose(self, asking: Asking, tell: Callable[[str, Step], object]) -> Placement:
         """Where it stands by the images that tell most about it."""
-        matrix: Responses = _as_input(build_responses, self.baseline.frame)
-        model = choose_model(matrix.values)
-        fit = _as_input(fit_irt, matrix.values, model, seed=asking.seed)
-        chooser = _as_input(Chooser, fit, matrix.values, matrix.images, seed=asking.seed)
+        with as_invalid_input():
+            matrix = build_responses(self.baseline.frame)
+            fit = fit_irt(matrix.values, choose_model(matrix.values), seed=asking.seed)
+            chooser = Chooser(fit, matrix.values, matrix.images, seed=asking.seed)
         names = dict(_names_of_images(self.baseline.frame))
         records, asked = pd.DataFrame(), set()
 
@@ -339,11 +340,3 @@ def _usable(cells: Sequence[Cell], *, adaptive: bool) -> tuple[list[Cell], tuple
         left = sorted({cell.attack for cell in before} - {cell.attack for cell in after})
         notes += [f"left out: {', '.join(left)}: {why}"] if left else []
     return kept, tuple(notes)
-
-
-def _as_input(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """What the function returns; its complaint about the results is one about the input."""
-    try:
-        return function(*arguments, **more)
-    except ValueError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error

@@ -9,7 +9,7 @@ import pandas as pd
 from ..adapters.threat_model import NORMS
 from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from ..engine.tables.metric_matrix import build_layers
-from ..errors import DavylampError, InvalidInput, UnknownName
+from ..errors import InvalidInput, UnknownName, as_invalid_input
 from ..scoring import Placement, Ranking, Responses, choose_results, place_results, rank_results
 from ..scoring.result_rows import Per, Subjects, Unequal
 
@@ -48,7 +48,7 @@ class RankedResults:
         if self.examples is not None and self.subjects != "defences":
             raise InvalidInput(f"expected examples with subjects='defences', got {self.subjects}")
         if self.examples is not None and self.budget is not None:
-            raise InvalidInput("expected --epsilon without --examples: the distances are those that fool the original")
+            raise InvalidInput("expected `budget` without `examples`: the distances are those that fool the original")
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """A row for each image, of defended models on examples that were made in one way; and notes.
@@ -84,6 +84,7 @@ class ImageRanking(NamedTuple):
     notes: tuple[str, ...]
 
 
+@as_invalid_input()
 def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any) -> ImageRanking:
     """Rank by the responses to each image.
 
@@ -95,15 +96,11 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
     Raises:
         InvalidInput: if they cannot be ranked.
     """
-    try:
-        results, notes = chosen.read(source)
-        return ImageRanking(*rank_results(results, **chosen.of_responses, **options), notes)
-    except DavylampError:
-        raise
-    except ValueError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
+    results, notes = chosen.read(source)
+    return ImageRanking(*rank_results(results, **chosen.of_responses, **options), notes)
 
 
+@as_invalid_input()
 def place_images(
     source: str | Path | pd.DataFrame, baseline: str | Path | pd.DataFrame, chosen: RankedResults, **options: Any
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
@@ -123,14 +120,9 @@ def place_images(
     """
     if options.pop("scoring", "irt") != "irt":
         raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
-    try:
-        (new, notes), (known, _) = chosen.read(source), chosen.read(baseline)
-        check_made_alike(known, new)
-        return place_results(known, new, **chosen.of_responses, **options), notes
-    except DavylampError:
-        raise
-    except ValueError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
+    (new, notes), (known, _) = chosen.read(source), chosen.read(baseline)
+    check_made_alike(known, new)
+    return place_results(known, new, **chosen.of_responses, **options), notes
 
 
 @overload
@@ -194,10 +186,10 @@ def rank(
         InvalidInput: with fewer than two subjects, or a choice that leaves nothing or would be ignored.
     """
     kind: dict[str, Any] = {"norm": norm, "knowledge": knowledge, "per": per, "original": original}
+    chosen = RankedResults(subjects, budget, unequal=unequal, examples=examples, **kind)
     if options.get("scoring") == "canary" or _is_csv(results):
         given = {"against": against is not None, "budget": budget is not None, "unequal": unequal != "common"}
         return _rank_layers(results, subjects, {**kind, "examples": examples}, given, options)
-    chosen = RankedResults(subjects, budget, unequal=unequal, examples=examples, **kind)
     if against is not None:
         return place_images(results, against, chosen, **options)[0]
     return rank_images(results, chosen, **options).ranking

@@ -7,14 +7,14 @@ too; its values are checked there, and an error names the option that was typed 
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
@@ -40,6 +40,9 @@ _PANELS = {
 }
 _PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
 _OF_FILES = ("models", "surrogate", "measures")  # names with files in them, which may have commas
+# Options of keywords that are no field of a record.
+_OF_VERBS = {"out": "-o", "config": "a file", "defences": "--defence", "detectors": "--detector"}
+_OF_VERBS |= {name: f"--{name}" for name in ("against", "adaptive", "width", "batch", "part", "executor", "workers")}
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
 
@@ -140,7 +143,7 @@ def option_of(name: str) -> str:
 
 @contextmanager
 def named_by_option(**others: str) -> Iterator[None]:
-    """A mistake in a value names the option that it was typed for, not the key that it would have in a file.
+    """A mistake in a value names the option that it was typed for, not the key in a file or the keyword of a verb.
 
     Args:
         **others: options by field, where a command calls them otherwise than the record does.
@@ -153,10 +156,20 @@ def named_by_option(**others: str) -> Iterator[None]:
             option = others.get(key) or option_of(key)
             shown = option.removeprefix("--") if isinstance(error, UnknownName) else option
             error.args = (str(error).replace(error.path, shown, 1),)
-        for keyword in error.keywords:
-            option = others.get(keyword) or option_of(keyword)
-            error.args = (re.sub(rf"(?<![\w-]){keyword}(?![\w=])", option, str(error)),)
+        error.args = (in_options(str(error), others),)
         raise
+
+
+def in_options(message: str, others: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A message with the keywords of verbs that it has in backticks as the options of the command line."""
+
+    def option(match: re.Match[str]) -> str:
+        name = match[1]
+        known = {**_OF_VERBS, **others}
+        is_field = name in _options(Config) or name in _options(AttackChoice)
+        return known.get(name) or (option_of(name) if is_field else match[0])
+
+    return re.sub(r"`(\w+)`", option, message)
 
 
 @cache

@@ -109,7 +109,7 @@ def evaluate_models(
     from ..api.evaluation import evaluate
 
     try:
-        with named_by_option(detector="--detector", out="-o"):
+        with named_by_option():
             done = evaluate(**given, **run.given, out=out, progress=_begin)
     except KeyboardInterrupt:
         say_interrupted(out)

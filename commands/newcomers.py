@@ -92,7 +92,7 @@ def place_newcomers(
             Config(**{name: settings[name] for name in APART.names if name in settings}).isolation, settings["models"]
         )
     where = {name: value for name, value in run.given.items() if name != "part"}
-    with named_by_option(config="a file", defences="--defence"):
+    with named_by_option():
         placements = place(**vars(against), **settings, **where, out=out, progress=_begin, tell=tell)
     placed = Placed(f"{out} against {against.against}", placements)
     if as_json:

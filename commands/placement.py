@@ -1,12 +1,39 @@
 """What `davylamp rank NEW --against BASELINE` shows: newcomers among the subjects of a baseline."""
 
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput
+from ..errors import DavylampError, InvalidInput, as_invalid_input
 
 PUBLISHED = "published:"  # before the name of a table that comes with davylamp
+_OPTIONS = {"budget": "epsilon", "scoring": "method", "model": "item-model", "method": "fit"}  # by keyword in Python
+_OPTIONS |= {name: name for name in ("subjects", "norm", "knowledge", "per", "unequal", "original", "examples")}
+_KEYWORD = re.compile(rf"`({'|'.join(_OPTIONS)})`|\b({'|'.join(_OPTIONS)})=('[\w-]*'|[A-Z]+)")
+
+
+def in_options(lines: Iterable[str]) -> tuple[str, ...]:
+    """What rankings say in Python's words, in those of the command: "--epsilon" for "`budget`"."""
+
+    def option(keyword: re.Match[str]) -> str:
+        value = (keyword[3] or "").strip("'")
+        return f"--{_OPTIONS[keyword[1] or keyword[2]]} {value}".rstrip()
+
+    return tuple(_KEYWORD.sub(option, line) for line in lines)
+
+
+@contextmanager
+def refused_in_options() -> Iterator[None]:
+    """The rules of rankings stand in Python; what breaks one is named here by the option that it was typed for."""
+    try:
+        with as_invalid_input():
+            yield
+    except DavylampError as error:
+        error.args = in_options(map(str, error.args))
+        raise
 
 
 @dataclass(frozen=True)
@@ -27,17 +54,17 @@ class Placed:
     @property
     def lines(self) -> tuple[str, ...]:
         """What a reader should know first."""
-        return tuple(dict.fromkeys((*self.notes, *(note for each in self.placements for note in each.notes))))
+        return in_options(dict.fromkeys((*self.notes, *(note for each in self.placements for note in each.notes))))
 
     @property
     def document(self) -> dict[str, Any]:
         """Everything as one JSON document."""
         placements = [each.to_dict() for each in self.placements]
-        return {"title": self.title, "notes": list(self.notes), "placements": placements}
+        return {"title": self.title, "notes": list(in_options(self.notes)), "placements": placements}
 
     def print(self, _: int, console: Any) -> None:
         """For each newcomer its notes, and a table in which it stands among the subjects of the baseline."""
-        for note in self.notes:
+        for note in in_options(self.notes):
             console.print(note, highlight=False, markup=False)
         for placed in self.placements:
             _print_one(self.title, placed, console)
@@ -113,7 +140,7 @@ def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int 
 def _print_one(title: str, placed: Any, console: Any) -> None:
     from ..report.text.console import print_table
 
-    for note in placed.notes:
+    for note in in_options(placed.notes):
         console.print(note, highlight=False, markup=False)
     name = placed.ranking.score_name
     columns = ("rank", "subject", name, "95 %", "ranks", "P(new above)", "mean", "ranks by bootstrap")

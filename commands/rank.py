@@ -23,7 +23,7 @@ from .options import (
     say_defaults,
     versions_of,
 )
-from .placement import PUBLISHED, place_folder, place_metrics
+from .placement import PUBLISHED, in_options, place_folder, place_metrics, refused_in_options
 from .table_options import TableOptions
 
 
@@ -110,13 +110,13 @@ class Ranked:
     @property
     def lines(self) -> tuple[str, ...]:
         """What a reader should know first."""
-        return (*self.ranking.notes, *self.notes)
+        return in_options((*self.ranking.notes, *self.notes))
 
     @property
     def document(self) -> dict[str, Any]:
         """Everything as one JSON document."""
         document = {"title": self.title, **self.ranking.to_dict()}
-        document["notes"] += self.notes
+        document["notes"] = list(self.lines)
         for name in ("items", "differential"):
             frame = getattr(self, name)
             if frame is not None:
@@ -228,7 +228,7 @@ class DetailOptions:
     )
 
 
-def rank_subjects(  # noqa: C901 - it goes with the next commits
+def rank_subjects(
     *,
     context: typer.Context,
     results: Annotated[
@@ -257,7 +257,7 @@ def rank_subjects(  # noqa: C901 - it goes with the next commits
     of_metrics = _of_metrics(folder, fit.method, against)
     _refuse(given, folder, fit, against)
     of_fit = {"scoring": fit.method.value, "model": fit.item_model.value, "method": fit.fit.value, "seed": seed}
-    try:
+    with refused_in_options():
         every: list[Any]
         if against is not None and of_metrics:
             every = [place_metrics(folder, against, fit.subjects.value, chosen.of_layers, seed)]
@@ -268,8 +268,6 @@ def rank_subjects(  # noqa: C901 - it goes with the next commits
             every = _rank_layers(folder, fit.subjects, chosen.of_layers, details, seed)
         else:
             every = [_rank_folder(folder, chosen.of_images(fit.subjects), details, of_fit)]
-    except ValueError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
     every = [replace(shown, title=titles(shown.title)) for shown in every]
     unused = {"method", "per"} if folder.suffix == ".csv" else set()
     if fit.subjects is Subjects.implementations or (fit.subjects is Subjects.defences and fit.method is Method.canary):
@@ -481,7 +479,7 @@ def _print(ranked: Ranked, count: int, console: Any) -> None:
     from ..report.text.console import print_table
 
     ranking = ranked.ranking
-    for note in (*ranking.notes, *ranked.notes):
+    for note in ranked.lines:
         console.print(note, highlight=False, markup=False)
     is_mean = ranking.method == "mean"  # one column, then: the score is the mean
     beside = () if is_mean else ("mean", "ranks by bootstrap")

@@ -40,7 +40,11 @@ def find_saturation(
     epsilon: Annotated[
         list[str] | None,
         typer.Option(
-            "--epsilon", "--eps", help="radius to try: 4/255 (repeatable; default: 9 around the customary one)"
+            "--epsilon",
+            "--eps",
+            "--budget",
+            "--budget",
+            help="radius to try: 4/255 (repeatable; default: 9 around the customary one)",
         ),
     ] = None,
     threshold: Annotated[

@@ -255,17 +255,21 @@ def rank_matrix(
     Raises:
         ValueError: if there is one subject only, or the matrix cannot be ranked.
     """
+    return _rank_matrix(responses, scoring, {"model": model, "method": method, "seed": seed})[0]
+
+
+def _rank_matrix(responses: Responses, scoring: Scoring, options: dict[str, Any]) -> tuple[Ranking, Responses]:
+    """The ranking of `rank_matrix`, and the responses that were scored."""
     check_several(responses)
     if scoring != "irt":
         responses = complete_items(responses)
-    options: dict[str, Any] = {"scoring": scoring, "model": model, "method": method, "seed": seed}
-    options |= {"shares": responses.shares}
+    matrix = responses.values, responses.subjects, responses.images
     try:
-        ranking = rank_responses(responses.values, responses.subjects, responses.images, **options)
+        ranking = rank_responses(*matrix, scoring=scoring, shares=responses.shares, **options)
     except ValueError as error:
         why = f" ({'; '.join(responses.notes[:3])})" if responses.notes else ""
         raise ValueError(f"{error}{why}") from None
-    return replace(ranking, notes=(*ranking.notes, *responses.notes))
+    return replace(ranking, notes=(*ranking.notes, *responses.notes)), responses
 
 
 def rank_results(  # noqa: PLR0913 - the data by position, the choices by keyword
@@ -302,11 +306,9 @@ def rank_results(  # noqa: PLR0913 - the data by position, the choices by keywor
         ValueError: as `build_responses` and `rank_matrix`.
     """
     if unequal == "keep" and scoring != "irt":
-        raise ValueError(f"expected --unequal common with --method {scoring}: a mean has no missing items")
+        raise ValueError(f"expected unequal='common' with scoring={scoring!r}: a mean has no missing items")
     responses = build_responses(results, subjects, budget, per=per, unequal=unequal, original=original)
-    if scoring != "irt":
-        responses = complete_items(responses)
-    return rank_matrix(responses, scoring=scoring, model=model, method=method, seed=seed), responses
+    return _rank_matrix(responses, scoring, {"model": model, "method": method, "seed": seed})
 
 
 def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of them by keyword

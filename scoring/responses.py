@@ -306,10 +306,10 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
     if not kept.any():
         raise ValueError(
             f"expected something that all {len(names)} subjects met, got nothing ({'; '.join(lines[:2])}): evaluate "
-            "what is missing, or rank with --unequal keep"
+            "what is missing, or rank with unequal='keep'"
         )
     more = [f"left out: {len(lines) - NAMED} more that not every subject met"] if len(lines) > NAMED else []
-    note = "ranked by what every subject met; --unequal keep ranks by all, and takes the rest for missing at random"
+    note = "ranked by what every subject met; unequal='keep' ranks by all, and takes the rest for missing at random"
     return kept, [*lines[:NAMED], *more, note]
 
 

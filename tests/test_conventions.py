@@ -1,7 +1,10 @@
 """Rules that several parts share."""
 
+from typing import get_args
+
 import pytest
 
+from davylamp.adapters import ATTACKS
 from davylamp.conventions import KNOWLEDGE, largest_distance, original_of
 from davylamp.engine.tables.groups import Knowledge
 
@@ -21,4 +24,8 @@ def test_a_ball_ends_a_rounding_beyond_its_radius():
 
 
 def test_every_choice_of_knowledge_has_its_kinds_of_attacks():
-    assert set(KNOWLEDGE) == set(Knowledge.__args__)
+    assert set(KNOWLEDGE) == set(get_args(Knowledge))
+    kinds = {attack.knowledge for attack in ATTACKS.values()}
+    assert {kind for some in KNOWLEDGE.values() for kind in some} == {*kinds, "transfer", "black-box"}
+    assert all(KNOWLEDGE.values())
+    assert not {*KNOWLEDGE["white-box"]} & {*KNOWLEDGE["black-box"]}

@@ -8,7 +8,7 @@ from ...adapters import ATTACKS, Implementation, ThreatModel, find_implementatio
 from ...adapters.catalogue.customary import choose_threat_model
 from ...adapters.catalogue.lookup import accepts, find_library
 from ...adapters.words import radius_text
-from ...errors import InvalidInput, Unsupported, named
+from ...errors import InvalidInput, Unsupported
 from ..cell import Cell
 from ..searches.kinds import Search, parse_search
 from .config import AttackChoice, Config
@@ -95,8 +95,7 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
     if len(norms) > 1:
         meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
         radius = radius_text("linf", next(iter(norms.values()))[1])
-        line = f"expected norm beside epsilon {radius}: it would be {meant}; run them one by one"
-        raise named(InvalidInput(line), "norm", "epsilon")
+        raise InvalidInput(f"expected `norm` beside `epsilon` {radius}: it would be {meant}; run them one by one")
 
 
 def spread_parameters(

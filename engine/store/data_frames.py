@@ -236,11 +236,11 @@ def choose_examples(
     if examples == "original" and shown.empty:
         raise InvalidInput("expected examples of the original that defended models were shown (`evaluate --examples`)")
     if examples == "own" and not are_attacked:
-        raise InvalidInput("expected examples made on defended models themselves, got none; rank --examples original")
+        raise InvalidInput("expected examples made on defended models themselves, got none; use examples='original'")
     if examples == "original" or (examples is None and not are_attacked and not shown.empty):
         return shown, ""
     both = not shown.empty and examples is None
-    return results, "--examples original ranks by what they were shown of the original" if both else ""
+    return results, "examples='original' ranks by what they were shown of the original" if both else ""
 
 
 def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
@@ -248,7 +248,7 @@ def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
     ways = ["original" if "made_on" in each else "own" for each in (baseline, new)]
     if ways[0] != ways[1]:
         got = f"{ways[0]} in the baseline and {ways[1]} in the other"
-        raise InvalidInput(f"expected examples made in one way, got {got}; say --examples own or original")
+        raise InvalidInput(f"expected examples made in one way, got {got}; choose one by `examples`")
 
 
 def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) -> Unavailable:

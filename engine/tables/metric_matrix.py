@@ -249,7 +249,7 @@ def _made_one_way(
     if not ways:
         return records, []
     chosen = examples or ways[0]
-    others = f"; --examples {ways[1]} ranks by those made on {_WAYS[ways[1]]}" if len(ways) > 1 and not examples else ""
+    others = f"; examples={ways[1]!r} ranks by those made on {_WAYS[ways[1]]}" if len(ways) > 1 and not examples else ""
     note = f"by examples that were made on {_WAYS[chosen]}{others}"
     return [record for record in records if record["made_on"] in ("", chosen)], [note]
 
@@ -265,7 +265,7 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
     if not defended:
         raise InvalidInput(
             "expected defended models beside their originals, named NAME+DEFENCE (`davylamp evaluate "
-            "--defence`), got none; give --original NAME if all other models are defences of it"
+            "--defence`), got none; give original=NAME if all other models are defences of it"
         )
     return defended
 
@@ -346,7 +346,7 @@ def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list
     rest = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome not in kept))
     if knowledge is not None or not rest:
         return kept, []
-    return kept, [f"{chosen} attacks only; black-box ones are ranked apart (--knowledge black-box): {_some(rest)}"]
+    return kept, [f"{chosen} attacks only; black-box ones are ranked apart (knowledge='black-box'): {_some(rest)}"]
 
 
 def _common(done: list[Outcome], rows: str) -> tuple[list[Outcome], list[str]]:
@@ -363,7 +363,7 @@ def _common(done: list[Outcome], rows: str) -> tuple[list[Outcome], list[str]]:
     common = {item for item, seen in met.items() if len(seen) == len(every)}
     if not common:
         what = f"an attack that was run on all {len(every)} models" if of_models else "a model that all attacks met"
-        raise Unsupported(f"expected {what}, got none: evaluate what is missing, or choose with --norm")
+        raise Unsupported(f"expected {what}, got none: evaluate what is missing, or choose a `norm`")
     notes = [
         f"left out: {names[item]}: no result {'on' if of_models else 'of'} "
         f"{_some([name for row, name in every.items() if row not in seen])}"

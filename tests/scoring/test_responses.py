@@ -166,10 +166,10 @@ def test_what_not_every_model_met_is_left_out_and_named():
     assert responses.notes == (
         "left out: 1 of 3 responses to art:pgd linf 0.1: no result on two",
         "left out: foolbox:pgd linf 0.1: no result on two",
-        "ranked by what every subject met; --unequal keep ranks by all, and takes the rest for missing at random",
+        "ranked by what every subject met; unequal='keep' ranks by all, and takes the rest for missing at random",
     )
     apart = results().query("(model == 'one') == (library == 'foolbox')")
-    with pytest.raises(ValueError, match=r"expected something that all 2 subjects met, got nothing .*--unequal keep"):
+    with pytest.raises(ValueError, match=r"expected something that all 2 subjects met, got nothing .*unequal='keep'"):
         build_responses(apart, "models")
 
 
@@ -258,7 +258,7 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     assert responses.items == ("x x net pgd linf 0", "y x net pgd linf 0", "x x big pgd linf 0")
     assert "left out: lone: no model with a defence in front of it" in responses.notes
     plain = attempts(*((name, "art", "x", False, False) for name in ("net", "trained")))
-    with pytest.raises(ValueError, match=r"expected defended models as NAME.*--original"):
+    with pytest.raises(ValueError, match=r"expected defended models as NAME.*original=NAME"):
         build_responses(plain, "defences")
     defended = attempts(*((name, "art", "x", False, False) for name in ("net+blur", "net+jpeg")))
     with pytest.raises(ValueError, match=r"expected the undefended model of net\+blur, net\+jpeg beside it, got none"):

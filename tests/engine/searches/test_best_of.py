@@ -8,8 +8,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.foolbox import driver as foolbox
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.adapters.running.judge import distances_of
-from davylamp.engine.searches import portfolio as turns
-from davylamp.engine.searches import radius_search
+from davylamp.engine.searches import radius_search, turns
 from davylamp.engine.searches.portfolio import best_of, default_names
 from davylamp.errors import AttackFailed, InvalidInput, ModelDied, Unavailable, UnknownName, Unsupported
 
