@@ -30,45 +30,34 @@ if TYPE_CHECKING:
         find_implementation,
     )
     from .adapters.data.maite import from_maite, to_maite
+    from .api.evaluation import Evaluation, configure, evaluate, table
+    from .api.placing import place
+    from .api.rankings import rank
+    from .api.verbs import (
+        compare,
+        corrupt,
+        fit_attack,
+        harden,
+        load_data,
+        load_model,
+        robust_accuracy,
+        run_attack,
+    )
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, best_of, load
     from .errors import DavylampError
     from .memory import keep_freed_memory
     from .report.citations.cite import Bibliography, cite
     from .report.figures.figure import figure
     from .scoring import Ranking
-    from .verbs import (
-        Evaluation,
-        compare,
-        corrupt,
-        evaluate,
-        fit_attack,
-        harden,
-        load_data,
-        load_model,
-        place,
-        rank,
-        robust_accuracy,
-        run_attack,
-        table,
-    )
 
 _HOMES = {
-    ".verbs": (
-        "Evaluation",
-        "challenge",
-        "compare",
-        "corrupt",
-        "evaluate",
-        "fit_attack",
-        "harden",
-        "load_data",
-        "load_model",
-        "place",
-        "rank",
-        "robust_accuracy",
+    ".api.verbs": (
+        *("challenge", "compare", "corrupt", "fit_attack", "harden", "load_data", "load_model", "robust_accuracy"),
         "run_attack",
-        "table",
     ),
+    ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
+    ".api.rankings": ("rank",),
+    ".api.placing": ("place",),
     ".adapters": (
         *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
         *("as_implementation", "defend", "find_attack", "find_implementation"),
@@ -89,6 +78,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "best_of",
     "cite",
     "compare",
+    "configure",
     "corrupt",
     "evaluate",
     "figure",

@@ -36,7 +36,7 @@ from .commands import (
     server,
     status,
 )
-from .commands.derived import DerivedCommand, unfinished
+from .commands.config_options import Command, with_options
 from .commands.examples import epilog_of
 from .commands.failures import close_output, explain, open_output, refuse_empty
 from .memory import end_quickly, keep_freed_memory
@@ -108,7 +108,7 @@ COMMANDS = {
     "quickstart": attacks.quickstart,
 }
 for _name, _function in COMMANDS.items():
-    app.command(_name, cls=DerivedCommand, epilog=epilog_of(_name))(unfinished(_function))
+    app.command(_name, cls=Command, epilog=epilog_of(_name))(with_options(_function))
 
 
 def main() -> None:

@@ -8,7 +8,11 @@ _LONGEST_LIST = 230  # characters of the names in a message
 
 
 class DavylampError(Exception):
-    """Base of every error below; `path` is the key of a configuration that the message begins with, if it does."""
+    """Base of every error below; a message has keywords of verbs in backticks, which the command line translates.
+
+    Attributes:
+        path: key of a configuration with which the message begins, if it does: "attacks[0].norm".
+    """
 
     path = ""
 

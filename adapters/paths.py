@@ -43,6 +43,17 @@ def check_place(path: str | Path, *, advice: str = "choose another file with -o"
     return path
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a name is "path/to/file.py:NAME"."""
+    return name.rpartition(":")[0].endswith(".py")
+
+
+def split_file_name(name: str) -> tuple[Path, str]:
+    """The file and the name in it, of "path/to/file.py:NAME"."""
+    path, _, inside = name.rpartition(":")
+    return expand_path(path), inside
+
+
 def name_from_here(name: str) -> str:
     """The name of a model or of data with each path in it as it is from the working folder, if it lies in there.
 

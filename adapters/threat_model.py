@@ -3,16 +3,15 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..errors import InvalidInput, UnknownName
 from .arguments import read_radius, wrong_type
+from .defaults import NORMS, Norm
 
-Norm = Literal["linf", "l2", "l1", "l0", "unrestricted"]
-NORMS: tuple[Norm, ...] = get_args(Norm)
 _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  # as NumPy and torch call them
 
 

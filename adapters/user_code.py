@@ -206,5 +206,5 @@ class _Guard:
 
 
 _GUARD = _Guard()
-_OURS = tuple(str(Path(__file__).parent.parent / part) for part in ("adapters", "engine", "verbs.py"))
+_OURS = tuple(str(Path(__file__).parent.parent / part) for part in ("adapters", "engine", "api"))
 _STANDARD = str(Path(os.__file__).parent)

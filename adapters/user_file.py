@@ -12,20 +12,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import Unavailable, UnknownName
-from .paths import expand_path
 from .switches import OF_FILES, switches_kept
 from .user_code import user_code
-
-
-def is_file_name(name: str) -> bool:
-    """Whether a name is "path/to/file.py:NAME"."""
-    return name.rpartition(":")[0].endswith(".py")
-
-
-def split_file_name(name: str) -> tuple[Path, str]:
-    """The file and the name in it, of "path/to/file.py:NAME"."""
-    path, _, inside = name.rpartition(":")
-    return expand_path(path), inside
 
 
 @contextmanager

@@ -84,7 +84,8 @@ def _tables_of(point: EntryPoint) -> Iterator[PaperTable]:
 
 def _table_of_file(name: str) -> PaperTable:
     """A table of a user's file; its functions run with what lies beside the file, behind the wall."""
-    from ..adapters.user_file import load_object, split_file_name  # loads torch
+    from ..adapters.paths import split_file_name
+    from ..adapters.user_file import load_object  # loads torch
 
     path, inside = split_file_name(name)
     table, surroundings = load_object(path, inside, "a paper table")

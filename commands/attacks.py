@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..engine.plan.config import AttackChoice
 from ..errors import UnknownName, Unsupported
-from .derived import FromConfig, Given, named_by_option, read_settings
+from .config_options import FromConfig, Given, named_by_option
 from .input_options import InputOptions
-from .loading import LOADING, default_isolate, settle_attacks
+from .loading import LOADING, loading_settings, settle_attacks
 from .options import (
     Data,
     Json,
@@ -28,13 +29,14 @@ from .options import (
     split_list,
 )
 from .progress import show_progress
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 def list_attacks(
+    *,
     attack: Annotated[str | None, typer.Argument(help="show this attack, with its parameters")] = None,
     library: Libraries = None,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """List the attacks and who has them; one attack with its parameters, defaults and known findings by library."""
@@ -92,48 +94,41 @@ def _say_refused() -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The threat model and the parameters of a comparison."""
+class ParameterOptions:
+    """Frequent parameters of an attack, each an option of its own."""
 
-    norm: Annotated[str | None, typer.Option(help="norm of the perturbation: linf, l2, l1, l0 or unrestricted")] = None
-    epsilon: Annotated[str | None, typer.Option(help="radius of the ball, for pixels in [0, 1]: 4/255")] = None
-    target: Annotated[str | None, typer.Option(help="target class: second-likely, least-likely, random or a class")] = (
-        None
-    )
-    steps: Annotated[int | None, typer.Option(help="number of iterations")] = None
-    step_size: Annotated[str | None, typer.Option(help="length of a step: 1/255")] = None
-    random_start: Annotated[bool | None, typer.Option(help="start at a random point of the ball")] = None
-    restarts: Annotated[int | None, typer.Option(help="number of independent runs")] = None
-    confidence: Annotated[float | None, typer.Option(help="logit margin that an example must reach")] = None
-    param: Annotated[list[str] | None, typer.Option(help="any other parameter, name=value (repeatable)")] = None
-
-    def choice(self, attacks: list[str], *, defaults: bool) -> dict[str, Any]:
-        """The table of an attack that this asks for; the first of the attacks, the others run beside it."""
-        words = ("steps", "step_size", "random_start", "restarts", "confidence")
-        parameters = read_parameters({word: getattr(self, word) for word in words}, self.param or [], attacks)
-        rules = {"norm": self.norm, "epsilon": self.epsilon, "target": self.target or ""}
-        return {"attack": attacks[0], **rules, "defaults": defaults, "parameters": parameters}
+    steps: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of iterations")] = None
+    step_size: Annotated[str | None, typer.Option(rich_help_panel="Attacks", help="length of a step: 1/255")] = None
+    random_start: Annotated[
+        bool | None, typer.Option(rich_help_panel="Attacks", help="start at a random point of the ball")
+    ] = None
+    restarts: Annotated[int | None, typer.Option(rich_help_panel="Attacks", help="number of independent runs")] = None
+    confidence: Annotated[
+        float | None, typer.Option(rich_help_panel="Attacks", help="logit margin that an example must reach")
+    ] = None
 
 
-def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
+def compare_libraries(
+    *,
     context: typer.Context,
     attack: Annotated[str, typer.Argument(help="an attack from `davylamp attacks`, FILE.py:ATTACK, or best(pgd)")],
     model: Model = "demo:efficientnet-lite0",
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Data = "demo:imagenet",
-    on: Annotated[Given, FromConfig(("limit",))] = {},  # noqa: B006 - a mark, filled in by `complete`
-    threat: Asked = Asked(),
+    on: Annotated[Given, FromConfig(("limit",))],
+    threat: Annotated[Given, FromConfig(("norm", "epsilon", "target", "parameters"), AttackChoice)],
+    words: ParameterOptions,
     beside: Annotated[
         list[str] | None,
         typer.Option("--with", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
     ] = None,
-    among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))] = {},  # noqa: B006
+    among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))],
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    batch: Annotated[Given, FromConfig(("batch_size", "precision", "draws", "eot"))] = {},  # noqa: B006
-    how: Annotated[Given, LOADING] = {},  # noqa: B006
+    batch: Annotated[Given, FromConfig(("batch_size", "precision", "draws", "eot"))],
+    how: Annotated[Given, LOADING],
     defaults: Annotated[bool, typer.Option("--defaults", help="use each library's default parameters")] = False,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
@@ -143,13 +138,13 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     form = one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
     style = latex_style(latex_words)
     view.check(form)
-    among = {**among, "libraries": split_list("--library", among["libraries"])}
     settle_attacks(how)
     beside = split_list("--with", beside) or []
-    choice = threat.choice([attack, *beside], defaults=defaults)
-    rows = _rows_to_compare(choice, beside, among["libraries"], repaired=among["repaired"])
+    parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *beside])
+    choice = {"norm": None, **threat, "attack": attack, "defaults": defaults, "parameters": parameters}
+    rows = _rows_to_compare(choice, beside, among.get("libraries"), repaired=among.get("repaired", False))
     say_assumed(rows)
-    values = {**on, **among, **batch, **how, "isolate": how["isolate"] or default_isolate()}
+    values = {**on, **among, **batch, **loading_settings(how)}
     config = _check_request(
         choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
     )
@@ -167,7 +162,7 @@ def _rows_to_compare(
     """The rows of an attack or a search, of these libraries, and those beside them, which come from any library."""
     from ..engine.comparison.searches import is_search, search_rows
     from ..engine.plan.choices import threat_model_of
-    from ..engine.plan.config import choice_from
+    from ..engine.plan.config_file import choice_from
 
     def rows_of(name: str, norm: str | None, libraries: list[str] | None) -> list[Any]:
         if is_search(name):
@@ -294,11 +289,12 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
     from ..adapters.catalogue.lookup import accepts, require_library
     from ..engine.comparison.searches import check_searches
     from ..engine.plan.choices import spread_parameters, threat_model_of
-    from ..engine.plan.config import Config, choice_from
+    from ..engine.plan.config import Config
+    from ..engine.plan.config_file import choice_from
 
     with named_by_option(models="--model"):
         asked = choice_from(choice)
-        config = Config(**settings, **read_settings(values), attacks=(asked,))
+        config = Config(**settings, **values, attacks=(asked,))
     for name in config.libraries:
         require_library(name)
     threat_model = threat_model_of(asked, rows)

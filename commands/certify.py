@@ -5,17 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
-from .derived import Given
+from .config_options import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from, say_traffic
 from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_list
 from .progress import show_progress
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
-def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
+def certify_smoothed(
+    *,
     model: Annotated[str, typer.Argument(help="the smoothed model: MODEL+smoothing:sigma=0.25")],
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     first: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that select the class (n0)")] = 100,
@@ -26,8 +27,8 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed of the noise")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
-    view: TableOptions = FITTING,
+    how: Annotated[Given, LOADING],
+    view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,

@@ -6,20 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from .derived import Given
+from .config_options import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from
-from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_models
-from .table_options import FITTING, TableOptions
+from .options import Data, Epsilon, Json, Latex, LatexWords, latex_style, one_format, split_models
+from .table_options import TableOptions
 
 
-def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
+def challenge_defence(
+    *,
     model: Annotated[str, typer.Argument(help="MODEL+DEFENCE, or an adversarially trained model")],
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
-    epsilon: Annotated[str | None, typer.Option(help="radius of the ball, for pixels in [0, 1]: 4/255")] = None,
+    epsilon: Epsilon = None,
     original: Annotated[str | None, typer.Option(help="the undefended model, if the name does not give it")] = None,
     surrogate: Annotated[
         list[str] | None, typer.Option(help="also transfer examples from this model (repeatable)")
@@ -36,11 +37,11 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    how: Annotated[Given, LOADING],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for the results and challenge.html")] = Path(
         "challenge"
     ),
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,

@@ -7,24 +7,25 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import Unavailable
-from .derived import Given
+from .config_options import Given
 from .loading import LOADING, loading_from
 from .options import Json, split_models
 from .progress import show_progress
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
 
 
-def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
+def check_results(
+    *,
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")],
     run: Annotated[bool, typer.Option("--run", help="also rerun each cell on a few images")] = False,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="images per cell with --run")] = 8,
+    limit: Annotated[int, typer.Option("--limit", "--images", min=1, help="images per cell with --run")] = 8,
     device: Annotated[str, typer.Option(help="device for --run: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    how: Annotated[Given, LOADING],
     strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if an indicator fails")] = False,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Run failure indicators on a results folder: masked gradients, weak or broken attacks, wrong models."""

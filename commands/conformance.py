@@ -7,10 +7,11 @@ import typer
 
 from ..errors import UnknownName
 from .options import Json, Libraries, choose_rows, read_parameters
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 def check_rows(
+    *,
     rows: Annotated[
         list[str] | None, typer.Argument(help="attacks or implementations: pgd, foolbox:pgd (default: all)")
     ] = None,
@@ -22,7 +23,7 @@ def check_rows(
     param: Annotated[
         list[str] | None, typer.Option(help="parameter name=value, for implementations that have it (repeatable)")
     ] = None,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Run implementations on misbehaving models (NaN, saturated, random...); exit code 1 on a false result."""

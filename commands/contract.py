@@ -8,10 +8,11 @@ import typer
 
 from ..errors import InvalidInput, UnknownName
 from .options import Json, choose_rows, read_parameters, say_assumed
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 def check_promises(
+    *,
     names: Annotated[
         list[str], typer.Argument(help="implementations, FILE.py:ATTACK, or a whole library: foolbox:pgd, foolbox")
     ],
@@ -20,7 +21,7 @@ def check_promises(
     ] = None,
     norm: Annotated[list[str] | None, typer.Option(help="only this norm: linf, l2, l1, l0 (repeatable)")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="skip the deliberately misbehaving models")] = False,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Test attacks against their contract, on a model with a known optimum and on deliberately misbehaving models.

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .derived import Given
+from .config_options import Given
 from .failures import say_interrupted
 from .input_options import InputOptions
 from .loading import LOADING, loading_from, say_traffic
 from .options import Json, all_failed, one_format, read_whole, split_list, split_models
 from .progress import show_progress
 from .results import Bootstrap, Csv
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 class CorruptionRows(str, Enum):
@@ -26,8 +26,9 @@ class CorruptionRows(str, Enum):
 
 
 def list_corruptions(
+    *,
     corruption: Annotated[str | None, typer.Argument(help="show this corruption")] = None,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """List every corruption: DATA+NAME:severity is the data with it; severities are 1 to 5. Then the sequences."""
@@ -61,11 +62,12 @@ def _print_listed(rows: list[Any], sequences: list[Any], console: Any) -> None:
             console.print(f"{each.name}: {each.finding}", highlight=False, markup=False)
 
 
-def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
+def tabulate_corruptions(
+    *,
     models: Annotated[
         list[str] | None, typer.Argument(help="models, as in evaluate; without any, show the tables of the folder")
     ] = None,
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Annotated[str, typer.Option(help="clean images, or imagenet-c:PATH, cifar-10-c:PATH")] = "demo:imagenet",
     clean: Annotated[str, typer.Option(help="clean images of a corrupted set on disk, for RmCE")] = "",
     corruption: Annotated[
@@ -82,9 +84,9 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
         CorruptionRows | None, typer.Option(help="one table only, with a row per model or corruption")
     ] = None,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    how: Annotated[Given, LOADING],
     seed: Annotated[int, typer.Option(min=0, help="random seed of corruptions and bootstrap")] = 0,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     bootstrap: Bootstrap = 1000,
     as_csv: Csv = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from .options import Json
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 def list_defences(
+    *,
     defence: Annotated[str | None, typer.Argument(help="show this one, with its parameters")] = None,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """List every defence in front of a model (MODEL+NAME:key=value), and every method of `davylamp harden`."""

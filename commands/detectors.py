@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .derived import Given
+from .config_options import Given
 from .input_options import InputOptions
 from .loading import LOADING, LOADING_AT_FULL_RATE, loading_from, say_traffic
 from .options import Data, Json, Latex, LatexWords, Model, latex_style, one_format, read_parameters, split_list
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 from .train import Lesson, is_attack, train_attack
 
 _FILE = Path("detector.pt")
@@ -32,8 +32,9 @@ class AskedAttack:
 
 
 def list_detectors(
+    *,
     detector: Annotated[str | None, typer.Argument(help="show this one, with its parameters")] = None,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """List every detector of adversarial images: what it learns, its defaults, whether an attack can go around it."""
@@ -64,12 +65,13 @@ def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
         print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
 
 
-def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
+def train_beside(
+    *,
     what: Annotated[
         str, typer.Argument(help="a detector from `davylamp detectors`, or an attack that is trained once (uap)")
     ],
     model: Model = "demo:efficientnet-lite0",
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Data = "demo:imagenet",
     limit: Annotated[
         int | None, typer.Option(help="use the first N images of --data; 30 % of them calibrate the threshold")
@@ -78,7 +80,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
         str | None, typer.Option(help="attack whose examples the detector is trained on: foolbox:pgd")
     ] = None,
     norm: Annotated[str | None, typer.Option(help="norm of the attack")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="radius of the attack: 4/255")] = None,
+    epsilon: Annotated[str | None, typer.Option("--epsilon", "--eps", help="radius of the attack: 4/255")] = None,
     target: Annotated[
         str | None, typer.Option(help="target class of the attack: second-likely, random or a class")
     ] = None,
@@ -90,7 +92,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = None,
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    how: Annotated[Given, LOADING],
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the detector, or folder for the attack")] = _FILE,
     as_json: Json = False,
 ) -> None:
@@ -140,15 +142,16 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
         make_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
+def detect_examples(
+    *,
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate --keep-images`")],
     detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
     false_alarms: Annotated[
-        list[str] | None, typer.Option("--false-alarms", help="false-positive rates (default: 0.01,0.05)")
+        list[str] | None, typer.Option("--false-alarms", "--rate", help="false-positive rates (default: 0.01,0.05)")
     ] = None,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING_AT_FULL_RATE] = {},  # noqa: B006 - a mark, filled in by `complete`
-    view: TableOptions = FITTING,
+    how: Annotated[Given, LOADING_AT_FULL_RATE],
+    view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,

@@ -1,338 +1,203 @@
-"""The commands about whole evaluations: run one, see how it stands."""
+"""The command that runs an evaluation, or places new models among those of an evaluated folder."""
 
 import json
 import shlex
-from dataclasses import dataclass, fields, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import DavylampError, InvalidInput
-from .derived import FromConfig, Given, named_by_option, read_settings
+from ..engine.plan.config import AttackChoice
+from ..errors import InvalidInput
+from .config_options import FromConfig, Given, named_by_option
 from .detectors import detections_document, print_detections
 from .ending import say_result
 from .failures import say_interrupted
 from .input_options import InputOptions
 from .loading import default_isolate, settle_attacks
-from .newcomers import BaselineOptions, evaluate_newcomers
-from .options import Json, all_failed, read_parameters, say_assumed, split_list
+from .newcomers import BaselineOptions, place_newcomers
+from .options import OUTPUT, Json, all_failed, read_parameters
 from .progress import show_progress
 
+if TYPE_CHECKING:
+    from ..api.evaluation import Evaluation
+
 Folder = Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")]
-
-
-@dataclass(frozen=True)
-class Threat:
-    """How the attacks of `--attacks` are run."""
-
-    norm: Annotated[str | None, typer.Option(help="norm for --attacks: linf, l2, l1, l0 or unrestricted")] = None
-    epsilon: Annotated[list[str] | None, typer.Option(help="radius for --attacks: 4/255 (repeatable)")] = None
-    target: Annotated[str | None, typer.Option(help="target class: second-likely, least-likely, random or a class")] = (
-        None
-    )
-    param: Annotated[list[str] | None, typer.Option(help="parameter name=value for --attacks (repeatable)")] = None
-    defaults: Annotated[
-        bool, typer.Option("--defaults", help="use each library's default parameters for --attacks")
-    ] = False
-
-    @property
-    def is_given(self) -> bool:
-        """Whether any of it was said."""
-        return self.defaults or any(value is not None for value in (self.norm, self.epsilon, self.target, self.param))
+_THREAT = FromConfig(("norm", "epsilon", "target", "parameters", "defaults"), AttackChoice, several=("epsilon",))
 
 
 @dataclass(frozen=True)
 class Running:
     """Where an evaluation runs, and what of an earlier one it keeps."""
 
-    executor: Annotated[str, typer.Option(help="local or ray")] = "local"
-    workers: Annotated[int, typer.Option(help="number of processes on this machine")] = 1
-    address: Annotated[str | None, typer.Option(help="address of a Ray cluster (default: start one here)")] = None
+    executor: Annotated[str, typer.Option(rich_help_panel="Execution", help="local or ray")] = "local"
+    workers: Annotated[int, typer.Option(rich_help_panel="Execution", help="number of processes on this machine")] = 1
+    address: Annotated[
+        str | None, typer.Option(rich_help_panel="Execution", help="address of a Ray cluster (default: start one here)")
+    ] = None
     part: Annotated[
         str | None,
-        typer.Option(metavar="K/N", help="run part K of N only (job arrays): each part runs its share of the work"),
+        typer.Option(
+            rich_help_panel="Execution",
+            metavar="K/N",
+            help="run part K of N only (job arrays): each part runs its share of the work",
+        ),
     ] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun failed cells")] = False
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", rich_help_panel="Execution", help="rerun failed cells")
+    ] = False
     trust_unknown: Annotated[
         bool,
-        typer.Option("--trust-unknown", help="reuse results of code whose identity cannot be fully determined"),
+        typer.Option(
+            "--trust-unknown",
+            rich_help_panel="Execution",
+            help="reuse results of code whose identity cannot be fully determined",
+        ),
     ] = False
 
+    @property
+    def given(self) -> Given:
+        """The arguments of the verb."""
+        return {**vars(self), "part": self.part or ""}
 
-def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
+
+def evaluate_models(
+    *,
     config: Annotated[Path | None, typer.Argument(help="a TOML file with settings; options take precedence")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="results folder")] = Path("results"),
-    which: Annotated[Given, FromConfig(("preset", "models"))] = {},  # noqa: B006 - a mark, filled in by `complete`
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    which: Annotated[Given, FromConfig(("preset", "models", "attacks", "data", "limit"))],
+    threat: Annotated[Given, _THREAT],
+    seen: InputOptions,
     defence: Annotated[
         list[str] | None,
-        typer.Option(help="also evaluate each model with this defence: jpeg:quality=50, FILE.py:FUNCTION (repeatable)"),
+        typer.Option(
+            "--defence",
+            "--defense",
+            help="also evaluate each model with this defence: jpeg:quality=50, FILE.py:FUNCTION (repeatable)",
+            rich_help_panel="Images and metrics",
+        ),
     ] = None,
-    on: Annotated[Given, FromConfig(("attacks", "data", "limit", "images"))] = {},  # noqa: B006
-    threat: Threat = Threat(),
-    how: Annotated[Given, FromConfig()] = {},  # noqa: B006
-    run: Running = Running(),
-    against: BaselineOptions = BaselineOptions(),  # noqa: B008 - it is frozen
+    how: Annotated[Given, FromConfig()],
+    run: Running,
+    against: BaselineOptions,
     detector: Annotated[
         list[Path] | None,
-        typer.Option(help="detector to measure on the examples, a file of `davylamp train` (repeatable)"),
+        typer.Option(
+            rich_help_panel="Images and metrics",
+            help="detector to measure on the examples, a file of `davylamp train` (repeatable)",
+        ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if a cell failed")] = False,
-    print_config: Annotated[bool, typer.Option("--print-config", help="print the settings as TOML and exit")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", rich_help_panel=OUTPUT, help="exit with code 2 if a cell failed")
+    ] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", rich_help_panel=OUTPUT, help="print the settings as TOML and exit")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; finished cells are skipped."""
-    from ..adapters.models.room.isolated import prepare_rooms
-    from ..engine.plan.config import write_config
-    from ..engine.plan.make import check_config
-    from ..engine.run.choose import choose_executor
-
-    values = {**which, **on, **how}
-    against.check()
-    if against.against is not None:
-        if run.part is not None:
-            raise InvalidInput("expected --against without --part, got both: a new model is placed in one run")
-        if seen.is_given:
-            raise InvalidInput("expected MODEL+input:crop=224,... or MODEL+outputs:labels with --against, got options")
-        fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config, detector))
-        code = evaluate_newcomers(values, fixed, against, out, run, as_json=as_json)
+    given = {**which, **how, **threat, "config": config, "defences": defence or (), "detectors": detector or ()}
+    if against.is_given:
+        code = place_newcomers(given, seen, against, out, run, as_json=as_json)
         raise typer.Exit(2 if code and strict else 0)
-    settle_attacks(values)
-    settings, named = _start_from(config, values.pop("preset"))
-    settle_attacks(values, settings if "isolate" in named else None)
-    settings, given = _apply(settings, values, threat)
-    settings = _add_defences(_add_input(settings, seen), defence or [])
-    if "isolate" not in named | given:
-        settings = replace(settings, isolate=default_isolate())
-    prepare_rooms(settings.isolation, (*settings.models, *settings.surrogate))
-    check_config(settings)
-    _check_part(run, detector)
-    detectors = _read_detectors(detector or [])
-    settings = replace(settings, keep_images=settings.keep_images or bool(detectors))
-    if print_config and detectors:
-        raise InvalidInput("expected --print-config without --detector, which no TOML file has: give it with the file")
+    given = _complete(given, seen)
     if print_config:
-        print(write_config(settings), end="")  # noqa: T201 - standard output is the product
+        _print_config(given)
         return
-    chosen = choose_executor(run.executor, workers=run.workers, address=run.address, device=settings.device)
-    code = _run(settings, out, chosen, named | given, run, detectors, as_json=as_json)
-    if code:
-        raise typer.Exit(2 if strict else code - 1)
+    from ..api.evaluation import evaluate
 
-
-def _check_part(run: Running, detectors: list[Path] | None) -> None:
-    """Refuse a part that is none, or beside what needs all parts."""
-    from ..engine.plan.plan import read_part
-
-    if run.part is None:
-        return
-    with named_by_option():
-        read_part(run.part)
-    if run.executor != "local":
-        raise InvalidInput(
-            f"expected --part without --executor {run.executor}, got both: Ray hands the work to its machines itself"
-        )
-    if detectors:
-        raise InvalidInput("expected --part without --detector, got both: measure them when all parts are done")
-
-
-def _start_from(config: Path | None, preset: str | None) -> tuple[Any, set[str]]:
-    """The settings that options win over, and the names of those that a file or a preset states."""
-    from ..engine.plan.config import Config, config_from, read_config, read_toml
-    from ..engine.plan.presets import find_preset
-
-    if config is not None and preset is not None:
-        raise InvalidInput(f"expected a TOML file or a preset, got {config} and {preset}; start from --print-config")
-    if preset is not None:
-        settings = find_preset(preset).config
-        return settings, {field.name for field in fields(Config) if getattr(settings, field.name) != field.default}
-    if config is not None:
-        return read_config(config), set(read_toml(config))
-    return config_from({}), set()
-
-
-def _apply(settings: Any, values: Given, threat: Threat) -> tuple[Any, set[str]]:
-    """The settings with what options gave, and the names of that."""
-    attacks = values.pop("attacks")
-    given = read_settings(values)
-    if "measures" in given:
-        given["measures"] = tuple(dict.fromkeys((*settings.measures, *given["measures"])))
-    if attacks:
-        libraries, repaired = given.get("libraries", settings.libraries), "repaired" in given or settings.repaired
-        where = {"libraries": libraries, "repaired": repaired}
+    try:
         with named_by_option():
-            given["attacks"] = _choices(split_list("--attacks", attacks) or [], threat, where)
-    elif threat.is_given:
-        raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
-    with named_by_option():
-        return replace(settings, **given), set(given)
-
-
-def _add_input(settings: Any, seen: InputOptions) -> Any:
-    """The settings with each model as it is to be shown images."""
-    from ..engine.plan.config import expand_models
-
-    if not seen.is_given:
-        return settings
-    settings = expand_models(settings)
-    return replace(settings, models=tuple(seen.of(model) for model in settings.models))
-
-
-def _add_defences(settings: Any, defences: list[str]) -> Any:
-    """The settings with each model once more under each of the defences."""
-    from ..engine.plan.config import expand_models
-
-    if not defences:
-        return settings
-    settings = expand_models(settings)
-    defended = [f"{model}+{function}" for model in settings.models for function in defences]
-    return replace(settings, models=(*settings.models, *defended))
-
-
-def _choices(attacks: list[str], threat: Threat, where: dict[str, Any]) -> tuple[Any, ...]:
-    """Every attack with every radius; a parameter goes to the attacks that have it."""
-    from ..engine.plan.choices import check_one_norm, spread_parameters
-    from ..engine.plan.config import choice_from
-    from ..report.text.console import print_error
-
-    parameters_of, notes = spread_parameters(attacks, read_parameters({}, threat.param or [], attacks), **where)
-    shared = {"norm": threat.norm, "target": threat.target or "", "defaults": threat.defaults}
-    choices = tuple(
-        choice_from({**shared, "attack": attack, "epsilon": radius, "parameters": parameters})
-        for attack, parameters in zip(attacks, parameters_of, strict=True)
-        for radius in split_list("--epsilon", threat.epsilon) or [None]
-    )
-    check_one_norm(choices, **where)
-    for note in notes:
-        print_error(f"- {note}")
-    return choices
-
-
-def _read_detectors(files: list[Path]) -> list[Any]:
-    """Trained detectors, read before anything is computed."""
-    from ..engine.detection.detect import read_detectors
-    from ..report.text.console import print_error
-
-    if files:
-        print_error("- examples are kept (--keep-images), which the detectors are measured on")
-    return read_detectors(files)
-
-
-def _measure_detectors(detectors: list[Any], settings: Any, out: Path, executor: Any) -> Any:
-    """What the detectors see of the examples; None without detectors."""
-    from ..adapters.models.remote.kept_answers import FILE as ANSWERS
-    from ..adapters.paths import expand_path
-    from ..engine.detection.detect import Measured, measure_detectors
-    from ..engine.sources import Loading
-
-    if not detectors:
-        return None
-    transport = settings.transport(expand_path(out) / ANSWERS, getattr(executor, "workers", 1))
-    loading = Loading(transport, settings.isolation)
-    try:
-        return measure_detectors(out, detectors, device=settings.device, loading=loading)
-    except DavylampError as error:  # the evaluation is finished, and is to be told of
-        return Measured((), (str(error),))
-
-
-def _run(
-    settings: Any,
-    out: Path,
-    executor: Any,
-    given: set[str],
-    run: Running,
-    detectors: list[Any],
-    *,
-    as_json: bool,
-) -> int:
-    """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
-    from ..adapters.paths import expand_path
-    from ..engine.detection.detect import check_beside
-    from ..engine.expected_passes import expected_work
-    from ..engine.plan.cells import list_unreachable
-    from ..engine.plan.choices import chosen_line
-    from ..engine.plan.presets import describe_preset
-    from ..engine.run.evaluate import evaluate
-    from ..engine.store.notes import list_unsteady
-    from ..engine.store.store import ResultsStore
-    from ..report.text.console import print_error
-
-    if expand_path(out).is_file():
-        raise InvalidInput(f"expected a folder for -o, got the file {out}")
-    store = ResultsStore(out)
-    plan = _make_plan(settings, store, executor, run.part)
-    check_beside(detectors, [subject for subject, _ in plan.subjects], settings.isolation)
-    line = chosen_line(plan.config, plan.cells, given)
-    warnings = list_unreachable(plan.cells)
-    say_assumed(cell.row for cell in plan.cells)
-    notes = (*describe_preset(plan.config.preset), *plan.notes, *_list_notes(settings, plan, store, warnings))
-    for note in filter(None, (line, *(f"- {note}" for note in notes))):
-        print_error(note)
-    rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
-    try:
-        with show_progress(plan.images, expected_work(plan)) as progress:
-            summary = evaluate(plan, store, executor=executor, progress=progress, **rerun)
+            done = evaluate(**given, **run.given, out=out, progress=_begin)
     except KeyboardInterrupt:
         say_interrupted(out)
         raise
-    unsteady = list_unsteady(store, plan.subjects, plan.cells)
-    for note in unsteady:
+    _print_json(done) if as_json else _print(done, out)
+    if all_failed(done.failed, done.attempted, "cells"):
+        raise typer.Exit(2 if strict else 1)
+    if done.failed and strict:
+        raise typer.Exit(2)
+
+
+def _complete(given: Given, seen: InputOptions) -> Given:
+    """The arguments of the verb: metrics are added to those of the file, files run in a process of their own."""
+    from ..engine.plan.config_file import base_config, expand_models
+
+    base, stated = base_config(given["config"], given.get("preset"))
+    settle_attacks(given, base if "isolate" in stated else None)
+    given = {**({} if "isolate" in stated else {"isolate": default_isolate()}), **given}
+    if "measures" in given:
+        given["measures"] = tuple(dict.fromkeys((*base.measures, *given["measures"])))
+    if seen.is_given:
+        settled = expand_models(replace(base, **{name: given[name] for name in ("models", "data") if name in given}))
+        given["models"] = [seen.of(model) for model in settled.models]
+    if "parameters" in given:
+        given["parameters"] = read_parameters({}, given["parameters"], given.get("attacks", ()))
+    return given
+
+
+def _print_config(given: Given) -> None:
+    """Print the settings as TOML."""
+    from ..api.evaluation import configure
+    from ..engine.plan.config_file import write_config
+
+    if given.pop("detectors"):
+        raise InvalidInput("expected --print-config without --detector, which no TOML file has: give it with the file")
+    with named_by_option():
+        print(write_config(configure(**given)), end="")  # noqa: T201 - standard output is the product
+
+
+def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
+    """Print what was chosen and what a reader should know before it runs, then the progress."""
+    from ..engine.expected_passes import expected_work
+    from ..report.text.console import print_error
+
+    for line in filter(None, (evaluation.chosen, *(f"- {note}" for note in evaluation.notes))):
+        print_error(line)
+    plan: Any = evaluation.plan
+    return show_progress(plan.images, expected_work(plan))
+
+
+def _print_json(done: "Evaluation") -> None:
+    """Print how it went as one JSON document."""
+    summary: Any = done.summary
+    plan: Any = done.plan
+    document = {
+        **summary._asdict(),
+        "traffic": summary.traffic.spec,
+        "left_out": dict(plan.failed),
+        "chosen": done.chosen.removeprefix("chosen: "),
+        "warnings": [*done.unsteady, *done.warnings],
+    }
+    if done.detections is not None:
+        document["detectors"] = detections_document(done.detections)
+    print(json.dumps(document, indent=2))  # noqa: T201 - standard output is the product
+    _print_hints(done)
+
+
+def _print(done: "Evaluation", out: Path) -> None:
+    """Print how it went, and the result."""
+    from ..engine.store.store import ResultsStore
+    from ..report.text.console import print_error
+
+    store = ResultsStore(out)
+    for note in done.unsteady:
         print_error(note)
-    measured = _measure_detectors(detectors, settings, out, executor)
-    if as_json:
-        document = {
-            **summary._asdict(),
-            "traffic": summary.traffic.spec,
-            "left_out": dict(plan.failed),
-            "chosen": line.removeprefix("chosen: "),
-        }
-        document["warnings"] = [*unsteady, *warnings]
-        if measured is not None:
-            document["detectors"] = detections_document(measured)
-        print(json.dumps(document, indent=2))  # noqa: T201
-    else:
-        _print_summary(summary, plan, out)
-        if measured is not None:
-            print_detections(measured)
-    _say_radii(store, plan)
-    _say_hints(store, plan)
-    if not as_json:
-        _say_next(summary, plan, store, out)
-    reasons = [*summary.failed.values(), *plan.failed.values()]
-    if all_failed(reasons, summary.cells + len(plan.failed), "cells"):
-        return 2
-    return 1 if reasons else 0
+    _print_summary(done.summary, done.plan, out)
+    if done.detections is not None:
+        print_detections(done.detections)
+    _print_hints(done)
+    _say_next(done.summary, done.plan, store, out)
 
 
-def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> list[str]:
-    """How models and defences are asked, what no attack can reach, and which models have changed."""
-    from ..adapters.models.defences.names import describe_draws, describe_gradients
-    from ..adapters.models.room.isolated import describe_isolated
-    from ..engine.plan.cells import list_repeated_draws
-    from ..engine.store.notes import list_changed
+def _print_hints(done: "Evaluation") -> None:
+    """Print the radii that attacks at saturation were run at, and how outputs were read."""
+    from ..report.text.console import print_error
 
-    passed = {name: describe_gradients(name) for name in plan.config.models}
-    gradients = [f"{name}: {line}" for name, line in passed.items() if line]
-    changed = list_changed(store, plan.subjects)
-    drawn = [
-        f"{name}: {describe_draws(name, is_random=True, draws=settings.draws, eot=settings.eot)}"
-        for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
-    ]
-    apart = describe_isolated(plan.config.isolation, (*plan.config.models, *plan.config.surrogate))
-    return [*apart, *warnings, *gradients, *drawn, *list_repeated_draws(plan.cells), *changed]
-
-
-def _make_plan(settings: Any, store: Any, executor: Any, part: str | None) -> Any:
-    """The plan of an evaluation, or of a part of it; servers are asked at a rate that all parts at once keep to."""
-    from ..adapters.models.remote.kept_answers import FILE as ANSWERS
-    from ..engine.plan.make import make_plan
-    from ..engine.plan.plan import count_processes, read_part, take_part
-
-    chosen = read_part(part) if part else None
-    at_once = count_processes(getattr(executor, "workers", 1), chosen)
-    plan = make_plan(settings, transport=settings.transport(store.folder / ANSWERS, at_once))
-    return take_part(plan, chosen) if chosen else plan
+    for line in (*done.radii, *done.hints):
+        print_error(f"- {line}")
 
 
 def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
@@ -382,25 +247,3 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     for name, reason in summary.unknown.items():
         message = f"- identity unknown: {name}: {reason}; its cells are run again each time, but for --trust-unknown"
         console.print(message, highlight=False, markup=False)
-
-
-def _say_radii(store: Any, plan: Any) -> None:
-    """Print at which radius each attack at saturation was run, and why, a line on standard error for each."""
-    from ..engine.cell import Cell
-    from ..engine.store.notes import saturation_line
-    from ..report.text.console import print_error
-
-    for cell in plan.cells:
-        if cell.search.kind == "at-saturation" and store.path("cells", cell.key).is_file():
-            meta = store.read("cells", cell.key).meta
-            if line := saturation_line(Cell.from_record(meta), meta):
-                print_error(f"- {line}")
-
-
-def _say_hints(store: Any, plan: Any) -> None:
-    """Print how a model's output was read, where there was a choice, and why it may get nothing right."""
-    from ..engine.store.notes import list_model_hints
-    from ..report.text.console import print_error
-
-    for line in list_model_hints(store, plan.subjects):
-        print_error(f"- {line}")

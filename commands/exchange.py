@@ -53,7 +53,7 @@ def import_results(
     _import_attackbench(path, out, model, data, as_json=as_json)
 
 
-def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
+def export_results(
     context: typer.Context,
     what: Annotated[str, typer.Argument(help="a results folder, or a format: attackbench")],
     where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format, the results folder")],

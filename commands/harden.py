@@ -8,20 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from .input_options import InputOptions
-from .options import Data, Json
+from .options import Data, Epsilon, Json
 
 _MODEL = (
     "demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, FILE.py:FACTORY, WEIGHTS.pt: where the training begins"
 )
 
 
-def harden_model(  # noqa: PLR0913, PLR0917 - one argument per option
+def harden_model(
+    *,
     model: Annotated[str, typer.Argument(help=_MODEL)],
     method: Annotated[
         str,
         typer.Option("--with", help="training method from `davylamp defences`: pgd, trades, mart, awp, free, fbf, ..."),
     ] = "pgd",
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Data = "demo:imagenet",
     validation: Annotated[
         str | None, typer.Option(help="validation data for the model card (default: a share of --data)")
@@ -29,7 +30,7 @@ def harden_model(  # noqa: PLR0913, PLR0917 - one argument per option
     held_out: Annotated[float, typer.Option(help="share of --data held out for validation")] = 0.1,
     limit: Annotated[int | None, typer.Option(help="use the first N images of --data")] = None,
     norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
-    epsilon: Annotated[str | None, typer.Option(help="radius of the ball, for pixels in [0, 1]: 4/255")] = None,
+    epsilon: Epsilon = None,
     steps: Annotated[int | None, typer.Option(help="attack iterations during training")] = None,
     step_size: Annotated[str | None, typer.Option(help="attack step size during training: 1/255")] = None,
     epochs: Annotated[int | None, typer.Option(help="number of epochs")] = None,

@@ -5,32 +5,49 @@ from typing import Annotated
 
 import typer
 
+_PANEL = "Model input and output"
+
 
 @dataclass(frozen=True)
 class InputOptions:
     """In place of what the models were published with."""
 
     resize: Annotated[
-        str | None, typer.Option(help="resize the shorter edge of image files to N, or none (default: the model's)")
+        str | None,
+        typer.Option(
+            rich_help_panel=_PANEL, help="resize the shorter edge of image files to N, or none (default: the model's)"
+        ),
     ] = None
-    crop: Annotated[str | None, typer.Option(help="side of the centre crop, or none (default: the model's)")] = None
+    crop: Annotated[
+        str | None, typer.Option(rich_help_panel=_PANEL, help="side of the centre crop, or none (default: the model's)")
+    ] = None
     mean: Annotated[
-        str | None, typer.Option(help="mean, one value or one per channel: 0.485,0.456,0.406 (default: the model's)")
+        str | None,
+        typer.Option(
+            rich_help_panel=_PANEL, help="mean, one value or one per channel: 0.485,0.456,0.406 (default: the model's)"
+        ),
     ] = None
     std: Annotated[
         str | None,
-        typer.Option(help="standard deviation, as --mean; --mean 0 --std 1/255 for models of pixels in [0, 255]"),
+        typer.Option(
+            rich_help_panel=_PANEL,
+            help="standard deviation, as --mean; --mean 0 --std 1/255 for models of pixels in [0, 255]",
+        ),
     ] = None
-    interpolation: Annotated[str | None, typer.Option(help="bilinear or bicubic (default: the model's)")] = None
-    labels: Annotated[str | None, typer.Option(help="file with the model's class names, one per line in its order")] = (
-        None
-    )
+    interpolation: Annotated[
+        str | None, typer.Option(rich_help_panel=_PANEL, help="bilinear or bicubic (default: the model's)")
+    ] = None
+    labels: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_PANEL, help="file with the model's class names, one per line in its order"),
+    ] = None
 
     outputs: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=_PANEL,
             help="what the model returns: logits, probabilities or labels (default: detected); or one logit or "
-            "probability of two classes"
+            "probability of two classes",
         ),
     ] = None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .derived import FromConfig, Given, named_by_option, read_settings
+from .config_options import FromConfig, Given, named_by_option
 
 _APART = ("isolate", "time_limit", "memory_limit")
 _ASKING = ("cost", "token", "timeout", "request_size")
@@ -38,7 +38,7 @@ def settle_attacks(values: Given, stated: Any = None) -> None:
 def loading_settings(values: Given) -> Given:
     """Fields of `Config`, as the options say; files' models run in a process of their own unless they say otherwise."""
     settle_attacks(values)
-    return read_settings({**values, "isolate": values.get("isolate") or default_isolate()})
+    return {**values, "isolate": values.get("isolate") or default_isolate()}
 
 
 def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | None = None) -> Any:

@@ -10,30 +10,38 @@ import typer
 
 from ..errors import InvalidInput
 
+OUTPUT = "Output"  # panel of the help
+
 Model = Annotated[
     str,
     typer.Option(
         help="demo:efficientnet-lite0, WEIGHTS.pth+torchvision:NAME, torchvision:NAME, timm:NAME, "
-        "hf:ORG/NAME, onnx:FILE, FILE.py:FACTORY, http://HOST:PORT/v2/models/NAME"
+        "hf:ORG/NAME, onnx:FILE, FILE.py:FACTORY, http://HOST:PORT/v2/models/NAME",
     ),
 ]
 Data = Annotated[
     str,
     typer.Option(
         help="demo:imagenet, demo:tiny-imagenet, demo:cifar10, demo:mnist, imagefolder:PATH, npz:PATH, "
-        "torchvision:cifar10, hf:ORG/NAME"
+        "torchvision:cifar10, hf:ORG/NAME",
     ),
 ]
-Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]
-Latex = Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")]
+Libraries = Annotated[list[str] | None, typer.Option("--library", "--libraries", help="only this library (repeatable)")]
+Epsilon = Annotated[
+    str | None, typer.Option("--epsilon", "--eps", help="radius of the ball, for pixels in [0, 1]: 4/255")
+]
+Latex = Annotated[
+    bool, typer.Option("--latex", rich_help_panel=OUTPUT, help="print a LaTeX table (booktabs) with caption")
+]
 LatexWords = Annotated[
     str | None,
     typer.Option(
         "--latex-style",
+        rich_help_panel=OUTPUT,
         help="form of the intervals: brackets, subscript, plus-minus or plain; with cite, add \\cite: subscript,cite",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Json = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="print one JSON document")]
 
 
 class Knowledge(str, Enum):
@@ -107,7 +115,7 @@ def versions_of(folder: Path) -> dict[str, str]:
 
 
 def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
-    """Whole numbers from texts; their range is the schema's business."""
+    """Whole numbers from texts; the caller checks their range."""
     numbers = []
     for text in split_list(option, texts) or []:
         if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
@@ -148,7 +156,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
 
 def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence[str] = ()) -> dict[str, Any]:
     """Parameters from options that were given and from texts `name=value`, of the vocabulary or of users' attacks."""
-    from ..engine.plan.config import parameters_of, parse_text, read_parameter
+    from ..engine.plan.config_file import parameters_of, parse_text, read_parameter
 
     more = parameters_of(attacks)
 

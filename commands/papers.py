@@ -40,13 +40,14 @@ class RankedKind(str, Enum):
     defences = "defences"
 
 
-def draw_figures(  # noqa: PLR0913, PLR0917 - one argument per option
+def draw_figures(
     folder: Folder,
     kinds: Annotated[
         list[Kind] | None, typer.Argument(help="kind of figure (default: all that the folder has data for)")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="FILE.pdf, .svg or .png; several figures become FILE-KIND.pdf")
+        Path,
+        typer.Option("--out", "-o", help="FILE.pdf, .svg or .png; several figures become FILE-KIND.pdf"),
     ] = Path("figure.pdf"),
     width: Annotated[
         str, typer.Option(help="width: column (3.25 in), text (6.75 in), or 3.5in, 8.5cm, 246pt")

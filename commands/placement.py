@@ -79,7 +79,7 @@ def place_folder(folder: Path, against: str, chosen: Any, options: dict[str, Any
         chosen: which results, `RankedResults`.
         options: of `rankings.place_images`.
     """
-    from ..rankings import place_images
+    from ..api.rankings import place_images
 
     placements, notes = place_images(folder, against, chosen, **options)
     return Placed(f"{folder} against {against}", placements, notes)

@@ -24,7 +24,7 @@ from .options import (
     versions_of,
 )
 from .placement import PUBLISHED, in_options, place_folder, place_metrics, refused_in_options
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 class Subjects(str, Enum):
@@ -162,7 +162,9 @@ class FitOptions:
     method: Annotated[
         Method, typer.Option(help="irt: from responses to each image; canary: from metrics, as published")
     ] = Method.irt
-    item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto
+    item_model: Annotated[
+        Model, typer.Option("--item-model", "--model", help="auto: 1pl below 10 subjects, else 2pl")
+    ] = Model.auto
     fit: Annotated[Fit, typer.Option(help="svi: for data too large to sample; nuts: the slow reference")] = Fit.auto
 
 
@@ -171,7 +173,9 @@ class ChosenOptions:
     """Which results are ranked."""
 
     norm: Annotated[str | None, typer.Option(help="only results in this norm")] = None
-    epsilon: Annotated[str | None, typer.Option(help="largest distance that counts as fooled: 4/255")] = None
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", "--eps", "--budget", help="largest distance that counts as fooled: 4/255")
+    ] = None
     knowledge: Annotated[
         Knowledge | None, typer.Option(help="only these attacks; canary ranks each kind separately")
     ] = None
@@ -198,7 +202,7 @@ class ChosenOptions:
     def of_images(self, subjects: Subjects) -> Any:
         """Those that choose responses."""
         from ..adapters.parameters import parse_number
-        from ..rankings import RankedResults
+        from ..api.rankings import RankedResults
 
         radius = None if self.epsilon is None else parse_number(self.epsilon, "epsilon")
         kind: Any = subjects.value
@@ -224,10 +228,8 @@ class DetailOptions:
     )
 
 
-_AGAINST, _FIT, _CHOSEN, _DETAILS = AgainstOptions(), FitOptions(), ChosenOptions(), DetailOptions()
-
-
-def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per group of options
+def rank_subjects(
+    *,
     context: typer.Context,
     results: Annotated[
         list[Path],
@@ -236,12 +238,12 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per group of options
             "names in the first column"
         ),
     ],
-    baseline: AgainstOptions = _AGAINST,
-    fit: FitOptions = _FIT,
-    chosen: ChosenOptions = _CHOSEN,
-    details: DetailOptions = _DETAILS,
+    baseline: AgainstOptions,
+    fit: FitOptions,
+    chosen: ChosenOptions,
+    details: DetailOptions,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
@@ -347,9 +349,9 @@ def _refuse(given: Collection[str], folder: Path, fit: FitOptions, against: str 
 
 def _rank_folder(folder: Path, chosen: Any, details: DetailOptions, options: dict[str, Any]) -> Ranked:
     """Per image: load, rank, look at the items."""
+    from ..api.rankings import rank_images
     from ..engine import ResultsStore
     from ..engine.store.imported import published_note
-    from ..rankings import rank_images
     from ..scoring import describe_items, differential_items, drop_each, of_subjects, rank_matrix, rank_subsamples
 
     ranking, responses, notes = rank_images(folder, chosen, **options)

@@ -42,7 +42,7 @@ def report_results(
     make_console().print(f"{path}: {size:.1f} MB; it opens in a browser, without a network", highlight=False)
 
 
-def serve_results(  # noqa: PLR0913, PLR0917 - one argument per option
+def serve_results(
     folder: Annotated[
         Path,
         typer.Argument(help="a results folder, also while `davylamp evaluate` runs; with --tasks, the server's folder"),

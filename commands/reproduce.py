@@ -11,10 +11,11 @@ from ..benchmarks.shared.paper_table import Options
 from ..errors import InvalidInput, Unavailable
 from .failures import say_interrupted
 from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
-def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
+def reproduce(
+    *,
     name: Annotated[str | None, typer.Argument(help="a table, or FILE.py:TABLE; without it, list them")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a small part, to see that it runs")] = False,
     full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
@@ -26,7 +27,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = None,
     device: Annotated[str | None, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,

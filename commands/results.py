@@ -20,7 +20,7 @@ from .options import (
     split_models,
     versions_of,
 )
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 Bootstrap = Annotated[int, typer.Option(min=0, help="bootstrap replicates; 0 for no intervals")]
 Seed = Annotated[int, typer.Option(min=0, help="random seed of the bootstrap")]
@@ -44,12 +44,14 @@ class Against(str, Enum):
     passes = "passes"
 
 
-def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
+def show_table(
+    *,
     context: typer.Context,
     folders: ManyResults,
     by: Annotated[By, typer.Option(help="one row per attack, model or pair of both")] = By.attacks,
     metric: Annotated[
-        list[str] | None, typer.Option(help="metric from `davylamp metrics`: MR, FR@10, RA, l2 (repeatable)")
+        list[str] | None,
+        typer.Option("--metric", "--metrics", help="metric from `davylamp metrics`: MR, FR@10, RA, l2 (repeatable)"),
     ] = None,
     transfer: Annotated[
         bool, typer.Option("--transfer", help="transfer matrix of each attack: made on x tested on")
@@ -68,7 +70,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_csv: Csv = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")] = False,
@@ -128,7 +130,8 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
         _warn(table.notes)
 
 
-def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
+def show_curves(
+    *,
     context: typer.Context,
     folders: ManyResults,
     against: Annotated[
@@ -140,7 +143,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="draw the curves: FILE.svg, .png or .pdf")] = None,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:

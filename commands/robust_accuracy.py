@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .derived import Given
+from .config_options import Given
 from .failures import say_interrupted
 from .input_options import InputOptions
 from .loading import LOADING, loading_from
@@ -14,19 +14,23 @@ from .options import Data, Json
 from .progress import show_progress
 
 
-def measure_model(  # noqa: PLR0913, PLR0917 - one argument per option
+def measure_model(
+    *,
     model: Annotated[str, typer.Argument(help="name of the model, as for `davylamp evaluate`")],
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
-    epsilon: Annotated[str | None, typer.Option(help="radius for pixels in [0, 1]: 8/255 (default: customary)")] = None,
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", "--eps", help="radius for pixels in [0, 1]: 8/255 (default: customary)")
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="images per call of a library")] = None,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    how: Annotated[Given, LOADING],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="keep the results in this folder; a killed run resumes there")
+        Path | None,
+        typer.Option("--out", "-o", help="keep the results in this folder; a killed run resumes there"),
     ] = None,
     as_json: Json = False,
 ) -> None:

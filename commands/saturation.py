@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import DavylampError, InvalidInput, Unsupported
-from .derived import Given
+from .config_options import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from, say_traffic, settle_attacks
 from .options import (
@@ -25,19 +25,27 @@ from .options import (
     split_list,
 )
 from .progress import show_progress
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
-def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
+def find_saturation(
+    *,
     context: typer.Context,
     attack: Annotated[str, typer.Argument(help="a fixed-budget attack from `davylamp attacks`: pgd, foolbox:pgd")],
     model: Model = "demo:efficientnet-lite0",
-    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
+    seen: InputOptions,
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     norm: Annotated[str | None, typer.Option(help="norm: linf, l2, l1 or l0 (default: the attack's first)")] = None,
     epsilon: Annotated[
-        list[str] | None, typer.Option(help="radius to try: 4/255 (repeatable; default: 9 around the customary one)")
+        list[str] | None,
+        typer.Option(
+            "--epsilon",
+            "--eps",
+            "--budget",
+            "--budget",
+            help="radius to try: 4/255 (repeatable; default: 9 around the customary one)",
+        ),
     ] = None,
     threshold: Annotated[
         float, typer.Option(min=0, max=1, help="success rates that differ by less count as equal")
@@ -47,8 +55,8 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     repaired: Annotated[bool, typer.Option("--repaired", help="include repaired versions")] = False,
     seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
-    view: TableOptions = FITTING,
+    how: Annotated[Given, LOADING],
+    view: TableOptions,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,

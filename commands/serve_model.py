@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from .derived import Given
+from .config_options import Given
 from .loading import APART, loading_from
 from .options import split_list
 
 
-def serve_model(  # noqa: PLR0913, PLR0917 - one argument per option
+def serve_model(
+    *,
     model: Annotated[str, typer.Argument(help="a model, as in `davylamp compare --model`")],
     host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free one")] = 0,
@@ -19,7 +20,7 @@ def serve_model(  # noqa: PLR0913, PLR0917 - one argument per option
     outputs: Annotated[str, typer.Option(help="logits, probabilities or labels")] = "logits",
     datatype: Annotated[str, typer.Option(help="type of the images: FP32 in [0, 1], or UINT8")] = "FP32",
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    apart: Annotated[Given, APART] = {},  # noqa: B006 - a mark, filled in by `complete`
+    apart: Annotated[Given, APART],
     largest: Annotated[int, typer.Option(min=1, help="largest request, in MiB")] = 256,
 ) -> None:
     """Serve a model over HTTP by the Open Inference Protocol (KServe v2)."""

@@ -22,7 +22,7 @@ Trust = Annotated[
 ]
 
 
-def start_server(  # noqa: PLR0913 - one argument per option
+def start_server(
     folder: Path,
     host: str,
     port: int,
@@ -63,7 +63,7 @@ def start_server(  # noqa: PLR0913 - one argument per option
     )
 
 
-def work(  # noqa: PLR0913, PLR0917 - one argument per option
+def work(
     folder: Folder,
     database: Annotated[
         str, typer.Option(envvar="DAVYLAMP_DATABASE", help="postgresql://... (default: SQLite in the folder)")
@@ -171,7 +171,7 @@ def restore(
     _say(f"{restored.path}: restored; davylamp serve {shlex.quote(str(folder))} --tasks goes on with it")
 
 
-def submit(  # noqa: PLR0913, PLR0917 - one argument per option
+def submit(
     what: Annotated[str, typer.Argument(help="task, model, attack, defence or data")],
     file: Annotated[
         Path | None, typer.Argument(help="file of the component, or TOML file with the settings of a task")
@@ -191,7 +191,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 
     client, seen = ServerClient(server), "public" if public else "private"
     if what == "task":
-        from ..engine.plan.config import read_toml
+        from ..engine.plan.config_file import read_toml
 
         if file is None:
             raise InvalidInput("expected a TOML file with models, attacks and data (numbers of components), got none")

@@ -7,15 +7,16 @@ import typer
 
 from .evaluate import Folder
 from .options import Json
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 
 def show_status(
+    *,
     folder: Folder,
     verify: Annotated[
         bool, typer.Option("--verify", help="read every byte: without it what each file says of itself counts")
     ] = False,
-    view: TableOptions = FITTING,
+    view: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""

@@ -7,15 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .options import split_list
+from .options import OUTPUT, split_list
 
 
 @dataclass(frozen=True)
 class TableOptions:
     """Which columns of the tables are printed."""
 
-    columns: Annotated[list[str] | None, typer.Option(help="show only these columns: A,B")] = None
-    wide: Annotated[bool, typer.Option("--wide", help="show every column, whatever the width of the terminal")] = False
+    columns: Annotated[list[str] | None, typer.Option(rich_help_panel=OUTPUT, help="show only these columns: A,B")] = (
+        None
+    )
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", rich_help_panel=OUTPUT, help="show every column, whatever the width of the terminal"),
+    ] = False
 
     def open(self) -> AbstractContextManager[Any]:
         """A console for the tables; what did not fit is said at its end."""
@@ -37,6 +42,3 @@ class TableOptions:
     def chosen(self) -> tuple[str, ...]:
         """The names of the columns; none: those that fit."""
         return tuple(split_list("--columns", self.columns) or ())
-
-
-FITTING = TableOptions()  # those that fit

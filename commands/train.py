@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ..errors import InvalidInput, Unsupported
-from .derived import Given
+from .config_options import Given, named_by_option
 from .loading import loading_settings, start_rooms
 from .options import read_parameters
 
@@ -56,7 +56,8 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
         typer.Exit: with code 1 if all of its rows failed.
     """
     from ..engine.plan.choices import chosen_line
-    from ..engine.plan.config import Config, choice_from
+    from ..engine.plan.config import Config
+    from ..engine.plan.config_file import choice_from
     from ..engine.plan.make import make_plan
     from ..engine.run.evaluate import learn
     from ..engine.store.other_records import describe_fit
@@ -67,7 +68,8 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
     known = {"attack": attack, "norm": lesson.norm, "epsilon": lesson.epsilon, "parameters": parameters}
     more: dict[str, Any] = {"limit": lesson.limit, "seeds": (lesson.seed,), "device": lesson.device}
     more |= loading_settings(lesson.how)
-    config = Config((lesson.model,), (choice_from(known),), lesson.data, **more)
+    with named_by_option(models="--model"):
+        config = Config((lesson.model,), (choice_from(known),), lesson.data, **more)
     start_rooms(config.isolation, config.models)
     plan = _only_learning(make_plan(config))
     if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):

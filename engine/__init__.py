@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .comparison.compare import Comparison, Row, compare
     from .exchange.attackbench_export import export_attackbench
     from .exchange.attackbench_import import import_attackbench
-    from .plan.config import AttackChoice, Config, read_config, write_config
+    from .plan.config import AttackChoice, Config
+    from .plan.config_file import read_config, write_config
     from .plan.make import make_plan
     from .plan.plan import Plan
     from .run.corruptions import CorruptionPlan, measure_corruptions
@@ -52,6 +53,8 @@ _HOMES = {
     ".plan.config": (
         "AttackChoice",
         "Config",
+    ),
+    ".plan.config_file": (
         "read_config",
         "write_config",
     ),

@@ -7,14 +7,15 @@ from typing import Any
 from torch import Tensor
 
 from ..adapters import AttackResult, Classifier, Implementation, find_implementation
+from ..adapters.paths import is_file_name
 from ..adapters.running.access import look
 from ..adapters.running.draws import clean_logits, drawing
 from ..adapters.running.fit import Fitted
 from ..adapters.running.precision import precision_of
 from ..adapters.running.targets import targets_for
-from ..adapters.user_file import is_file_name
 from ..errors import InvalidInput
-from .cell import CURVE, Cell, is_foreign
+from .cell import Cell, is_foreign
+from .cell_defaults import CURVE
 
 
 def attack_shard(  # noqa: PLR0913 - as run_attack

@@ -11,6 +11,7 @@ from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, att
 from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
 from ..errors import InvalidInput, UnknownName, Unsupported
+from .cell_defaults import SHARD_SIZE
 from .searches.kinds import Search, parse_search
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
@@ -23,11 +24,8 @@ _LATER: Mapping[str, Any] = {
     "draws": 0,
     "eot": 1,
 }
-MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
-CURVE = "curve"  # a group that is measured only if it is asked for: it costs an attack up to a third more
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # no single step shares what these look for
-SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most
 
 
 @dataclass(frozen=True)

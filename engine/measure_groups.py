@@ -13,7 +13,7 @@ from ..adapters.parameters import parse_number
 from ..adapters.paths import expand_path
 from ..errors import InvalidInput, Unavailable, UnknownName
 from ..metrics import METRICS
-from .cell import CURVE, MEASURES
+from .cell_defaults import CURVE, MEASURES
 from .user_metrics import plain_name
 
 _MARK = " code "

@@ -14,10 +14,11 @@ from torch import Tensor
 from ..adapters.models.identity.digest import identify_code
 from ..adapters.models.identity.source_files import state_of_code
 from ..adapters.models.restoring import StateGuard
+from ..adapters.paths import split_file_name
 from ..adapters.running.seeding import seeded
 from ..adapters.switches import switches_kept
 from ..adapters.user_code import user_code
-from ..adapters.user_file import load_object, split_file_name
+from ..adapters.user_file import load_object
 from ..errors import InvalidInput, ModelFailed
 
 # What a stored record still has of every image, and what is there only while it is attacked.

@@ -128,7 +128,11 @@ def test_there_is_a_page_for_every_metric_and_a_line_for_every_option(generator)
     for symbol, metric in METRICS.items():
         assert metric.formula in pages[f"metrics/{symbol}.md"]
     text = generator("command_page").render()
-    assert re.search(r"^\| `--epsilon` \| list\[str\] \| radius for --attacks: 4/255", text, re.MULTILINE)
+    assert re.search(
+        r"^\| `--epsilon`, `--eps` \| list\[str\] \| radius of the ball, for pixels in \[0, 1\]: 4/255",
+        text,
+        re.MULTILINE,
+    )
     assert set(re.findall(r"^## `davylamp ([\w-]+)`", text, re.MULTILINE)) == {
         command.name for command in cli.app.registered_commands
     }

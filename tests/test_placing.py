@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import davylamp
+from davylamp.api.handed_over import make_data
+from davylamp.api.placing import Asking, place_models, read_baseline
 from davylamp.engine import AttackChoice, ResultsStore, evaluate
-from davylamp.errors import InvalidInput, Unavailable, UnknownName
-from davylamp.handed_over import make_data
-from davylamp.placing import Asking, place_models, read_baseline
+from davylamp.errors import InvalidInput, Unavailable
 from davylamp.scoring import place_results
 
 ATTACKS = (
@@ -154,7 +154,7 @@ def test_what_is_no_baseline_is_refused(digits, baseline, newcomer, tmp_path):
     images = (digits.inputs, digits.labels)
     with pytest.raises(InvalidInput, match="expected models that the baseline lacks, got noise"):
         davylamp.place({"noise 0.2": newcomer["new"]}, *images, against=baseline, out=tmp_path / "out")
-    with pytest.raises(UnknownName, match="unknown setting 'attacks'"):
+    with pytest.raises(InvalidInput, match="expected `against` without `attacks`"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", attacks="pgd")
     with pytest.raises(InvalidInput, match="expected width as a whole number >= 0, got -1"):
         davylamp.place(newcomer, *images, against=baseline, out=tmp_path / "out", adaptive=True, width=-1)
@@ -228,9 +228,9 @@ def test_the_command_places_and_says_how_far_it_is(run, folder_of_files):
     ("options", "said"),
     [
         (("--adaptive",), "expected --against BASELINE with --adaptive"),
-        (("--against", "base", "--width", "1"), "expected --adaptive with --width"),
+        (("--against", "base", "--models", "m", "--width", "1"), "expected --adaptive with --width"),
         (("--against", "base", "--models", "m", "--attacks", "pgd"), "expected --against without --attacks"),
-        (("--against", "base", "--models", "m", "--preset", "robic"), "expected --against without a file, a preset"),
+        (("--against", "base", "--models", "m", "--preset", "robic"), "expected --against without --preset"),
         (("--against", "base"), "expected --models with --against, got none"),
         (("--against", "base.csv", "--models", "m"), "expected a results folder for --against, got base.csv"),
     ],

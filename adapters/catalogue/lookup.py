@@ -15,8 +15,8 @@ from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
 from ..libraries.user.row import as_implementation, implementation_from_file, stated_defaults
 from ..parameters import SUPPLIED, Parameter, check_parameter, find_parameter
+from ..paths import is_file_name
 from ..threat_model import ThreatModel
-from ..user_file import is_file_name
 from .joined import catalogue
 from .lazy import LazyMapping
 

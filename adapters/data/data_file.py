@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput
+from ..paths import split_file_name
 from ..user_code import one_line, user_code
-from ..user_file import opened, split_file_name
+from ..user_file import opened
 from .array_files import check_arrays
 
 _WANTED = "images and labels (N of each), perhaps with names, or a dataset of such pairs"

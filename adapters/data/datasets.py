@@ -18,9 +18,8 @@ from ..models.classifier import Classifier, Interpolation
 from ..models.room.apart import isolation_of_data
 from ..models.room.file_room import read_apart
 from ..models.zoo.demo import check_classes
-from ..paths import expand_path
+from ..paths import expand_path, is_file_name
 from ..user_code import one_line
-from ..user_file import is_file_name
 from .array_files import check_arrays, read_arrays
 from .corruptions.corrupted_sets import FOLDERS, Corrupted, corruption_folder, read_corruption_arrays, split_corruption
 from .corruptions.generate import corrupt_images

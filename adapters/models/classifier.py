@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ...errors import InvalidInput, ModelFailed, Unavailable, WrongType
 from ..arguments import read_channels, read_whole
+from ..defaults import DRAWS, PASS_SIZE
 from ..switches import full_float32
 from ..user_code import one_line, user_code
 from .answers import Answers, Outputs
@@ -18,8 +19,6 @@ from .outputs import OF_ONE_LOGIT, check_logits, explain_failure, may_be_of_imag
 from .restoring import ChangeByAttack, frozen, state_modes
 
 Interpolation = Literal["bilinear", "bicubic"]
-PASS_SIZE = 64  # images of a pass without gradients
-DRAWS = 20  # answers that a random model is judged by
 
 
 class Classifier(nn.Module):

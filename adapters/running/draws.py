@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ...errors import InvalidInput
 from ..criterion import fooled
-from ..models.classifier import PASS_SIZE, Classifier
+from ..defaults import MOST_DRAWS, PASS_SIZE
+from ..models.classifier import Classifier
 from ..models.images import check_images
 from ..switches import full_float32
 from .seeding import call_seed, seeded
 
-MOST_DRAWS = 10_000
 _CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # what is drawn for: other numbers, so that no choice is judged by its luck
 
 

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, Unsupported
+from ..defaults import TARGETS
 from ..models.classifier import Classifier
 from ..threat_model import ThreatModel
-
-RULES = ("second-likely", "least-likely", "random")
 
 
 def class_of(rule: str) -> int | None:
@@ -23,8 +22,8 @@ def check_target(rule: str) -> str:
     Raises:
         InvalidInput: if it is neither a known word nor a class number.
     """
-    if rule not in RULES and class_of(rule) is None:
-        raise InvalidInput(f"expected a target of {', '.join(RULES)} or a class number such as 3, got {rule!r}")
+    if rule not in TARGETS and class_of(rule) is None:
+        raise InvalidInput(f"expected a target of {', '.join(TARGETS)} or a class number such as 3, got {rule!r}")
     return rule
 
 

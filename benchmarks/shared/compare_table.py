@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from ...adapters.user_file import is_file_name
-from ...engine.cell import MEASURES
-from ...engine.plan.config import config_from
+from ...adapters.paths import is_file_name
+from ...engine.cell_defaults import MEASURES
+from ...engine.plan.config_file import config_from
 from ...engine.plan.schema import check_record
 from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.groups import group_cells

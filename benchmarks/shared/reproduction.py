@@ -236,7 +236,7 @@ def load_models(
     """Classifiers by name: given ones as they are, `digits:NAME+DEFENCE` trained here, "demo:*" those for the data."""
     if isinstance(models, Mapping):
         return models
-    from ...engine.plan.config import expand_models
+    from ...engine.plan.config_file import expand_models
 
     known = [small for small in models if not small.startswith("digits:")]
     names = expand_models(Config(models=tuple(known), data=data)).models if known else ()

@@ -16,7 +16,7 @@ from typing import Any
 from PIL import Image
 
 from davylamp.engine import ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.config import config_from
+from davylamp.engine.plan.config_file import config_from
 from davylamp.report.page.build import build_report, write_file
 
 HERE = Path(__file__).parent

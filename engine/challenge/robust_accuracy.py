@@ -17,7 +17,8 @@ from ...adapters.data.datasets import Data, load_data_for
 from ...adapters.models.classifier import DRAWS
 from ...adapters.words import radius_text
 from ...errors import AttackFailed, InvalidInput
-from ..checks.check_folder import Check, check_folder
+from ..checks.check_folder import check_folder
+from ..finding import Finding
 from ..plan.cells import list_unreachable
 from ..plan.config import AttackChoice, Config
 from ..plan.make import make_plan
@@ -305,7 +306,7 @@ def _doubts(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _failed_checks(checks: Iterable[Check]) -> list[str]:
+def _failed_checks(checks: Iterable[Finding]) -> list[str]:
     """A line for each failure indicator that failed."""
     failed: dict[str, list[str]] = {}
     for check in checks:

@@ -6,7 +6,7 @@ from ...adapters import Classifier
 from ...adapters.models.defences.names import NamedDefence, is_defence, read_defence
 from ...adapters.models.defences.record import Gradients
 from ...adapters.models.defences.rows import ROWS
-from ...adapters.user_file import is_file_name
+from ...adapters.paths import is_file_name
 
 BPDA, EXACT = "straight-through", "exact"
 OF_PROBABILITIES = "of the mean probability"

@@ -23,7 +23,7 @@ class Effort:
 
     Args:
         steps: of the attacks by gradients.
-        candidates: classes that the targeted one tries.
+        candidates: most likely classes that the targeted one considers, the label among them.
         queries: of each of the black-box attacks.
         eot: answers of a random model whose mean every attack sees.
         draws: answers of it that judge an example.
@@ -59,7 +59,7 @@ def targeted_attacks(norm: str, epsilon: float, effort: Effort, classes: int) ->
     """APGD towards each of the likeliest other classes, on the targeted ratio; below four classes FAB, at all."""
     if classes < ENOUGH:
         return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)
-    candidates = min(effort.candidates, classes - 1)
+    candidates = min(effort.candidates, classes)
     return (choose_row("apgd-t", norm, epsilon, {"steps": effort.steps, "candidates": candidates}),)
 
 

@@ -9,11 +9,10 @@ import torch
 from ...adapters import Classifier, Implementation, ThreatModel
 from ...adapters.catalogue.lookup import accepts, check_parameter_names
 from ...adapters.data.streaming import describe_files
-from ...adapters.paths import expand_path
+from ...adapters.paths import expand_path, is_file_name
 from ...adapters.running.fit import check_one_target
 from ...adapters.running.judge import RULES
 from ...adapters.running.targets import class_of
-from ...adapters.user_file import is_file_name
 from ...adapters.words import threat_text
 from ...errors import InvalidInput, Unsupported
 from ..cell import Cell, FitData, ModelOnData

@@ -95,7 +95,7 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
     if len(norms) > 1:
         meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
         radius = radius_text("linf", next(iter(norms.values()))[1])
-        raise InvalidInput(f"expected --norm beside --epsilon {radius}: it would be {meant}; run them one by one")
+        raise InvalidInput(f"expected `norm` beside `epsilon` {radius}: it would be {meant}; run them one by one")
 
 
 def spread_parameters(
@@ -106,7 +106,8 @@ def spread_parameters(
     Raises:
         Unsupported: if no attack has one of them.
     """
-    rows = [rows_of(AttackChoice(attack), libraries, repaired=repaired) for attack in attacks]
+    choices = [AttackChoice(attack) for attack in attacks]
+    rows, attacks = [rows_of(each, libraries, repaired=repaired) for each in choices], [each.attack for each in choices]
     per_attack = [{name: v for name, v in parameters.items() if any(accepts(r, name) for r in each)} for each in rows]
     notes = []
     for name in parameters:
@@ -202,6 +203,12 @@ def chosen_text(chosen: Mapping[str, Any]) -> str:
     if "target" in chosen:
         texts.append(f"target {chosen['target']}")
     return ", ".join(texts)
+
+
+def list_assumed(cells: Iterable[Cell]) -> list[str]:
+    """What was taken for granted of users' attacks, a line each."""
+    rows = dict.fromkeys((cell.row.name, cell.row.assumed) for cell in cells if cell.row.assumed)
+    return [f"{name}: assumed {' and '.join(assumed)}" for name, assumed in rows]
 
 
 def join_chosen(parts: Sequence[str]) -> str:

@@ -1,38 +1,38 @@
-"""What an evaluation is to do, as one record: read from TOML or options, checked, written back."""
+"""The settings of an evaluation as records: fields, types, ranges, defaults and options, each stated once.
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+Importing it loads no torch; `config_file` reads the records from TOML and from texts.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from ...adapters.attack import Parameter
-from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
-from ...adapters.catalogue.step_size import is_relative
-from ...adapters.models.classifier import DRAWS
-from ...adapters.models.remote.transport import REQUEST_SIZE, TIMEOUT, Transport, read_rate
-from ...adapters.models.room.apart import attacks_apart
-from ...adapters.models.room.isolating import SECONDS, Isolate, Isolation
-from ...adapters.models.zoo.load import known_models, match_models
-from ...adapters.parameters import PARAMETERS, PRECISIONS, check_parameter, parse_number, parse_parameter
-from ...adapters.paths import expand_path
-from ...adapters.running.draws import MOST_DRAWS
-from ...adapters.running.targets import check_target
-from ...adapters.threat_model import Norm
-from ...adapters.user_file import is_file_name
-from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from ..cell import MEASURES, SHARD_SIZE
-from ..measure_groups import is_group, read_group
-from ..metric_names import is_parametrised, options_of, unknown_measure
-from ..searches.kinds import AUTO, parse_search
-from ..user_metrics import find_metric
-from .schema import Option, check_record, show_value
+from ...adapters.defaults import (
+    DRAWS,
+    MOST_DRAWS,
+    REQUEST_SIZE,
+    SECONDS,
+    TARGETS,
+    TIMEOUT,
+    Isolate,
+    Norm,
+)
+from ...adapters.parameters import PRECISIONS, parse_number
+from ...adapters.paths import is_file_name
+from ...errors import DavylampError, InvalidInput, UnknownName
+from ..cell_defaults import MEASURES, SHARD_SIZE
+from .schema import Option, check_record
 
 if TYPE_CHECKING:
-    LibraryName = PrecisionName = str
+    from ...adapters.models.remote.transport import Transport
+    from ...adapters.models.room.isolating import Isolation
+
+    PrecisionName = str
 else:
-    LibraryName, PrecisionName = Literal[tuple(LIBRARIES)], Literal[PRECISIONS]
+    PrecisionName = Literal[PRECISIONS]
 Transfer = Literal["no", "simple", "full"]
 Examples = Literal["own", "original", "both"]
 Order = Literal["given", "cheap-first"]
@@ -40,8 +40,6 @@ Word = Annotated[str, MinLen(1)]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
 Draws = Annotated[int, Ge(1), Le(MOST_DRAWS)]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
-
-_LARGEST_FILE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -70,24 +68,36 @@ class AttackChoice:
     """
 
     attack: Word
-    norm: Norm | None = None
-    epsilon: Annotated[float, Gt(0)] | None = None
-    target: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    norm: Annotated[Norm | None, Option("norm of the perturbation: linf, l2, l1, l0 or unrestricted")] = None
+    epsilon: Annotated[
+        Annotated[float, Gt(0)] | None, Option("radius of the ball, for pixels in [0, 1]: 4/255", also="eps")
+    ] = None
+    target: Annotated[str, Option("target class: second-likely, least-likely, random or a class")] = ""
+    parameters: Annotated[Mapping[str, Any], Option("parameter of the attack, name=value", name="param")] = field(
+        default_factory=dict
+    )
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    defaults: bool = False
+    defaults: Annotated[bool, Option("use each library's default parameters")] = False
     surrogate: tuple[Word, ...] = ()
     row: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.attack, str) and callable(self.attack):
+            from ...adapters.catalogue.lookup import row_of
+
             row = row_of(self.attack)
             _store(self, {"attack": row.name, "row": row})
         if isinstance(self.epsilon, str):
-            _store(self, {"epsilon": _prefixed("epsilon", parse_number, self.epsilon, "a radius")})
+            _store(self, {"epsilon": prefixed("epsilon", parse_number, self.epsilon, "a radius")})
+        if isinstance(self.target, int) and not isinstance(self.target, bool):
+            _store(self, {"target": str(self.target)})
         if self.attack == "best":
-            _store(self, {"attack": f"best({AUTO})"})
+            _store(self, {"attack": "best(auto)"})
         _store(self, check_record(AttackChoice, vars(self)))
+        if self.target and self.target not in TARGETS:
+            from ...adapters.running.targets import check_target
+
+            prefixed("target", check_target, self.target)
 
 
 @dataclass(frozen=True)
@@ -149,12 +159,17 @@ class Config:
     models: Annotated[
         tuple[Word, ...],
         MinLen(1),
-        Option("model, or a pattern: torchvision:resnet50, WEIGHTS.pth+torchvision:NAME, FILE.py:FACTORY, demo:*"),
+        Option(
+            "model, or a pattern: torchvision:resnet50, WEIGHTS.pth+torchvision:NAME, FILE.py:FACTORY, demo:*",
+            also="model",
+        ),
     ] = ("demo:efficientnet-lite0",)
     attacks: Annotated[
         tuple[AttackChoice, ...],
         MinLen(1),
-        Option("attack: pgd, foolbox:pgd, best(foolbox:pgd), at-saturation(foolbox:pgd), FILE.py:ATTACK"),
+        Option(
+            "attack: pgd, foolbox:pgd, best(foolbox:pgd), at-saturation(foolbox:pgd), FILE.py:ATTACK", also="attack"
+        ),
     ] = field(default_factory=lambda: (AttackChoice("pgd"),))
     data: Annotated[Word, Option("images and labels: demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = (
         "demo:imagenet"
@@ -166,19 +181,21 @@ class Config:
         Option(
             "further metrics: curve, coverage, boundary, neurons, consistency, or FILE.py:FUNCTION per image",
             name="metric",
+            also="metrics",
         ),
     ] = MEASURES
     profile: Annotated[str, Option("data that define the usual range of each neuron, for coverage")] = ""
     hierarchy: Annotated[str, Option("JSON or CSV file with the class hierarchy, for QI_Wup (default: ImageNet's)")] = (
         ""
     )
-    libraries: Annotated[tuple[LibraryName, ...], Option("only this library", name="library")] = ()
+    libraries: Annotated[tuple[Word, ...], Option("only this library", name="library", also="libraries")] = ()
     repaired: Annotated[bool, Option("include repaired versions")] = False
     seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("random seed", name="seed")] = (0,)
     max_queries: Annotated[Count | None, Option("limit of forward plus backward passes per image")] = None
     batch_size: Annotated[Count | None, Option("images per call of a library")] = None
     precision: Annotated[
-        PrecisionName | None, Option("precision of attacks' passes: float32, tf32, bfloat16; judged in float32")
+        PrecisionName | None,
+        Option("precision of attacks' passes: float32, tf32, bfloat16; judged in float32"),
     ] = None
     shard_size: Annotated[Count, Option("images per shard; a killed run loses at most the shard in progress")] = (
         SHARD_SIZE
@@ -195,7 +212,8 @@ class Config:
     keep_images: Annotated[bool, Option("keep every adversarial image, lossless")] = False
     device: Annotated[Word, Option("device: cpu, cuda, cuda:1, mps")] = "cpu"
     surrogate: Annotated[
-        tuple[Word, ...], Option("make examples on this model and judge them on the others; several form an ensemble")
+        tuple[Word, ...],
+        Option("make examples on this model and judge them on the others; several form an ensemble"),
     ] = ()
     fit_data: Annotated[
         str, Option("training data of attacks that are trained once (uap); scored images are excluded")
@@ -205,7 +223,9 @@ class Config:
     eot: Annotated[Draws, Option("randomised models: the attack sees the mean of this many draws")] = 1
     isolate: Annotated[
         Isolate,
-        Option("separate process for models: auto (those from files), yes (all), strict (sandbox required), no"),
+        Option(
+            "separate process for models: auto (those from files), yes (all), strict (sandbox required), no",
+        ),
     ] = "no"
     time_limit: Annotated[float, Gt(0), Option("isolated models: seconds per answer")] = SECONDS
     memory_limit: Annotated[Annotated[float, Gt(0)] | None, Option("isolated models: memory limit in GiB")] = None
@@ -218,216 +238,121 @@ class Config:
     no_answers: Annotated[bool, Option("remote models: do not cache answers")] = False
 
     @property
-    def isolation(self) -> Isolation:
+    def isolation(self) -> "Isolation":
         """How models that are loaded by name are kept apart from this process."""
+        from ...adapters.models.room.isolating import Isolation
+
         return Isolation(self.isolate, self.time_limit, self.memory_limit)
 
     def __post_init__(self) -> None:
         values = dict(vars(self))
         if isinstance(self.attacks, (list, tuple)):
-            with attacks_apart(_isolation_of(values)):
-                values["attacks"] = tuple(
-                    choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
-                    for place, choice in enumerate(self.attacks)
-                )
+            values["attacks"] = _choices_of(values)
         elif isinstance(self.attacks, Mapping):
             raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
         _store(self, check_record(Config, values))
         self.transport()
         if self.precision == "tf32" and not self.device.startswith("cuda"):
-            raise InvalidInput(f"precision: tf32 is of NVIDIA GPUs, and the device is {self.device}")
-        _refuse_files(self)
-        for place, measure in enumerate(self.measures):
-            if is_file_name(measure) and not is_group(measure):
-                find_metric(measure)
-            elif is_parametrised(measure) or is_group(measure):
-                _prefixed(f"measures[{place}]", options_of if is_parametrised(measure) else read_group, measure)
-            else:
-                unknown = unknown_measure(f"measures[{place}]", measure)
-                unknown.path = f"measures[{place}]"
-                raise unknown
+            raise _at("precision", InvalidInput(f"precision: tf32 is of NVIDIA GPUs, and the device is {self.device}"))
+        _check_libraries(self.libraries)
+        _check_files(self)
+        _check_measures(self.measures)
 
-    def transport(self, answers: str | Path = "", workers: int = 1) -> Transport:
+    def transport(self, answers: str | Path = "", workers: int = 1) -> "Transport":
         """How servers of remote models are asked.
 
         Args:
             answers: the file in which these are kept, unless the config says that they are not.
             workers: processes that share the rate.
         """
-        rate, unit = _prefixed("rate", read_rate, self.rate)
+        from ...adapters.models.remote.transport import Transport, read_rate
+
+        rate, unit = prefixed("rate", read_rate, self.rate)
         rate, kept = rate and rate / workers, "" if self.no_answers else str(answers)
         return Transport(rate, unit, self.cost, self.token, self.timeout, self.request_size, answers=kept)
 
 
-def _isolation_of(values: Mapping[str, Any]) -> Isolation:
+def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
     """How attacks of files are kept apart, from values that are not checked yet."""
+    from ...adapters.models.room.isolating import Isolation
+
     given = values["isolate"], values["time_limit"], values["memory_limit"]
     if all(value is None or type(value) in (int, float) for value in given[1:]):
         return Isolation(*given)
     return Isolation(given[0])
 
 
-def _refuse_files(config: Config) -> None:
-    """Refuse what would run a stranger's file in this process."""
+def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
+    """The attacks of a config, of which some may be names or tables."""
+    if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
+        return tuple(values["attacks"])
+    from ...adapters.models.room.apart import attacks_apart
+    from .config_file import choice_from
+
+    with attacks_apart(_isolation_of(values)):
+        return tuple(
+            choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
+            for place, choice in enumerate(values["attacks"])
+        )
+
+
+def _check_libraries(libraries: tuple[str, ...]) -> None:
+    """Refuse a library that does not exist; the catalogue is read only if there is one to look up."""
+    if not libraries:
+        return
+    from ...adapters.catalogue.joined import catalogue
+
+    known = catalogue().libraries
+    for place, name in enumerate(libraries):
+        if name not in known:
+            raise _at(f"libraries[{place}]", UnknownName(f"libraries[{place}]", name, known))
+
+
+def _check_files(config: Config) -> None:
+    """Refuse files that would run in this process although every file is to run in a sandbox."""
+    if config.isolate != "strict":
+        return
+    from ..measure_groups import is_group
+
     files = [("measures", each) for each in config.measures if is_file_name(each) and not is_group(each)]
     files += [(word, name) for word in ("data", "profile", "fit_data") if is_file_name(name := getattr(config, word))]
-    if config.isolate == "strict" and files:
+    if files:
         word, name = files[0]
-        error = InvalidInput(
-            f"{word}: expected nothing that runs in this process with --isolate strict, got {name}: only models, "
-            "defences and attacks of files run in a process of their own"
+        raise _at(
+            word,
+            InvalidInput(
+                f"{word}: expected nothing that runs in this process with --isolate strict, got {name}: only models, "
+                "defences and attacks of files run in a process of their own"
+            ),
         )
-        error.path = word  # type: ignore[attr-defined]
-        raise error
 
 
-def read_config(path: str | Path) -> Config:
-    """Read a TOML file; fractions may be texts ("8/255").
+def _check_measures(measures: tuple[str, ...]) -> None:
+    """Refuse a group of metrics, a setting or a function of a user that does not exist."""
+    if {*measures} <= {*MEASURES}:
+        return
+    from ..measure_groups import is_group, read_group
+    from ..metric_names import is_parametrised, options_of, unknown_measure
+    from ..user_metrics import find_metric
 
-    Raises:
-        Unavailable: if there is no such file.
-        InvalidInput: if it is no TOML, or a value has a wrong type.
-        UnknownName: if it has a key that means nothing.
-    """
-    table = read_toml(path)
-    try:
-        return config_from(table)
-    except DavylampError as error:
-        error.args = (f"{path}: {error}",)
-        raise
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """The plain values of a TOML file.
-
-    Raises:
-        Unavailable: if there is no such file.
-        InvalidInput: if it is no TOML, or empty.
-    """
-    import sys
-
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib  # pyright: ignore[reportMissingImports] - installed on Python 3.10 only
-    try:
-        with expand_path(path).open("rb") as file:
-            text = file.read(_LARGEST_FILE + 1)
-        if len(text) > _LARGEST_FILE:
-            raise InvalidInput(f"expected a TOML file of at most 1 MiB, got more from {path}")
-        if not text.strip():  # what is left of `--print-config > run.toml` that was refused
-            raise InvalidInput(f"expected settings in {path}, got an empty file")
-        return tomllib.loads(text.decode())
-    except OSError as error:
-        raise Unavailable(f"expected a TOML file, found none at {path} ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, DavylampError):
-            raise
-        raise InvalidInput(f"expected TOML in {path}, got: {str(error)[:200]}") from error
+    for place, measure in enumerate(measures):
+        path = f"measures[{place}]"
+        if is_file_name(measure) and not is_group(measure):
+            find_metric(measure)
+        elif is_parametrised(measure) or is_group(measure):
+            prefixed(path, options_of if is_parametrised(measure) else read_group, measure)
+        else:
+            raise _at(path, unknown_measure(path, measure))
 
 
-def config_from(table: Mapping[str, Any]) -> Config:
-    """A config from plain values, as TOML holds them."""
-    values = _known("", table, Config)
-    if values.get("preset"):
-        from .presets import find_preset
-
-        preset = values["preset"]
-        find_preset(preset if isinstance(preset, str) else show_value(preset))
-        if "attacks" not in values:
-            start = f"davylamp evaluate --preset {preset} --print-config"
-            raise InvalidInput(
-                f"preset: expected the attacks of {preset} beside its name, got none; start from {start}"
-            )
-    return Config(**values)
+def _at(path: str, error: DavylampError) -> DavylampError:
+    """The error with the key path that its message begins with, or names."""
+    error.path = path
+    return error
 
 
-def choice_from(item: Any, where: str = "") -> AttackChoice:
-    """An attack choice from a name or a table of plain values; `where` is its path in the whole: "attacks[0]"."""
-    values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
-    dot = f"{where}." if where else ""
-    if "attack" not in values:
-        raise InvalidInput(f'{dot}attack: expected the name of an attack, got none; name it: attack = "pgd"')
-    if isinstance(values.get("target"), int) and not isinstance(values["target"], bool):
-        values["target"] = str(values["target"])
-    if isinstance(values.get("epsilon"), str):
-        values["epsilon"] = _prefixed(f"{dot}epsilon", parse_number, values["epsilon"], "a radius")
-    whole = {item.name: item.default for item in fields(AttackChoice)} | {"parameters": {}, "grid": {}} | values
-    checked = check_record(AttackChoice, whole, where)
-    if checked["target"]:
-        _prefixed(f"{dot}target", check_target, checked["target"])
-    more = parameters_of([checked["attack"]])
-    for table, read in (("parameters", read_parameter), ("grid", _read_several)):
-        checked[table] = {
-            name: _prefixed(f"{dot}{table}.{name}", read, name, value, more) for name, value in checked[table].items()
-        }
-    return AttackChoice(**checked)
-
-
-def write_config(config: Config) -> str:
-    """The config as TOML that `read_config` reads back."""
-    import tomli_w
-
-    empty = {item.name: () if item.default == () else None for item in fields(Config)}
-    plain = {name: value for name, value in asdict(config).items() if value not in (None, "") and value != empty[name]}
-    plain["attacks"] = [
-        {name: value for name, value in choice.items() if value not in (None, "", {}, (), False)}
-        for choice in plain["attacks"]
-    ]
-    return tomli_w.dumps(plain)
-
-
-def expand_models(config: Config) -> Config:
-    """The config with every `*` in its models replaced by the names that it matches on the config's data."""
-    names: list[str] = []
-    for pattern in config.models:
-        matches = match_models(pattern, config.data) if "*" in pattern else [pattern]
-        if not matches:
-            raise UnknownName("model", pattern, known_models())
-        names += [name for name in matches if name not in names]
-    return replace(config, models=tuple(names))
-
-
-def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
-    """The parameters that users' attacks among these have besides the vocabulary."""
-    searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
-    names = [each.inside for each in searches if not each.is_portfolio]
-    rows = [find_implementation(name) for name in names if is_file_name(name)]
-    return {name: parameter for row in rows for name, parameter in row.more.items()}
-
-
-def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """A canonical parameter from a plain value: a text is read only where TOML has no word for it.
-
-    That is a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
-
-    Raises:
-        UnknownName: if there is no such parameter.
-        InvalidInput: if the value is not of its type.
-    """
-    known = {**PARAMETERS, **(more or {})}
-    if isinstance(value, str) and name in known and known[name].type is float:
-        return parse_text(name, value, more)
-    return check_parameter(name, value, more)
-
-
-def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
-    """A canonical parameter from a text, as an option has it.
-
-    Raises:
-        UnknownName: if there is no such parameter.
-        InvalidInput: if the text is not a value of its type.
-    """
-    return text if name == "step_size" and is_relative(text) else parse_parameter(name, text, more)
-
-
-def _store(record: Any, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        object.__setattr__(record, name, value)  # the record is frozen for everyone else
-
-
-def _prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns; its complaint begins with the key path."""
+def prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; its error begins with the key path."""
     try:
         return function(*arguments)
     except DavylampError as error:
@@ -435,16 +360,6 @@ def _prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise
 
 
-def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Parameter]) -> tuple[Any, ...]:
-    return tuple(read_parameter(name, value, more) for value in values)
-
-
-def _known(where: str, table: Any, record: type) -> dict[str, Any]:
-    """The table as a dict, if every key of it is a field of the record."""
-    if not isinstance(table, Mapping):
-        raise InvalidInput(f"{where}: expected a table, got {show_value(table)}".removeprefix(": "))
-    names = [item.name for item in fields(record)]
-    for name in table:
-        if name not in names:
-            raise UnknownName(f"key in {where}" if where else "key", str(name), names)
-    return dict(table)
+def _store(record: Any, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        object.__setattr__(record, name, value)  # the record is frozen for everyone else

@@ -24,7 +24,8 @@ from ..cell import Cell, FitData, ModelOnData
 from ..defended import originals_of
 from ..sources import DataSource, FitSource, LastLoaded, Loading, ModelSource
 from .cells import arrange, cells_of, check_stopping, drawn_of, note_hierarchies, seal_groups, unknown_parts
-from .config import Config, expand_models
+from .config import Config
+from .config_file import expand_models
 from .models import answerable, check_surrogates, left_of, load_surrogates, sources_of, surrogate_names
 from .plan import Plan
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...adapters.threat_model import Norm
+from ...adapters.defaults import Norm
 from ...errors import UnknownName
 from .config import AttackChoice, Config
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
-import numpy as np
-
 from ...errors import InvalidInput, UnknownName
 
 _WORDS = {
@@ -24,15 +22,17 @@ _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 @dataclass(frozen=True)
 class Option:
-    """How the command line asks for a field of a record; what may be given is said by the field's type.
+    """The command-line option of a record's field; the values that it takes follow from the field's type.
 
     Args:
-        help: what it is, for `--help`.
+        help: its help text.
         name: of the option, without dashes; empty: that of the field.
+        also: another name of it, without dashes.
     """
 
     help: str
     name: str = ""
+    also: str = ""
 
 
 def option_of_field(hint: Any) -> Option | None:
@@ -52,23 +52,10 @@ def check_record(record: type, values: Mapping[str, Any], where: str = "") -> di
         InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key path.
         UnknownName: if a text is none of those that there are.
     """
-    return _check(_model_of(record), values, where)
-
-
-def check_fields(record: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """As `check_record`, of the fields that `values` has alone.
-
-    Raises:
-        InvalidInput, UnknownName: as there.
-    """
-    return _check(_model_of(record, tuple(values)), values, "")
-
-
-def _check(model: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     from pydantic import ValidationError
 
     try:
-        checked = model.model_validate(_plain(values))
+        checked = _model_of(record).model_validate(_plain(values))
     except ValidationError as error:
         raise _explain(error.errors(include_url=False)[0], where) from None
     return {name: getattr(checked, name) for name in type(checked).model_fields}
@@ -86,13 +73,12 @@ def show_value(value: Any) -> str:
 
 
 @cache
-def _model_of(record: type, names: tuple[str, ...] | None = None) -> Any:
+def _model_of(record: type) -> Any:
     # Loaded when the first record is made: importing davylamp.engine stays quick.
     from pydantic import ConfigDict, create_model
 
     rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
-    hints = get_type_hints(record, include_extras=True)
-    fields: Any = {name: (hints[name], ...) for name in (hints if names is None else names)}
+    fields: Any = {name: (hint, ...) for name, hint in get_type_hints(record, include_extras=True).items()}
     return create_model(record.__name__, __config__=rules, **fields)
 
 
@@ -102,7 +88,7 @@ def _plain(value: Any) -> Any:
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return tuple(map(_plain, value))
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1) else value
 
 
 def _explain(error: Any, where: str) -> InvalidInput | UnknownName:

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...adapters.models.remote.traffic import Traffic, read_traffic
-from ...adapters.user_file import is_file_name
+from ...adapters.paths import is_file_name
 from ...errors import DavylampError, Unavailable
 from ..cell import Cell, ModelOnData, digest_of
 from ..plan.choices import chosen_of_cell

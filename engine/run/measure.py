@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
 from ...adapters.models.room.isolated import inside
+from ...adapters.paths import is_file_name
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.running.access import has_gradients
 from ...adapters.running.judge import distances_of, projection_of, quantise
 from ...adapters.switches import full_float32
-from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, PLAIN, grad_cam, imagenet_wup
 from ...metrics.registry import Metric

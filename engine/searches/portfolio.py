@@ -19,9 +19,9 @@ from ...adapters.catalogue.lookup import accepts, check_support, find_library, l
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.images import check_images
 from ...adapters.parameters import SUPPLIED
+from ...adapters.paths import is_file_name
 from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import distances_of
-from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, Unsupported
 from .kinds import AUTO, Grid, Search, Values, combinations, joint_row
 from .radius_search import RadiusSearch, largest_change, radii_of

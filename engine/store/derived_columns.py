@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...adapters.paths import is_file_name
 from ...adapters.running.judge import RULES
-from ...adapters.user_file import is_file_name
 from ...metrics import (
     METRICS,
     fooling_rate_at_k,

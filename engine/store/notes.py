@@ -167,6 +167,13 @@ def describe_saturation(result: Any) -> dict[str, Any]:
     }
 
 
+def list_saturations(store: ResultsStore, cells: Iterable[Cell]) -> list[str]:
+    """At which radius each finished cell at saturation was run, and why, a line each."""
+    saturated = [cell for cell in cells if cell.search.kind == "at-saturation"]
+    metas = [store.read("cells", cell.key).meta for cell in saturated if store.path("cells", cell.key).is_file()]
+    return [line for meta in metas if (line := saturation_line(Cell.from_record(meta), meta))]
+
+
 def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
     """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
     search = meta.get("saturation")

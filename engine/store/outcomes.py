@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ...adapters.user_file import is_file_name
+from ...adapters.paths import is_file_name
 from ...errors import Unavailable, UnknownName
 from ..at_once import map_at_once
 from ..cell import Cell, ModelOnData, call_as, tell_apart

@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
-from ...adapters.user_file import is_file_name
+from ...adapters.paths import is_file_name
 from ...errors import Unsupported
 from ...metrics import default_symbols, record_of
-from ..cell import MEASURES
+from ..cell_defaults import MEASURES
 from ..measure_groups import GROUP_OF, group_names
 from ..metric_names import base_of, facts_of, is_parametrised, options_of, resolve_symbols, unknown_metric
 from ..store.derived_columns import is_rate

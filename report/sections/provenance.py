@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...adapters.words import threat_text
-from ...engine.plan.config import write_config
+from ...engine.plan.config_file import write_config
 from ...engine.plan.rerun import configs_of, transfer_of
 from ...engine.store.notes import remedy
 from ...engine.store.plans import CellState

@@ -116,7 +116,7 @@ def _look_up(kind: Kind, name: str) -> None:
     from ...adapters.models.defences.names import read_defence
     from ...adapters.models.zoo.load import list_models
     from ...engine.plan.choices import rows_of
-    from ...engine.plan.config import choice_from
+    from ...engine.plan.config_file import choice_from
 
     if kind == "attack":
         rows_of(choice_from(name), ())

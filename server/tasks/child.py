@@ -88,7 +88,7 @@ def run_task(folder: Path) -> dict[str, Any]:
 
 def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, Any]], dict[str, str]]:
     """A plan for each data set that can be evaluated, with its place; and why others cannot."""
-    from ...engine.plan.config import config_from, write_config
+    from ...engine.plan.config_file import config_from, write_config
     from ...engine.plan.make import make_plan
 
     plans, left_out = [], {}

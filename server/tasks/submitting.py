@@ -187,7 +187,7 @@ def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
 
 def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) -> None:
     """Refuse what the engine would refuse whatever the models are; attacks of files only their sandbox looks into."""
-    from ...engine.plan.config import config_from
+    from ...engine.plan.config_file import config_from
     from ...engine.plan.make import check_config
 
     names = {row.id: row.entry for row in rows if row.form not in FOREIGN}

@@ -3,7 +3,7 @@
 import shlex
 
 from ...engine.cell import Cell
-from ...engine.plan.config import write_config
+from ...engine.plan.config_file import write_config
 from ...engine.plan.rerun import configs_of
 from ...engine.store.store import Damaged, ResultsStore
 from ...errors import DavylampError

@@ -212,7 +212,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
     [
         (("evaluate", "missing.toml"), "expected a TOML file"),
         (("evaluate", "--preset", "canari", "--print-config"), "did you mean canary"),
-        (("evaluate", *COMMON, "--epsilon", "1/255"), "expected --attacks beside"),
+        (("evaluate", "--preset", "canary", "--epsilon", "1/255"), "expected --attacks beside --norm, --epsilon"),
         (("evaluate", *COMMON, "--attacks", "PGD "), "unknown attack 'PGD'; did you mean pgd"),
         (("evaluate", *COMMON, "--attacks", "pgd,,fgsm"), "expected --attacks A,B"),
         (
@@ -249,7 +249,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
             ("evaluate", *COMMON, "--attacks", "pgd", "--seed", "-1"),
             "davylamp: --seed: expected a whole number >= 0, got -1",
         ),
-        (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "a"), "expected --seed as a whole number, got 'a'"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "a"), '--seed: expected a whole number, got "a"'),
         (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "4294967296"), "expected a whole number <= 4294967295"),
         (
             ("evaluate", *COMMON, "--attacks", "pgd", "--max-queries", "9" * 23),
@@ -287,7 +287,7 @@ def test_what_was_chosen_is_one_line_and_stored(run):
     code, out, err = run("evaluate", *COMMON, *attacks, "--seed", "0")
     assert code == 0
     notes = ("classified correctly", "in a process of")
-    note, line = [line for line in err.splitlines() if not any(words in line for words in notes)]
+    line, note = [line for line in err.splitlines() if not any(words in line for words in notes)]
     assert note == "- best(foolbox:fgsm): no parameter steps; run without it"
     assert line == (
         "chosen: foolbox:pgd: norm linf, epsilon 4/255 (customary), step_size 2.5 epsilon / steps, random_start no "

@@ -36,7 +36,7 @@ from davylamp.adapters import Classifier
 from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.shared.paper_numbers import load_published
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.config import SHARD_SIZE
+from davylamp.engine.cell_defaults import SHARD_SIZE
 from davylamp.tools.speed.passes import ARCHITECTURES, Passes, build, gflops, time_passes
 
 ATTACKS = "torchattacks:pgd", "foolbox:pgd"

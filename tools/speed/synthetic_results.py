@@ -17,7 +17,8 @@ from PIL import Image
 
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
-from davylamp.engine.cell import MEASURES, Cell, ModelOnData
+from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.cell_defaults import MEASURES
 from davylamp.engine.run.measure import EXAMPLES, measured_symbols
 from davylamp.engine.store.store import ResultsStore
 

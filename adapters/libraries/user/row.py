@@ -14,8 +14,8 @@ from ...models.identity.source_files import state_of_code
 from ...models.room.apart import isolation_of_attacks
 from ...models.room.isolating import Isolation
 from ...parameters import FOREIGN, PARAMETERS, SUPPLIED
+from ...paths import split_file_name
 from ...threat_model import NORMS, Norm
-from ...user_file import split_file_name
 from .described import GivenApart
 from .given import Given, take, take_from_file
 

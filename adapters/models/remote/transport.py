@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from ....errors import InvalidInput, Unavailable
-from ..classifier import PASS_SIZE
+from ...defaults import REQUEST_SIZE, TIMEOUT
 from .address import Address, host_of, is_address
 from .kept_answers import FILE
 
 Unit = Literal["images", "requests"]
-REQUEST_SIZE = PASS_SIZE  # as many as a model in this process is asked about at once
-TIMEOUT = 60.0
 TRIES = 6
 _RATE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(images|requests|)\s*")
 _TOKEN = re.compile(r"(?:(?P<header>[A-Za-z][A-Za-z0-9-]{0,60})=)?(?P<variable>[A-Za-z_][A-Za-z0-9_]{0,120})")

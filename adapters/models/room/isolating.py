@@ -4,17 +4,15 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ....errors import Unsupported
-from ...user_file import is_file_name, split_file_name
+from ...defaults import SECONDS, Isolate
+from ...paths import is_file_name, split_file_name
 from ..remote.address import is_address
 from ..zoo.weights_file import is_trained, is_weights_name, read_weights
 
-Isolate = Literal["no", "auto", "yes", "strict"]
 _LABELS = re.compile(r"\+input:[^+]*?labels=([^,+]+)")
 _SLOW_PACKAGES = ("torchvision", "timm")
-SECONDS = 600.0  # that a model may take for one answer
 
 
 @dataclass(frozen=True)

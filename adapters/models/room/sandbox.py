@@ -22,11 +22,8 @@ LAB_MARK = "davylamp-server"  # the file that every folder of a lab's server hol
 _REMEDY = "apt install bubblewrap, or allow user namespaces without privileges (docs/models.md)"
 _PACKAGE = Path(__file__).resolve().parents[3]
 # The code of davylamp: in an editable clone other things lie beside it.
-_FOLDERS = ("adapters", "commands", "engine", "metrics", "report", "scoring", "server")
-_MODULES = (
-    *("__init__", "__main__", "cli", "conventions", "errors", "handed_over", "intervals", "memory", "placing"),
-    *("rankings", "testing", "verbs"),
-)
+_FOLDERS = ("adapters", "api", "commands", "engine", "metrics", "report", "scoring", "server")
+_MODULES = (*("__init__", "__main__", "cli", "conventions", "errors", "intervals", "memory", "testing"),)
 _SYSTEM = (
     "/usr",
     "/bin",

@@ -7,9 +7,8 @@ from fnmatch import fnmatch
 import torch
 
 from ....errors import InvalidInput, Unavailable, UnknownName
-from ...paths import expand_path
+from ...paths import expand_path, is_file_name, split_file_name
 from ...user_code import one_line
-from ...user_file import is_file_name, split_file_name
 from ..classifier import Classifier
 from ..defences.defend import defend
 from ..defences.names import is_defence, known_defences, read_defence

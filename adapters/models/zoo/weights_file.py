@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ....errors import InvalidInput, Unavailable
-from ...paths import expand_path
+from ...paths import expand_path, is_file_name, split_file_name
 from ...tensor_file import read_tensor_file
 from ...user_code import one_line
-from ...user_file import is_file_name, split_file_name
 from ..classifier import Classifier
 
 _FORMAT = "davylamp weights 1"

@@ -12,7 +12,8 @@ from davylamp.adapters.catalogue.step_size import resolve_step
 from davylamp.adapters.threat_model import Norm
 from davylamp.benchmarks.canary.setting import paper_name
 from davylamp.benchmarks.shared.paper_numbers import load_published
-from davylamp.engine.plan.config import AttackChoice, Config, config_from, expand_models, read_config, write_config
+from davylamp.engine.plan.config import AttackChoice, Config
+from davylamp.engine.plan.config_file import config_from, expand_models, read_config, write_config
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.errors import DavylampError, InvalidInput, UnknownName
 from davylamp.metrics import METRICS

@@ -8,7 +8,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.engine import compare, load, load_clean, make_plan
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.comparison.save import keep_comparison
-from davylamp.engine.plan.config import config_from, read_config, write_config
+from davylamp.engine.plan.config_file import config_from, read_config, write_config
 from davylamp.engine.plan.rerun import configs_of, transfer_of
 from davylamp.engine.store.store import ResultsStore
 

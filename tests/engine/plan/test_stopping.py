@@ -13,7 +13,7 @@ from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.standings import rank_attacks
 from davylamp.engine.expected_passes import passes_of_cell
-from davylamp.engine.plan.config import read_config, write_config
+from davylamp.engine.plan.config_file import read_config, write_config
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.sharing.merge import merge_folders

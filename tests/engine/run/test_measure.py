@@ -13,7 +13,7 @@ from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.running.judge import quantise
 from davylamp.engine import Config, ResultsStore, evaluate, load, load_clean, make_plan
-from davylamp.engine.cell import MEASURES
+from davylamp.engine.cell_defaults import MEASURES
 from davylamp.engine.run import worker
 from davylamp.engine.run.measure import measured_symbols, result_table
 from davylamp.engine.run.worker import describe_gpu

@@ -292,7 +292,7 @@ def test_servers_are_asked_by_all_parts_together_at_the_rate_that_was_given(
 
 
 def test_in_python_a_part_that_is_none_is_refused_before_anything_is_loaded(files, monkeypatch):
-    monkeypatch.setattr("davylamp.verbs.make_plan", lambda *_, **__: pytest.fail("it was planned"))
+    monkeypatch.setattr("davylamp.api.evaluation.make_plan", lambda *_, **__: pytest.fail("it was planned"))
     with pytest.raises(InvalidInput, match="expected a part from 1 to 4, got '0/4'"):
         davylamp.evaluate("net.py:one", attacks="foolbox:pgd", data="net.py:images", out="r", part="0/4")
 

@@ -51,7 +51,7 @@ def browser():
 def demo(tmp_path_factory, with_few_draws) -> Path:
     """A real evaluation of the embedded models on embedded images, and its report."""
     from davylamp.engine import evaluate, make_plan
-    from davylamp.engine.plan.config import config_from
+    from davylamp.engine.plan.config_file import config_from
     from davylamp.engine.store.store import ResultsStore
     from davylamp.report.page.build import build_report, write_file
 

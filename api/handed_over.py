@@ -1,6 +1,6 @@
 """What a script hands to the verbs - images, labels, models, attacks, settings - as the engine takes it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
 from typing import Any
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .adapters import Classifier
-from .adapters.arguments import read_list
-from .adapters.data.datasets import Data
-from .adapters.models.borrowed import borrowed
-from .adapters.models.images import check_images, read_labels
-from .adapters.parameters import FOREIGN, PARAMETERS
-from .engine import AttackChoice, Config
-from .errors import InvalidInput, UnknownName
+from ..adapters import Classifier
+from ..adapters.arguments import read_list
+from ..adapters.data.datasets import Data
+from ..adapters.models.borrowed import borrowed
+from ..adapters.models.images import check_images, read_labels
+from ..adapters.parameters import FOREIGN, PARAMETERS
+from ..engine import Config
+from ..errors import InvalidInput, UnknownName
 
 
 def take_images(inputs: Any) -> tuple[Tensor, str]:
@@ -85,14 +85,15 @@ def lend_models(
     if isinstance(models, nn.Module):
         models = {type(models).__name__: models}
     if not isinstance(models, Mapping):
-        return None, {**settings, "models": _model_names(models)}
+        return None, {**settings, "models": name_models(models)}
     given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
     devices = {str(classifier.device) for classifier in given.values()}
     # A model on a GPU is evaluated there.
     return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings
 
 
-def _model_names(models: Any) -> tuple[str, ...]:
+def name_models(models: Any) -> tuple[str, ...]:
+    """The names of models that are loaded; InvalidInput for anything else."""
     names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         got = type(models).__name__ if not names else type(next(n for n in names if not isinstance(n, str))).__name__
@@ -120,25 +121,6 @@ def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
             name = f"{name}'"
         named[name] = None if isinstance(each, str) else each
     return named
-
-
-def list_choices(
-    attacks: Any, norm: str | None, radii: Sequence[Any], target: str, parameters: Mapping[str, Any]
-) -> tuple[AttackChoice, ...]:
-    """Every attack with every radius."""
-    alone = isinstance(attacks, AttackChoice) or callable(attacks)
-    several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
-    pairs = [(attack, radius) for attack in several for radius in radii]
-    return tuple(_choice(attack, norm, radius, target, parameters) for attack, radius in pairs)
-
-
-def _choice(attack: Any, norm: Any, epsilon: float | None, target: str, parameters: Mapping[str, Any]) -> AttackChoice:
-    """One attack under one radius; what was handed over for it is checked where the choice is made."""
-    if isinstance(attack, AttackChoice):
-        if norm is not None or epsilon is not None or target or parameters:
-            raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
-        return attack
-    return AttackChoice(attack, norm, epsilon, target, dict(parameters))
 
 
 def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

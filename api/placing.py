@@ -1,31 +1,40 @@
 """Attack a newcomer as a baseline was attacked, on all images or on those that tell most, and place it among them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
-from .adapters import Classifier
-from .adapters.data.datasets import Data
-from .adapters.models.remote.kept_answers import FILE as ANSWERS
-from .adapters.models.remote.traffic import Traffic
-from .engine import Config, ResultsStore, evaluate, make_plan
-from .engine.cell import Cell
-from .engine.plan.rerun import configs_of
-from .engine.run.executor import Executor
-from .engine.store.data_frames import load_outcomes
-from .engine.store.plans import list_cells
-from .engine.tables.groups import shared_settings
-from .errors import InvalidInput, Unavailable, as_invalid_input
-from .scoring import Placement, build_responses, choose_model, fit_irt, place_results
-from .scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
-from .scoring.placement import align_results
-from .scoring.responses import Responses, build_against
+from ..adapters import Classifier
+from ..adapters.data.datasets import Data
+from ..adapters.models.remote.kept_answers import FILE as ANSWERS
+from ..adapters.models.remote.traffic import Traffic
+from ..engine import Config, ResultsStore, evaluate, make_plan
+from ..engine.cell import Cell
+from ..engine.plan.plan import Plan
+from ..engine.plan.rerun import configs_of
+from ..engine.run.choose import choose_executor
+from ..engine.run.executor import Executor
+from ..engine.store.data_frames import load_outcomes
+from ..engine.store.plans import list_cells
+from ..engine.tables.groups import shared_settings
+from ..errors import InvalidInput, Unavailable, UnknownName, as_invalid_input
+from ..memory import keep_freed_memory
+from ..scoring import Placement, build_responses, choose_model, fit_irt, place_results
+from ..scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
+from ..scoring.placement import align_results
+from ..scoring.responses import Responses, build_against
+from .evaluation import Evaluation, no_progress
+from .evaluation import evaluate as evaluate_models
+from .handed_over import lend_models, take_data
 
-WIDTH = 1  # worst minus best rank of an interval that is enough, where nobody says
+WIDTH = 1  # default of worst minus best rank of an interval that is enough
 _COMPUTED = ("batch_size", "shard_size", "device", "keep_images", "isolate", "time_limit", "memory_limit")
 _ASKED = ("rate", "cost", "token", "timeout", "request_size", "no_answers")
 FREE = (*_COMPUTED, *_ASKED)  # settings in which a newcomer may differ: they change nothing that is measured
@@ -96,7 +105,7 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     return Baseline(configs[0], frame, notes)
 
 
-def place_models(  # noqa: PLR0913 - the nouns by position, the choices by keyword
+def place_models(
     baseline: Baseline,
     store: ResultsStore,
     config: Config,
@@ -137,6 +146,91 @@ def place_models(  # noqa: PLR0913 - the nouns by position, the choices by keywo
         newcomer = _Newcomer(baseline, store, replace(config, models=(name,)), given, data, run or _runner(store))
         placements.append(newcomer.choose(asking, tell) if asking.adaptive else newcomer.place(asking.seed))
     return tuple(placements)
+
+
+def place(
+    models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str],
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    against: str | Path,
+    out: str | Path = "results",
+    adaptive: bool = False,
+    width: int | None = None,
+    batch: int | None = None,
+    names: Iterable[str] | None = None,
+    executor: str = "local",
+    workers: int = 1,
+    address: str | None = None,
+    seed: int = 0,
+    retry_failed: bool = False,
+    trust_unknown: bool = False,
+    progress: Callable[[Evaluation], AbstractContextManager[Any]] | None = None,
+    tell: Callable[[str, Step], object] = lambda *_: None,
+    **settings: Any,
+) -> tuple[Placement, ...]:
+    """Attack new models as those of a folder were, and place each among them (CANARY's fast test).
+
+    Args:
+        models: as for `evaluate`; none of the baseline's.
+        inputs: the images of the baseline, where it was evaluated on tensors, shape (N, C, H, W).
+        labels: ground truth, shape (N,).
+        against: the results folder of the baseline: its attacks are run, on its data, with its seeds.
+        out: the results folder of the newcomers, from which an interrupted run resumes.
+        adaptive: only on the images that tell most about each newcomer, in batches, until its rank interval is narrow
+            enough; else on all.
+        width: worst minus best rank of the interval that is enough, for `adaptive`; None: 1.
+        batch: images at once, for `adaptive`; None: 8.
+        names: of the images, as the baseline has them.
+        executor: "local" or "ray".
+        workers: processes on this machine.
+        address: of a Ray cluster; None: one is started here.
+        seed: random seed of the fit and of every draw of the ranking.
+        retry_failed: run failed cells again.
+        trust_unknown: reuse results of code whose identity cannot be fully determined.
+        progress: as for `evaluate`, for each batch of images.
+        tell: called with a newcomer's name and its ranking after each batch of images, for `adaptive`.
+        **settings: of `davylamp.Config` that do not change what is measured: batch_size, shard_size, device,
+            keep_images, isolate and its limits, how servers are asked (rate, cost, token, ...).
+
+    Returns:
+        A placement for each newcomer; with `adaptive` its `choice` has the images and where it stood after each batch.
+
+    Raises:
+        DavylampError: as `evaluate`; InvalidInput if the folder is no baseline, or has the models.
+    """
+    keep_freed_memory()
+    if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
+        raise InvalidInput(f"expected `adaptive` with {', '.join(f'`{name}`' for name in given)}")
+    if Path(against).suffix == ".csv" or str(against).startswith("published:"):
+        raise InvalidInput(
+            f"expected a results folder for `against`, got {against}: tables are for rankings of evaluated folders"
+        )
+    _refuse_settings(settings)
+    asking = Asking(adaptive, WIDTH if width is None else width, BATCH if batch is None else batch, seed)
+    baseline = read_baseline(against, adaptive=adaptive)
+    images = take_data(inputs, labels, names)[0]
+    with ExitStack() as stack:
+        lent, settings = lend_models(models, stack, settings)
+        config, store = replace(baseline.config, **settings), ResultsStore(out)
+        work = choose_executor(executor, workers=workers, address=address, device=config.device)
+
+        def run(plan: Plan) -> Any:
+            with (progress or no_progress)(Evaluation(Path(out), plan=plan)) as advance:
+                more = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}
+                return evaluate(plan, store, executor=work, progress=advance, **more)
+
+        return place_models(baseline, store, config, asking, models=lent, data=images, run=run, tell=tell)
+
+
+def _refuse_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a newcomer that are the baseline's, and unknown ones."""
+    known = {*inspect.signature(evaluate_models).parameters, *(each.name for each in fields(Config))}
+    for name in settings:
+        if name not in FREE and name in known:
+            raise InvalidInput(f"expected `against` without `{name}`: attacks, data and seeds are the baseline's")
+        if name not in FREE:
+            raise UnknownName("setting", name, ("models", *FREE))
 
 
 def _runner(store: ResultsStore, executor: Executor | None = None) -> Callable[[Any], Any]:

@@ -1,9 +1,10 @@
 """The names that a shell completes: attacks, libraries, metrics, presets, defences, models, data; without torch."""
 
-import ast
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from ..adapters.defaults import NORMS, TARGETS
 
 _ROOT = Path(__file__).parent.parent
 MODELS = (
@@ -29,8 +30,6 @@ DATA = (
     "torchvision:",
     "hf:",
 )
-NORMS = ("linf", "l2", "l1", "l0", "unrestricted")
-TARGETS = ("second-likely", "least-likely", "random")
 
 
 def attacks() -> list[str]:
@@ -69,15 +68,10 @@ def metrics() -> list[str]:
 
 
 def presets() -> list[str]:
-    """Settings of papers, read from the source."""
-    tree = ast.parse((_ROOT / "engine" / "plan" / "presets.py").read_text(encoding="utf-8"))
-    (table,) = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "PRESETS"
-    )
-    keys = table.keys if isinstance(table, ast.Dict) else []
-    return [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    """Settings of papers."""
+    from ..engine.plan.presets import PRESETS
+
+    return list(PRESETS)
 
 
 def corruptions() -> list[str]:
@@ -111,7 +105,7 @@ COMPLETED: dict[str, Callable[[], list[str]]] = {
     **dict.fromkeys(("metric", "measures"), metrics),
     **dict.fromkeys(("model", "models", "original", "surrogate", "baseline"), _fixed(MODELS)),
     **dict.fromkeys(("data", "clean", "fit_data", "profile", "validation"), _fixed(DATA)),
-    **dict.fromkeys(("param", "attack_param"), parameters),
+    **dict.fromkeys(("param", "parameters", "attack_param"), parameters),
     "defence": defences,
     "corruption": corruptions,
     "preset": presets,

@@ -1,0 +1,408 @@
+"""Evaluations: attacks on models into a results folder; and the folder that they fill."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+from torch import nn
+
+from ..adapters.arguments import (
+    read_list,
+    read_path,
+    read_radii,
+    read_table,
+    read_target,
+    read_text,
+    read_whole,
+)
+from ..adapters.models.borrowed import borrowed
+from ..adapters.models.defences.names import describe_draws, describe_gradients
+from ..adapters.models.remote.kept_answers import FILE as ANSWERS
+from ..adapters.models.room.apart import attacks_apart
+from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
+from ..adapters.models.zoo.load import check_device
+from ..adapters.paths import expand_path
+from ..adapters.words import labels_text
+from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
+from ..engine import evaluate as evaluate_plan
+from ..engine.detection.detect import Measured, check_beside, measure_detectors, read_detectors
+from ..engine.plan.cells import list_repeated_draws, list_unreachable
+from ..engine.plan.choices import check_one_norm, chosen_line, list_assumed, spread_parameters
+from ..engine.plan.config_file import base_config, choice_from, expand_models, parameters_of, read_parameter
+from ..engine.plan.make import check_config
+from ..engine.plan.plan import Plan, count_processes, read_part, take_part
+from ..engine.plan.presets import describe_preset
+from ..engine.run.choose import choose_executor
+from ..engine.run.evaluate import EvaluationSummary
+from ..engine.sources import Loading
+from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
+from ..engine.tables.table import By, Table
+from ..errors import DavylampError, InvalidInput
+from ..memory import keep_freed_memory
+from ..scoring import Ranking
+from .handed_over import lend_models, name_models, name_surrogates, split_settings, take_data, take_fit_data
+
+_MOST = 2**31 - 1  # of a whole number
+_SHOWN = 5  # models in a repr
+_MANY = 400  # cells; a repr that reads more of them would keep the user waiting
+_THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """A results folder, and what the call that made it did.
+
+    Attributes:
+        folder: where the records are.
+        summary: of the run; None: the folder was only opened, or the run has not begun.
+        notes: everything that a reader should know, `chosen`, `warnings`, `unsteady` and `hints` among it.
+        plan: what was evaluated.
+        chosen: what was chosen where nothing was given, in a line.
+        warnings: attacks that cannot reach the edge of their ball.
+        unsteady: models that do not answer as before.
+        radii: at which radius each attack at saturation was run, and why.
+        hints: how outputs were read, where there was a choice, and why a model may get nothing right.
+        detections: what the detectors detect; None without detectors.
+    """
+
+    folder: Path
+    summary: EvaluationSummary | None = None
+    notes: tuple[str, ...] = ()
+    plan: Plan | None = None
+    chosen: str = ""
+    warnings: tuple[str, ...] = ()
+    unsteady: tuple[str, ...] = ()
+    radii: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    detections: Measured | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Why cells failed, and models or attacks could not take part."""
+        reasons = () if self.summary is None else tuple(self.summary.failed.values())
+        return (*reasons, *(() if self.plan is None else self.plan.failed.values()))
+
+    @property
+    def attempted(self) -> int:
+        """Number of cells, and of models and attacks that could not take part."""
+        if self.summary is None or self.plan is None:
+            return 0
+        return self.summary.cells + len(self.plan.failed)
+
+    def table(self, by: By = "attacks", **options: Any) -> Table:
+        """Metrics with intervals, see `davylamp.engine.build_table`."""
+        return build_table(self.folder, by=by, **options)
+
+    def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
+        """One line for each image and cell, see `davylamp.engine.load`."""
+        return load(self.folder, heavy=heavy)
+
+    def rank(
+        self, subjects: Literal["models", "attacks", "implementations", "defences"] = "models", **options: Any
+    ) -> Ranking:
+        """See `davylamp.rank`."""
+        from .rankings import rank
+
+        return rank(self.folder, subjects, **options)
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the report, see `davylamp.report`; its path."""
+        from ..report.page.build import build_report, write_file
+
+        write_file(build_report(self.folder), Path(path))
+        return Path(path)
+
+    def __repr__(self) -> str:
+        count = 0 if self.summary is None else self.summary.done
+        done = (
+            "" if self.summary is None else f": {count} cell{'' if count == 1 else 's'} run, {self.summary.kept} kept"
+        )
+        failed = f", {len(self.summary.failed)} failed" if self.summary and self.summary.failed else ""
+        failed += "".join(f"; {note}" for note in self.notes)
+        first = f"Evaluation in {self.folder}{done}{failed}; .table(), .to_frame(), .rank(), .report(path)"
+        return "\n".join([first, *self._numbers()])
+
+    def _numbers(self) -> list[str]:
+        """Clean and robust accuracy of each model and threat model."""
+        if self.plan is not None and len(self.plan.cells) > _MANY:
+            return []
+        try:
+            rows = build_table(self.folder, by="models", metrics=["CA", "RA"], bootstrap=1).rows
+        except (DavylampError, OSError):  # nothing is there yet
+            return []
+        return [
+            f"{row.labels['model']}, {labels_text(row.labels)}: "
+            + ", ".join(
+                f"{symbol} {each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for symbol, each in row.metrics.items()
+            )
+            for row in rows[:_SHOWN]
+        ]
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+class _Settled(NamedTuple):
+    """A config, the names of its settings that were given, and how parameters were shared out among the attacks."""
+
+    config: Config
+    given: set[str]
+    notes: tuple[str, ...]
+
+
+def configure(
+    models: str | Iterable[str] | None = None,
+    *,
+    config: Config | str | Path | None = None,
+    attacks: Any = None,
+    defences: Iterable[str] = (),
+    **settings: Any,
+) -> Config:
+    """The config that `evaluate` runs with the same arguments, which have the same meaning.
+
+    Raises:
+        DavylampError: as `evaluate`.
+    """
+    settings |= {} if models is None else {"models": name_models(models)}
+    settled = _settle(config, attacks, defences, settings)
+    with attacks_apart(settled.config.isolation):
+        check_config(settled.config)
+    return settled.config
+
+
+def evaluate(
+    models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str] | None = None,
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    config: Config | str | Path | None = None,
+    attacks: Any = None,
+    out: str | Path = "results",
+    norm: str | None = None,
+    epsilon: float | str | Sequence[float | str] | None = None,
+    target: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    defaults: bool = False,
+    defences: Iterable[str] = (),
+    names: Iterable[str] | None = None,
+    executor: str = "local",
+    workers: int = 1,
+    address: str | None = None,
+    part: str = "",
+    surrogate: Any = None,
+    detectors: Iterable[str | Path] = (),
+    retry_failed: bool = False,
+    trust_unknown: bool = False,
+    progress: Callable[[Evaluation], AbstractContextManager[Any]] | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """Run attacks on models into a folder, from which an interrupted run resumes.
+
+    Args:
+        models: a module, modules by name, or names that `load_model` knows; modules are afterwards as they were. None:
+            those of the config.
+        inputs: images in [0, 1], shape (N, C, H, W); None: `data="imagefolder:PATH"` or another name in the settings.
+        labels: ground truth, shape (N,).
+        config: settings that the keywords win over: a `Config` or a TOML file.
+        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack",
+            attacks themselves, and `AttackChoice`s. None: those of the config, "pgd" without one.
+        out: the results folder.
+        norm: of the attacks that are no `AttackChoice`, as for `run_attack`.
+        epsilon: see there; of several radii each attack is run with each.
+        target: see there.
+        parameters: canonical ones, for the same attacks, on top of the matched ones; also as keywords: `steps=5`. Each
+            attack gets those that it has.
+        defaults: each library's defaults instead of the matched parameters.
+        defences: each model is evaluated once more behind each of these: "jpeg:quality=50".
+        names: of the images, N of them.
+        executor: "local" or "ray".
+        workers: processes on this machine.
+        address: of a Ray cluster; None: one is started here.
+        part: "3/64": only this share of the work, as a job of an array does it; "": all.
+        surrogate: what the examples are made on: a module, a name, or several of them (the mean of their logits);
+            each of the models is then judged on them, and asked nothing by the attack.
+        detectors: files of trained detectors, measured on the examples, which are kept for them.
+        retry_failed: run failed cells again.
+        trust_unknown: reuse results of code whose identity cannot be fully determined.
+        progress: called with the evaluation before it runs; its context's value is called with the name of a cell and
+            the number of images done.
+        **settings: of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds, libraries,
+            transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f") ...;
+            `preset` starts from a paper's settings.
+
+    Raises:
+        DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
+    """
+    keep_freed_memory()
+    part = read_text(part, 'a part as text, such as "3/64"')
+    chosen_part, workers = read_part(part) if part else None, read_whole(workers, "workers from 0", 0, _MOST)
+    detectors = list(detectors)
+    if chosen_part and executor != "local":
+        line = f"expected `part` without `executor` {executor}, got both: Ray hands the work to its machines itself"
+        raise InvalidInput(line)
+    if chosen_part and detectors:
+        raise InvalidInput("expected `part` without `detectors`, got both: measure them when all parts are done")
+    trained = read_detectors(detectors)
+    images, rounded = take_data(inputs, labels, names)
+    settings |= {"norm": norm, "epsilon": epsilon, "target": target, "parameters": parameters, "defaults": defaults}
+    with ExitStack() as stack:
+        given, settings = (None, settings) if models is None else lend_models(models, stack, settings)
+        seen, settings = take_fit_data(settings)
+        made_on = {} if surrogate is None else name_surrogates(surrogate)
+        lent = {name: stack.enter_context(borrowed(model)) for name, model in made_on.items() if model is not None}
+        settings |= {"surrogate": tuple(made_on)} if surrogate is not None else {}
+        settings |= {"keep_images": True} if trained else {}
+        if images is not None:
+            settings.setdefault("data", "given")
+        chosen, stated, spread = _settle(config, attacks, defences, settings)
+        stack.enter_context(attacks_apart(chosen.isolation))
+        if given is None:
+            prepare_rooms(chosen.isolation, (*chosen.models, *chosen.surrogate))
+        check_config(chosen)
+        check_device(chosen.device)
+        store = ResultsStore(_folder(out))
+        work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
+        transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
+        plan = make_plan(chosen, models=given, data=images, surrogates=lent, fit_data=seen, transport=transport)
+        plan = take_part(plan, chosen_part) if chosen_part else plan
+        check_beside(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
+        line = chosen_line(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
+        warnings = list_unreachable(plan.cells)
+        kept = "examples are kept (keep_images), which the detectors are measured on" if trained else ""
+        notes = [
+            *list_assumed(plan.cells),
+            *spread,
+            *filter(None, [rounded, kept]),
+            *warnings,
+            *_plan_notes(plan, given),
+        ]
+        notes += list_changed(store, plan.subjects)
+        begun = Evaluation(Path(out), None, tuple(notes), plan, line, tuple(warnings))
+        with (progress or no_progress)(begun) as advance:
+            more = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}
+            summary = evaluate_plan(plan, store, executor=work, progress=advance, **more)
+        detections = _detect(trained, begun, given, images, transport)
+        unsteady = tuple(list_unsteady(store, plan.subjects, plan.cells))
+        hints = tuple(list_model_hints(store, plan.subjects))
+        left_out = (f"left out: {name}: {reason}" for name, reason in plan.failed.items())
+        radii = tuple(list_saturations(store, plan.cells))
+        every = (*unsteady, line, *begun.notes, *left_out, *radii, *hints, summary.traffic.line)
+        return replace(
+            begun,
+            summary=summary,
+            notes=tuple(filter(None, every)),
+            unsteady=unsteady,
+            radii=radii,
+            hints=hints,
+            detections=detections,
+        )
+
+
+def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
+    """Metrics of a results folder with intervals, see `davylamp.engine.build_table`."""
+    return build_table(folder, by=by, **options)
+
+
+def _settle(
+    config: Config | str | Path | None, attacks: Any, defences: Iterable[str], settings: Mapping[str, Any]
+) -> _Settled:
+    """The config of the arguments of `evaluate`, which win over those of a file or a preset."""
+    rest = {name: value for name, value in settings.items() if name not in _THREAT}
+    rest, parameters = split_settings(rest, read_table(settings.get("parameters"), "parameters by name"))
+    base, stated = base_config(config, rest.pop("preset", None))
+    settled = replace(base, **rest)
+    threat = {
+        "norm": settings.get("norm"),
+        "epsilon": read_radii(settings.get("epsilon")),
+        "target": read_target(settings.get("target")),
+        "defaults": settings.get("defaults", False),
+    }
+    if attacks is None and stated:
+        if parameters or threat["epsilon"] != [None] or any(threat[name] for name in ("norm", "target", "defaults")):
+            names = ", ".join(f"`{name}`" for name in _THREAT)
+            raise InvalidInput(f"expected `attacks` beside {names}, got none")
+        chosen, notes = settled.attacks, []
+    else:
+        where = {"libraries": settled.libraries, "repaired": settled.repaired}
+        with attacks_apart(settled.isolation):
+            chosen, notes = _list_choices("pgd" if attacks is None else attacks, threat, parameters, where)
+    settled = replace(settled, attacks=chosen)
+    if several := list(defences):
+        settled = expand_models(settled)
+        defended = [f"{model}+{defence}" for model in settled.models for defence in several]
+        settled = replace(settled, models=(*settled.models, *defended))
+    return _Settled(settled, stated | {*rest}, tuple(notes))
+
+
+def _list_choices(
+    attacks: Any, threat: dict[str, Any], parameters: Mapping[str, Any], where: dict[str, Any]
+) -> tuple[tuple[AttackChoice, ...], list[str]]:
+    """Every attack with every radius; a parameter goes to the attacks that have it."""
+    alone = isinstance(attacks, AttackChoice) or callable(attacks)
+    several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
+    radii, rest = threat["epsilon"], {name: threat[name] for name in ("norm", "target", "defaults")}
+    if any(isinstance(attack, AttackChoice) for attack in several):
+        if parameters or radii != [None] or any(rest.values()):
+            raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
+        return tuple(each if isinstance(each, AttackChoice) else choice_from({"attack": each}) for each in several), []
+    more = parameters_of(several)
+    parameters = {name: read_parameter(name, value, more) for name, value in parameters.items()}
+    shares, notes = spread_parameters(several, parameters, **where)
+    choices = tuple(
+        choice_from({**rest, "attack": attack, "epsilon": radius, "parameters": share})
+        for attack, share in zip(several, shares, strict=True)
+        for radius in radii
+    )
+    check_one_norm(choices, **where)
+    return choices, notes
+
+
+def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
+    """Notes on the preset and the models of a plan: precision, isolation, gradients of defences, random models."""
+    config, lent = plan.config, given or {}
+    notes = [(name, model.precision_note) for name, model in lent.items()]
+    notes += [(name, describe_gradients(name)) for name in config.models]
+    notes += [
+        (name, describe_draws(name, is_random=True, draws=config.draws, eot=config.eot))
+        for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
+    ]
+    isolated = [] if given is not None else describe_isolated(config.isolation, (*config.models, *config.surrogate))
+    of_models = [f"{name}: {line}" for name, line in notes if line]
+    return [
+        *describe_preset(config.preset),
+        *plan.notes,
+        *isolated,
+        *of_models,
+        *list_repeated_draws(plan.cells),
+    ]
+
+
+def _detect(detectors: Sequence[Any], begun: Evaluation, models: Any, images: Any, transport: Any) -> Measured | None:
+    """What the detectors detect among the examples of an evaluation; None without detectors."""
+    if not detectors or begun.plan is None:
+        return None
+    config = begun.plan.config
+    how = {"device": config.device, "loading": Loading(transport, config.isolation)}
+    try:
+        return measure_detectors(begun.folder, detectors, models=models, data=images, **how)
+    except DavylampError as error:  # the evaluation is finished, and stays
+        return Measured((), (str(error),))
+
+
+def no_progress(_: Evaluation) -> AbstractContextManager[Any]:
+    """Show nothing."""
+    return nullcontext()
+
+
+def _folder(out: Any) -> Path:
+    """The results folder; InvalidInput for a file."""
+    path = read_path(out, "out as a folder")
+    if expand_path(path).is_file():
+        raise InvalidInput(f"expected a folder for `out`, got the file {path}")
+    return path

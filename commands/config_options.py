@@ -1,0 +1,270 @@
+"""Options that are fields of `Config` or `AttackChoice`, options in groups, and how the help shows an option.
+
+Name, type, range, default and help of such an option stand in the record alone, which a TOML file and the verbs use,
+too; its values are checked there, and an error names the option that was typed instead of the key.
+"""
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+from typer.models import ArgumentInfo, OptionInfo
+
+from ..engine.plan.config import AttackChoice, Config
+from ..engine.plan.schema import Option, option_of_field
+from ..errors import DavylampError, UnknownName
+from .completion import completer_of
+from .options import split_list, split_names
+
+Given = dict[str, Any]
+# Panels of the help after the first, which has what most people need; a field that is in none stands in that.
+_PANELS = {
+    "Attacks": (
+        *("target", "parameters", "defaults", "libraries", "repaired", "max_queries", "surrogate", "transfer"),
+        *("examples", "fit_data", "fit_limit", "draws", "eot", "order", "stop_when_fooled"),
+    ),
+    "Images and metrics": ("images", "measures", "profile", "hierarchy", "pixels", "keep_images"),
+    "Execution": ("batch_size", "shard_size", "precision", "isolate", "time_limit", "memory_limit"),
+    "Remote models": ("rate", "cost", "token", "timeout", "request_size", "no_answers"),
+}
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
+_OF_FILES = ("models", "surrogate", "measures")  # names with files in them, which may have commas
+# Options of keywords that are no field of a record.
+_OF_VERBS = {"out": "-o", "config": "a file", "defences": "--defence", "detectors": "--detector"}
+_OF_VERBS |= {name: f"--{name}" for name in ("against", "adaptive", "width", "batch", "part", "executor", "workers")}
+_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
+_METAVARS = {int: "N", float: "X", Path: "PATH"}
+
+
+@dataclass(frozen=True)
+class FromConfig:
+    """Marks a parameter that stands for options of a record: it gets the values that were given, by field.
+
+    Args:
+        names: the fields; empty: all that no other parameter of the command has.
+        record: `Config`, or `AttackChoice` for norm, radius, target and parameters.
+        several: fields that may be given more than once here.
+    """
+
+    names: tuple[str, ...] = ()
+    record: type = Config
+    several: tuple[str, ...] = ()
+
+
+class Command(TyperCommand):
+    """A command whose error about a value that is not among the possible ones says which of them is near."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """The context of the command."""
+        try:
+            return super().make_context(*arguments, **more)
+        except typer.BadParameter as error:
+            error.message = suggest_choice(error.message)
+            raise
+
+
+def suggest_choice(message: str) -> str:
+    """Typer's message about a value that is not among the possible ones, with the close matches."""
+    text = message.removeprefix("Value error, ")
+    match = re.fullmatch(r"'(.*)' is not one of (.*)\.", text)
+    if match is None:
+        return text
+    close = get_close_matches(match[1], re.findall(r"'([^']*)'", match[2]))
+    return f"{text[:-1]}; did you mean {' or '.join(close)}?" if close else text
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as Typer can register it: with an option in its signature for each field of its groups.
+
+    A parameter marked `FromConfig` gets a dict of the values that were given; one whose type is a dataclass of options
+    gets an instance of it.
+    """
+    declared = inspect.signature(function).parameters
+    marks = {name: _mark_of(parameter.annotation) for name, parameter in declared.items()}
+    taken = {name for mark in marks.values() if isinstance(mark, FromConfig) for name in mark.names}
+    groups: dict[str, dict[str, inspect.Parameter]] = {}
+    parameters: dict[str, inspect.Parameter] = {}
+    for name, parameter in declared.items():
+        mark = marks[name]
+        if isinstance(mark, FromConfig):
+            groups[name] = _options_of(mark, taken)
+        elif mark is not None:
+            hints = get_type_hints(mark, include_extras=True)
+            groups[name] = {each.name: _parameter(each.name, hints[each.name], each.default) for each in fields(mark)}
+        added = groups.get(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
+        if twice := added.keys() & parameters.keys():
+            raise ValueError(f"{function.__name__} has {', '.join(sorted(twice))} twice")
+        parameters |= added
+    parameters = {name: _shown(name, parameter) for name, parameter in parameters.items()}
+
+    def command(**values: Any) -> Any:
+        for name, inside in groups.items():
+            given, mark = {option: values.pop(option) for option in inside}, marks[name]
+            values[name] = read_given(given, mark.record) if isinstance(mark, FromConfig) else mark(**given)
+        return function(**values)
+
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    command.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    return command
+
+
+def read_given(values: Given, record: type = Config) -> Given:
+    """The values of options that were given, by field: lists split at commas, numbers as numbers; not checked."""
+    given = {}
+    for name, value in values.items():
+        if value is None or value is False:
+            continue
+        number = _number_in(_hints(record)[name])
+        if isinstance(value, list) and name != "parameters":
+            split = split_names if name in _OF_FILES else split_list
+            given[name] = [_number(text, number) for text in split(option_of(name), value) or []]
+        else:
+            given[name] = _number(value, number)
+    return given
+
+
+def option_of(name: str) -> str:
+    """The option of a field: "--seed" of "seeds"."""
+    option = next((each for record in (Config, AttackChoice) if (each := _options(record).get(name))), None)
+    return f"--{option.name if option is not None and option.name else name.replace('_', '-')}"
+
+
+@contextmanager
+def named_by_option(**others: str) -> Iterator[None]:
+    """A mistake in a value names the option that it was typed for, not the key in a file or the keyword of a verb.
+
+    Args:
+        **others: options by field, where a command calls them otherwise than the record does.
+    """
+    try:
+        yield
+    except DavylampError as error:
+        if error.path:
+            key = error.path.partition("[")[0].partition(".")[0]
+            option = others.get(key) or option_of(key)
+            shown = option.removeprefix("--") if isinstance(error, UnknownName) else option
+            error.args = (str(error).replace(error.path, shown, 1),)
+        error.args = (in_options(str(error), others),)
+        raise
+
+
+def in_options(message: str, others: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A message with the keywords of verbs that it has in backticks as the options of the command line."""
+
+    def option(match: re.Match[str]) -> str:
+        name = match[1]
+        known = {**_OF_VERBS, **others}
+        is_field = name in _options(Config) or name in _options(AttackChoice)
+        return known.get(name) or (option_of(name) if is_field else match[0])
+
+    return re.sub(r"`(\w+)`", option, message)
+
+
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    return get_type_hints(record, include_extras=True)
+
+
+@cache
+def _options(record: type) -> dict[str, Option]:
+    """The options of a record by field."""
+    marked = {name: option_of_field(hint) for name, hint in _hints(record).items()}
+    return {name: option for name, option in marked.items() if option is not None}
+
+
+def _options_of(mark: FromConfig, taken: set[str]) -> dict[str, inspect.Parameter]:
+    """Parameters for the fields of a mark; without names for those that are not taken."""
+    known, shown = _options(mark.record), {}
+    for name in mark.names or [each for each in known if each not in taken]:
+        option, kind = known[name], _plain_type(_hints(mark.record)[name])
+        several = get_origin(kind) in (tuple, dict) or _is_mapping(kind) or name in mark.several
+        decls = [option_of(name), *([f"--{option.also}"] if option.also else [])]
+        info = typer.Option(
+            *decls,
+            help=f"{option.help} (repeatable)" if several else option.help,
+            rich_help_panel=_PANEL_OF.get(name),
+            metavar=None if kind is bool else _METAVARS.get(_number_in(kind), "TEXT"),
+        )
+        typed: Any = bool if kind is bool else (list[str] if several else str) | None
+        shown[name] = _parameter(name, Annotated[typed, info], False if kind is bool else None)
+    return shown
+
+
+def _number_in(hint: Any) -> Any:
+    """The kind of the numbers that a field holds, one or a list; None if it holds none."""
+    kind = _plain_type(hint)
+    inside = [_plain_type(each) for each in get_args(kind)] if get_origin(kind) is tuple else [kind]
+    return inside[0] if inside[0] in (int, float) else None
+
+
+def _number(text: Any, kind: Any) -> Any:
+    """A text that is a number of the kind as one; what is none stays, and is refused by the record."""
+    if kind is None or not isinstance(text, str):
+        return text
+    if _NUMBER.fullmatch(text.strip()):
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _shown(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter as the help shows it: a short name of its value, the possible values, and what completes it."""
+    marks = getattr(parameter.annotation, "__metadata__", ())
+    info = next((copy.copy(mark) for mark in marks if isinstance(mark, (OptionInfo, ArgumentInfo))), None)
+    if info is None:
+        return parameter
+    kind = get_args(parameter.annotation)[0]
+    plain = _plain_type(kind)
+    plain = get_args(plain)[0] if get_origin(plain) is list else plain
+    if isinstance(info, OptionInfo) and info.metavar is None:
+        info.metavar = "A B" if get_origin(plain) is tuple else "" if plain is bool else _METAVARS.get(plain, "TEXT")
+    if choices := _choices(plain):
+        info.help = f"{info.help} ({', '.join(choices)})"
+        info.show_choices = isinstance(info, OptionInfo) and info.show_choices
+    elif info.autocompletion is None:
+        info.autocompletion = completer_of(name)
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    """The possible values of a closed set."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return tuple(str(each.value) for each in kind)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _mark_of(annotation: Any) -> Any:
+    """What makes a parameter a group: its `FromConfig`, or the dataclass that it is of; None: it is an option."""
+    marks = [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, FromConfig)]
+    return marks[0] if marks else annotation if is_dataclass(annotation) else None
+
+
+def _is_mapping(kind: Any) -> bool:
+    return getattr(get_origin(kind), "__name__", "") == "Mapping"
+
+
+def _plain_type(hint: Any) -> Any:
+    """A type hint without its limits and without None."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        return _plain_type(next(each for each in get_args(hint) if each is not NoneType))
+    return hint

@@ -1,0 +1,200 @@
+"""The settings of an evaluation read from TOML and from texts, and written back."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ...adapters.attack import Parameter
+from ...adapters.catalogue.lookup import find_implementation, row_of
+from ...adapters.catalogue.step_size import is_relative
+from ...adapters.models.zoo.load import known_models, match_models
+from ...adapters.parameters import PARAMETERS, check_parameter, parse_parameter
+from ...adapters.paths import expand_path, is_file_name
+from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
+from ..searches.kinds import parse_search
+from .config import AttackChoice, Config, prefixed
+from .schema import show_value
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pyright: ignore[reportMissingImports] - installed on Python 3.10 only
+
+_LARGEST_FILE = 1 << 20
+
+
+def read_config(path: str | Path) -> Config:
+    """Read a TOML file; fractions may be texts ("8/255").
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it is no TOML, or a value has a wrong type.
+        UnknownName: if it has a key that means nothing.
+    """
+    table = read_toml(path)
+    try:
+        return config_from(table)
+    except DavylampError as error:
+        error.args = (f"{path}: {error}",)
+        raise
+
+
+def base_config(config: Config | str | Path | None, preset: str | None = None) -> tuple[Config, set[str]]:
+    """The settings that others win over, and the names of those that a file, a preset or a config states.
+
+    Raises:
+        InvalidInput: for a file and a preset.
+        DavylampError: as `read_config`.
+    """
+    from .presets import find_preset
+
+    if config is not None and preset is not None:
+        raise InvalidInput(f"expected a config or a preset, got {_shown(config)} and {preset}")
+    if isinstance(config, (str, Path)):
+        return read_config(config), set(read_toml(config))
+    settings = Config() if config is None and preset is None else config or find_preset(str(preset)).config
+    usual = Config()
+    return settings, {each.name for each in fields(Config) if getattr(settings, each.name) != getattr(usual, each.name)}
+
+
+def _shown(config: Any) -> str:
+    return str(config) if isinstance(config, (str, Path)) else type(config).__name__
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The plain values of a TOML file.
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it is no TOML, or empty.
+    """
+    try:
+        with expand_path(path).open("rb") as file:
+            text = file.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise InvalidInput(f"expected a TOML file of at most 1 MiB, got more from {path}")
+        if not text.strip():  # what is left of `--print-config > run.toml` that was refused
+            raise InvalidInput(f"expected settings in {path}, got an empty file")
+        return tomllib.loads(text.decode())
+    except OSError as error:
+        raise Unavailable(f"expected a TOML file, found none at {path} ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DavylampError):
+            raise
+        raise InvalidInput(f"expected TOML in {path}, got: {str(error)[:200]}") from error
+
+
+def config_from(table: Mapping[str, Any]) -> Config:
+    """A config from plain values, as TOML holds them."""
+    values = _known("", table, Config)
+    if values.get("preset"):
+        from .presets import find_preset
+
+        preset = values["preset"]
+        find_preset(preset if isinstance(preset, str) else show_value(preset))
+        if "attacks" not in values:
+            start = f"davylamp evaluate --preset {preset} --print-config"
+            raise InvalidInput(
+                f"preset: expected the attacks of {preset} beside its name, got none; start from {start}"
+            )
+    return Config(**values)
+
+
+def choice_from(item: Any, where: str = "") -> AttackChoice:
+    """An attack choice from a name or a table of plain values; `where` is its path in the whole: "attacks[0]"."""
+    values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
+    dot = f"{where}." if where else ""
+    if "attack" not in values:
+        raise InvalidInput(f'{dot}attack: expected the name of an attack, got none; name it: attack = "pgd"')
+    try:
+        choice = AttackChoice(**values)
+        more = parameters_of([choice.row or choice.attack])
+        read = {
+            table: {
+                name: prefixed(f"{table}.{name}", reader, name, value, more)
+                for name, value in getattr(choice, table).items()
+            }
+            for table, reader in (("parameters", read_parameter), ("grid", _read_several))
+        }
+    except DavylampError as error:
+        if where and error.path:
+            error.args = (str(error).replace(error.path, f"{dot}{error.path}", 1),)
+            error.path = f"{dot}{error.path}"
+        raise
+    return replace(choice, **read)
+
+
+def write_config(config: Config) -> str:
+    """The config as TOML that `read_config` reads back."""
+    import tomli_w
+
+    empty = {item.name: () if item.default == () else None for item in fields(Config)}
+    plain = {name: value for name, value in asdict(config).items() if value not in (None, "") and value != empty[name]}
+    plain["attacks"] = [
+        {name: value for name, value in choice.items() if value not in (None, "", {}, (), False)}
+        for choice in plain["attacks"]
+    ]
+    return tomli_w.dumps(plain)
+
+
+def expand_models(config: Config) -> Config:
+    """The config with every `*` in its models replaced by the names that it matches on the config's data."""
+    names: list[str] = []
+    for pattern in config.models:
+        matches = match_models(pattern, config.data) if "*" in pattern else [pattern]
+        if not matches:
+            raise UnknownName("model", pattern, known_models())
+        names += [name for name in matches if name not in names]
+    return replace(config, models=tuple(names))
+
+
+def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
+    """The parameters that users' attacks among these have besides the vocabulary."""
+    attacks = list(attacks)
+    searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
+    names = [each.inside for each in searches if not each.is_portfolio]
+    rows = [find_implementation(name) for name in names if is_file_name(name)]
+    rows += [row_of(attack) for attack in attacks if not isinstance(attack, str)]
+    return {name: parameter for row in rows for name, parameter in row.more.items()}
+
+
+def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
+    """A canonical parameter from a plain value: a text is read only where TOML has no word for it.
+
+    That is a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the value is not of its type.
+    """
+    known = {**PARAMETERS, **(more or {})}
+    if isinstance(value, str) and name in known and known[name].type is float:
+        return parse_text(name, value, more)
+    return check_parameter(name, value, more)
+
+
+def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
+    """A canonical parameter from a text, as an option has it.
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the text is not a value of its type.
+    """
+    return text if name == "step_size" and is_relative(text) else parse_parameter(name, text, more)
+
+
+def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Parameter]) -> tuple[Any, ...]:
+    return tuple(read_parameter(name, value, more) for value in values)
+
+
+def _known(where: str, table: Any, record: type) -> dict[str, Any]:
+    """The table as a dict, if every key of it is a field of the record."""
+    if not isinstance(table, Mapping):
+        raise InvalidInput(f"{where}: expected a table, got {show_value(table)}".removeprefix(": "))
+    names = [item.name for item in fields(record)]
+    for name in table:
+        if name not in names:
+            raise UnknownName(f"key in {where}" if where else "key", str(name), names)
+    return dict(table)
