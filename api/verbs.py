@@ -18,6 +18,7 @@ from ..adapters.arguments import (
     read_radius,
     read_seed,
     read_target,
+    read_text,
     read_whole,
     wrong_type,
 )

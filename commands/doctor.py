@@ -8,7 +8,7 @@ from typing import NamedTuple
 import typer
 
 from .options import Json
-from .table_options import FITTING, TableOptions
+from .table_options import TableOptions
 
 # What the extras of davylamp are for that are not attack libraries.
 EXTRAS = {
@@ -47,7 +47,7 @@ class Availability(NamedTuple):
     command: str = ""
 
 
-def examine(as_json: Json = False, view: TableOptions = FITTING) -> None:
+def examine(view: TableOptions, as_json: Json = False) -> None:
     """Say which attack libraries and extras can be used here, and the command that installs each of the others."""
     from ..report.text.console import print_table
 
