@@ -16,7 +16,7 @@ from torch import Tensor
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
 from ..models.room.apart import isolation_of_data
-from ..models.room.file_room import read_apart
+from ..models.room.model_process import read_apart
 from ..models.zoo.demo import check_classes
 from ..paths import expand_path, is_file_name
 from ..user_code import one_line

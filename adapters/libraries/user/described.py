@@ -55,8 +55,8 @@ class GivenApart:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, model: Any, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]) -> Tensor:
-        """The images that it returns for inputs, labels, a threat model and targets; errors as `visit.attack_apart`."""
-        from .visit import attack_apart
+        """The images that it returns for inputs, labels, a threat model and targets; errors as `attack_apart`."""
+        from .attack_process import attack_apart
 
         return attack_apart(self, model, call, words)
 

@@ -80,7 +80,7 @@ def _from_file(name: str, path: Path, state: Any, isolation: Isolation | None) -
     del state  # another one is other code
     if isolation is None:
         return row_in_file(path, name)
-    from .visit import row_apart  # loads what models are run with
+    from .attack_process import row_apart  # loads what models are run with
 
     return row_apart(name, path, isolation)
 

@@ -1,1 +1,1 @@
-"""A model in a process of its own, in a sandbox where there is one: what it says is checked, never unpickled."""
+"""Worker processes for models, attacks and data of files, sandboxed where possible: what they send is checked."""

@@ -1,4 +1,4 @@
-"""A classifier whose model runs in a room: to every attack and metric a classifier as any other."""
+"""A classifier whose model runs in a worker process: to every attack and metric a classifier as any other."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,29 +12,29 @@ from ...switches import precision_now
 from ...user_code import one_line
 from ..classifier import Classifier
 from ..outputs import check_logits
-from .facts import AnswersElsewhere, check_answers
 from .isolating import Isolation
-from .plain_values import from_plain, to_plain
-from .room import Room, server_of
+from .model_facts import AnswersElsewhere, check_answers
+from .model_process import ModelProcess, forkserver_of
+from .plain_values import from_plain, placed, to_plain
 from .sandbox import find_sandbox
 
 _LAYERS_NOTE = "the model runs in a process of its own (--isolate no runs it here)"
 
 
 class RemoteLayers(nn.Module):
-    """Stands for a model whose layers are in a room; it has none here.
+    """Stands for a model whose layers are in another process; it has none here.
 
     Args:
-        room: where the model is.
+        process: where the model is.
         dtype: what it computes in.
         answers: how its answers are read there.
     """
 
     layers_note = _LAYERS_NOTE
 
-    def __init__(self, room: Room, dtype: torch.dtype, answers: AnswersElsewhere):
+    def __init__(self, process: ModelProcess, dtype: torch.dtype, answers: AnswersElsewhere):
         super().__init__()
-        self.room, self.answers, self.note = room, answers, ""
+        self.process, self.answers, self.note = process, answers, ""
         self.place = nn.Parameter(torch.zeros(0, dtype=dtype), requires_grad=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -48,17 +48,17 @@ class RemoteLayers(nn.Module):
     def _ask(self, inputs: Tensor, *, gradients: bool) -> tuple[Tensor, int | None]:
         expected = self.answers.expected_classes
         how = {"gradients": gradients, "expected": expected, "precision": precision_now()}
-        answer, tensors = self.room.ask("forward", [inputs.detach()], **how)
+        answer, tensors = self.process.ask("forward", [inputs.detach()], **how)
         if len(tensors) != 1:
-            raise self.room.refuse(f"expected logits, got {len(tensors)} tensors")
+            raise self.process.refuse(f"expected logits, got {len(tensors)} tensors")
         graph = answer.get("graph")
         if graph is not None and type(graph) is not int:
-            raise self.room.refuse("expected the number of an answer")
+            raise self.process.refuse("expected the number of an answer")
         self.note = one_line(answer.get("note", ""))
         try:
             self.answers.follow(check_answers(answer.get("answers")))
         except ValueError as error:
-            raise self.room.refuse(str(error)) from None
+            raise self.process.refuse(str(error)) from None
         return tensors[0].to(inputs.device), graph
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteLayers":
@@ -66,30 +66,30 @@ class RemoteLayers(nn.Module):
 
 
 class _Pinned:
-    """A tensor that the backward pass needs, and the answer in the room that is dropped with it."""
+    """A tensor that the backward pass needs, and the answer in the process that is dropped with it."""
 
     def __init__(self, tensor: Tensor, given: list[Any]):
         self.tensor, self.given = tensor, given
 
     def __del__(self) -> None:
         if self.given:
-            room, opened, graph = self.given
-            if room.opened == opened:
-                room.forget(graph)
+            process, opened, graph = self.given
+            if process.opened == opened:
+                process.forget(graph)
 
 
 class _Answer(torch.autograd.Function):
-    """Logits from a room, whose gradient it is asked for."""
+    """Logits from another process, whose gradient it is asked for."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, layers: RemoteLayers, given: list[Any]) -> Tensor:
         logits, graph = layers._ask(inputs, gradients=True)
-        ctx.room, ctx.opened, ctx.graph = layers.room, layers.room.opened, graph
+        ctx.process, ctx.opened, ctx.graph = layers.process, layers.process.opened, graph
         ctx.save_for_backward(inputs)
         if graph is None:  # the model cuts them off its images
             ctx.mark_non_differentiable(logits)
         else:
-            given += [layers.room, layers.room.opened, graph]
+            given += [layers.process, layers.process.opened, graph]
         return logits
 
     @staticmethod
@@ -98,7 +98,7 @@ class _Answer(torch.autograd.Function):
         (gradient,) = gradients
         computed = _gradient(ctx, gradient.detach(), inputs)
         if computed is not None and torch.is_grad_enabled():
-            computed = _Once.apply(inputs, gradient, computed, ctx.room.name)
+            computed = _Once.apply(inputs, gradient, computed, ctx.process.name)
         return computed, None, None
 
 
@@ -119,30 +119,32 @@ class _Once(torch.autograd.Function):
 
 
 def _gradient(ctx: Any, gradient: Tensor, inputs: Tensor) -> Tensor | None:
-    room: Room = ctx.room
-    if room.opened != ctx.opened or room.died:
-        raise ModelDied(room.died or f"the model {room.name} was started anew: the gradient of its old answer is gone")
-    _, tensors = room.ask("backward", [gradient], graph=ctx.graph)
+    process: ModelProcess = ctx.process
+    if process.opened != ctx.opened or process.died:
+        raise ModelDied(
+            process.died or f"the model {process.name} was started anew: the gradient of its old answer is gone"
+        )
+    _, tensors = process.ask("backward", [gradient], graph=ctx.graph)
     if not tensors:
         return None
     if len(tensors) != 1 or tensors[0].shape != inputs.shape or tensors[0].dtype != inputs.dtype:
-        raise room.refuse(f"expected a gradient of shape {tuple(inputs.shape)}")
+        raise process.refuse(f"expected a gradient of shape {tuple(inputs.shape)}")
     return tensors[0].to(inputs.device)
 
 
 class IsolatedClassifier(Classifier):
-    """A classifier in a room: the preprocessing runs there, too.
+    """A classifier in a process of its own: the preprocessing runs there, too.
 
     Args:
-        room: where it is.
+        process: where it is.
     """
 
-    def __init__(self, room: Room):
-        facts = room.load()
+    def __init__(self, process: ModelProcess):
+        facts = process.load()
         sizes = {word: facts[word] for word in ("resize", "crop", "interpolation", "random")}
         answers = AnswersElsewhere(facts["answers"])
-        layers = RemoteLayers(room, getattr(torch, facts["dtype"]), answers)
-        super().__init__(layers, num_classes=facts["stated_classes"], name=room.name, device=room.device, **sizes)
+        layers = RemoteLayers(process, getattr(torch, facts["dtype"]), answers)
+        super().__init__(layers, num_classes=facts["stated_classes"], name=process.name, device=process.device, **sizes)
         self.answers = answers
         self.num_classes, self.detects = facts["num_classes"], facts["detects"]
         self.handed_over_training = facts["handed_over_training"]
@@ -153,13 +155,13 @@ class IsolatedClassifier(Classifier):
         self.in_torch = facts["in_torch"]  # see `innermost.is_float32_in_torch`
 
     @property
-    def room(self) -> Room:
+    def process(self) -> ModelProcess:
         """Where the model is."""
-        return self.model.room  # pyright: ignore[reportReturnType]
+        return self.model.process  # pyright: ignore[reportReturnType]
 
     @property
     def channels(self) -> int | None:
-        """As the classifier in the room has it."""
+        """As the classifier in there has it."""
         return self._channels
 
     def _ask(self, inputs: Tensor) -> Tensor:
@@ -174,7 +176,7 @@ class IsolatedClassifier(Classifier):
 
 
 def load_isolated(name: str, device: str, isolation: Isolation, *, fold: bool = True) -> Classifier:
-    """A model by name, in a room.
+    """A model by name, in a process of its own.
 
     Args:
         name: one that `load_model` knows.
@@ -187,30 +189,30 @@ def load_isolated(name: str, device: str, isolation: Isolation, *, fold: bool = 
         ModelDied: if its process does not survive that.
         Unsupported: if a sandbox is required, and there is none.
     """
-    return IsolatedClassifier(Room(name, device, fold, isolation)).freeze()
+    return IsolatedClassifier(ModelProcess(name, device, fold, isolation)).freeze()
 
 
 def renew(classifier: nn.Module) -> None:
-    """Make every room of a classifier ready for another attack: one whose process has died may start again."""
+    """Make every process of a classifier ready for another attack: one that has died may start again."""
     for part in classifier.modules():
         if isinstance(part, RemoteLayers):
-            part.room.renew()
+            part.process.renew()
 
 
 def holds_room(classifier: nn.Module) -> bool:
-    """Whether layers that a classifier asks are in a room: its own, or those of a part of it."""
+    """Whether layers that a classifier asks are in another process: its own, or those of a part of it."""
     return any(isinstance(part, RemoteLayers) for part in classifier.modules())
 
 
 def is_isolated(classifier: nn.Module) -> bool:
-    """Whether a classifier's layers are in a room."""
+    """Whether a classifier's layers are in another process."""
     return isinstance(classifier, IsolatedClassifier)
 
 
 def inside(classifier: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function of ours makes of a classifier: called here, or beside the layers where those are.
 
-    From a room come numbers, texts (cut), tensors, lists and mappings of them: whoever calls knows what to expect, and
+    From there come numbers, texts (cut), tensors, lists and mappings of them: whoever calls knows what to expect, and
     checks it.
 
     Args:
@@ -219,7 +221,7 @@ def inside(classifier: nn.Module, function: Callable[..., Any], *arguments: Any)
         *arguments: numbers, texts, tensors, None, or lists of them.
 
     Raises:
-        ModelDied: if the room does not survive it.
+        ModelDied: if the process does not survive it.
         DavylampError, ValueError, TypeError: what the function raises.
     """
     if not isinstance(classifier, IsolatedClassifier):
@@ -227,30 +229,21 @@ def inside(classifier: nn.Module, function: Callable[..., Any], *arguments: Any)
     tensors: list[Tensor] = []
     where = f"{function.__module__}:{function.__qualname__}"
     given = to_plain(list(arguments), tensors)
-    answer, results = classifier.room.ask("call", tensors, function=where, arguments=given, precision=precision_now())
+    answer, results = classifier.process.ask(
+        "call", tensors, function=where, arguments=given, precision=precision_now()
+    )
     try:
         value = from_plain(answer.get("value"), results)
     except ValueError as error:
-        raise classifier.room.refuse(str(error)) from None
-    return _on(value, classifier.device)
-
-
-def _on(value: Any, device: torch.device) -> Any:
-    """A value with its tensors on a device."""
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, list):
-        return [_on(each, device) for each in value]
-    if isinstance(value, dict):
-        return {name: _on(each, device) for name, each in value.items()}
-    return value
+        raise classifier.process.refuse(str(error)) from None
+    return placed(value, classifier.device)
 
 
 def prepare_rooms(isolation: Isolation, names: Iterable[str]) -> None:
-    """Begin to start what the rooms of these models need, while this process loads what it needs."""
+    """Begin to start what the processes of these models need, while this process loads what it needs."""
     for name in names:
         if isolation.covers(name):
-            server_of(name, isolation).prepare()
+            forkserver_of(name, isolation).prepare()
 
 
 def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:

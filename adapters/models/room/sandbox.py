@@ -131,9 +131,10 @@ def find_exposing(folder: Path) -> Path | None:
 
 
 def _temporary_parts(paths: Sequence[Path]) -> tuple[Path, ...]:
-    inside = [path.resolve() for path in paths]
-    inside = [path.relative_to(_TEMPORARY) for path in inside if path.is_relative_to(_TEMPORARY)]
-    return tuple(sorted({_TEMPORARY / path.parts[0] for path in inside}))
+    """What lies in the folder for temporary files, by its own path or where links in it lead."""
+    places = [place for path in paths for place in (path.absolute(), path.resolve())]
+    inside = [place.relative_to(_TEMPORARY).parts for place in places if place.is_relative_to(_TEMPORARY)]
+    return tuple(sorted({_TEMPORARY / parts[0] for parts in inside if parts}))
 
 
 def _labs_in(visible: Sequence[Path]) -> list[Path]:

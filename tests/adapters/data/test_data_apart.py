@@ -10,11 +10,11 @@ from PIL import Image
 from davylamp.adapters.data import datasets
 from davylamp.adapters.data.datasets import load_data, load_data_for
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.room import file_room
 from davylamp.adapters.models.room.apart import attacks_apart
-from davylamp.adapters.models.room.file_room import read_apart
 from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.room.model_process import read_apart
 from davylamp.adapters.models.room.sandbox import find_sandbox
+from davylamp.adapters.models.room.worker_client import Worker
 from davylamp.errors import InvalidInput, Unavailable
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
@@ -87,7 +87,7 @@ def test_a_process_that_dies_is_said(files):
 )
 def test_nothing_but_images_comes_from_a_parser_that_was_taken_over(files, monkeypatch, given):
     """As a stranger's file might by a hole in a parser: the process may then answer anything."""
-    monkeypatch.setattr(file_room._FileRoom, "ask", lambda *_, **__: ({}, given))
+    monkeypatch.setattr(Worker, "ask", lambda *_, **__: ({}, given))
     with attacks_apart(STRICT):
         with pytest.raises((Unavailable, InvalidInput)):
             load_data(files[1])

@@ -159,7 +159,7 @@ def returns_nothing(model, inputs, labels, epsilon):
 
 
 def message(**words):
-    from davylamp.adapters.models.room.channel import send_message
+    from davylamp.adapters.models.room.messages import send_message
     for file in range(3, 64):
         try:
             send_message(socket.socket(fileno=os.dup(file)), words)
@@ -262,7 +262,7 @@ hands_in_other_images.kind = "minimum-norm"
 @hostile
 def asks_behind_the_count(model, inputs, labels, epsilon):
     for _ in range(3):
-        model.room.ask("forward", [inputs], gradients=False)
+        model.process.ask("forward", [inputs], gradients=False)
     return inputs
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,12 +19,12 @@ import torchvision
 from davylamp.adapters import IMPLEMENTATIONS, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room import isolated as isolating_module
-from davylamp.adapters.models.room import sandbox, server_process
+from davylamp.adapters.models.room import sandbox, worker_client
 from davylamp.adapters.models.room.isolated import describe_isolated, inside, is_isolated, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation, read_files
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
-from davylamp.adapters.models.room.server_process import ServerProcess, server_for
 from davylamp.adapters.models.room.shared_bytes import SharedBytes
+from davylamp.adapters.models.room.worker_client import ForkServer, WorkerSpec, forkserver_for
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.draws import judged
 from davylamp.adapters.running.precision import check_precision
@@ -308,7 +309,7 @@ def test_answers_are_dropped_with_their_graph(isolated, digits):
     for _ in range(3):
         logits = isolated(leaf)
         logits.sum().backward()  # lets go of what it was computed from
-        numbers.append(list(isolated.room._forgotten))
+        numbers.append(list(isolated.process._forgotten))
     assert [len(each) for each in numbers] == [1, 1, 1]
 
 
@@ -511,57 +512,57 @@ def _lives(process: int) -> bool:
         return False
 
 
-def test_servers_without_a_room_do_not_pile_up(tmp_path):
-    """Strictly, every folder has a server of its own: of those that nobody uses the last ones stay."""
+def open_worker(server: ForkServer) -> socket.socket:
+    """A worker with nothing in it."""
+    return server.open(WorkerSpec("davylamp.adapters.models.room.model_worker:serve_model"))
+
+
+def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
+    """Strictly, every folder has one of its own: of those that nobody uses the last ones stay."""
     if not find_sandbox().program:
         pytest.skip("there is no sandbox here")
-    servers = [server_for(os.getpid(), True, (tmp_path / str(place),)) for place in range(6)]
+    servers = [forkserver_for(True, (tmp_path / str(place),)) for place in range(6)]
     for server in servers:
-        room, number = server.open_room()
-        room.close()
-        server.end_room(number, kill=True)
-        server_for(os.getpid(), True, server.visible)  # used again, and the longest unused ones end
-    assert [server._wire is not None for server in servers[-2:]] == [True, True]
-    assert sum(server._wire is not None for server in servers) <= 4
-    room, number = servers[0].open_room()  # starts anew
-    room.close()
-    assert servers[0].end_room(number, kill=True) is not None
+        open_worker(server).close()
+        forkserver_for(True, server.visible)  # used again, and the longest unused ones end
+    assert [server.is_running for server in servers[-2:]] == [True, True]
+    assert sum(server.is_running for server in servers) <= 4
+    open_worker(servers[0]).close()  # starts anew
 
 
-def test_the_end_of_a_room_whose_server_has_died_ends_no_other():
-    """In a sandbox every server counts its processes from the beginning: theirs are the same numbers."""
-    server = ServerProcess(False, ())
-    first, of_first = server.open_room()
+def workers_of(server: ForkServer) -> list[int]:
+    """The processes under a fork server, which is itself one of them in a sandbox."""
+    server.settle()
+    return _descendants(server._process.pid)
+
+
+def test_a_worker_ends_with_its_socket_and_with_its_server():
+    server = ForkServer(False, ())
+    first, second = open_worker(server), open_worker(server)
+    both = workers_of(server)
     first.close()
-    server._stop()  # as if it had been killed
-    second, of_second = server.open_room()
-    assert server.end_room(of_first, kill=True) is None
-    second.setblocking(False)
-    with pytest.raises(BlockingIOError):  # it waits for a question
-        second.recv(1)
+    assert len(workers_of(server)) == len(both) - 1
+    server.stop()  # as if it had been killed
+    second.settimeout(5)
+    assert second.recv(1) == b""
     second.close()
-    assert server.end_room(of_second, kill=True) is not None
-    server._stop()
+    third = open_worker(server)
+    assert len(workers_of(server)) == len(both) - 1
+    third.close()
+    server.stop()
 
 
-def test_a_room_found_by_the_garbage_collector_while_its_server_is_asked_ends_before_the_next_question(file):
+def test_a_process_is_let_go_of_by_the_garbage_collector_while_its_server_is_asked(file):
     """The collector runs anywhere: in a thread that holds the server's lock, to wait for that would be to hang."""
     classifier = load_isolated(f"{file}:net", "cpu", AUTO)
-    room = classifier.room
-    room.load()
-    server, number = room._server, room._number
+    server = classifier.process._worker._server
+    before = len(workers_of(server))
     with server._lock:
-        collector = threading.Thread(target=room.__del__)
+        collector = threading.Thread(target=classifier.process.__del__)
         collector.start()
         collector.join(20)
-        hangs = collector.is_alive()
-        assert number in server._rooms
-    collector.join()
-    assert not hangs
-    wire, other = server.open_room()
-    assert number not in server._rooms
-    wire.close()
-    assert server.end_room(other, kill=True) is not None
+        assert not collector.is_alive()
+    assert len(workers_of(server)) == before - 1
 
 
 @NEEDS_SANDBOX
@@ -575,6 +576,13 @@ def test_a_virtual_environment_in_the_folder_for_temporary_files_has_a_sandbox(t
     program += "; print(bool(find().program), bool(find().program))"
     done = subprocess.run([tmp_path / "venv/bin/python", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
+
+
+def test_what_lies_in_the_folder_for_temporary_files_is_seen_by_its_link_too(tmp_path):
+    """A virtual environment may be a link there to somewhere else, or the other way round."""
+    (tmp_path / "link").symlink_to("/usr")
+    part = Path(*tmp_path.parts[:3])
+    assert sandbox._temporary_parts([tmp_path / "link", Path("/usr")]) == (part,)
 
 
 def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_path):
@@ -597,13 +605,12 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
     ],
 )
 def test_a_strict_room_without_a_sandbox_is_refused_and_says_how_to_get_one(monkeypatch, nothing):
-    monkeypatch.setattr(server_process, "find_sandbox", lambda: nothing)
+    monkeypatch.setattr(worker_client, "find_sandbox", lambda: nothing)
     with pytest.raises(Unsupported, match=r"expected a sandbox for --isolate strict, got none: .*install") as refused:
-        ServerProcess(True, ()).open_room()
+        open_worker(ForkServer(True, ()))
     assert "\n" not in str(refused.value)
-    wire, _ = (plain := ServerProcess(False, ())).open_room()  # runs as a plain process
-    wire.close()
-    plain._stop()
+    open_worker(plain := ForkServer(False, ())).close()  # runs as a plain process
+    plain.stop()
 
 
 def no_parsing(*_, **__):

@@ -1,0 +1,182 @@
+"""A user's attack in a worker: it gets images, asks about others through us, hands images back; nothing is believed."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from .... import errors
+from ....errors import AttackDied, AttackFailed, DavylampError, ModelFailed, Unsupported
+from ...attack import Implementation
+from ...models.room.isolating import Isolation
+from ...models.room.plain_values import read_states, to_plain
+from ...models.room.sandbox import visible_parts
+from ...models.room.shared_bytes import bytes_of
+from ...models.room.worker_base import KeptGraphs
+from ...models.room.worker_client import Worker, WorkerSpec, bytes_allowed, clean_text, forkserver_for
+from ...user_code import one_line
+from .described import GivenApart, row_described
+
+_MODULE = f"{__package__}.attack_worker"
+_SLOW: Mapping[str, tuple[str, ...]] = {  # what a file mentions -> what is imported for all of its workers
+    "torchattacks": ("torchattacks",),
+    "foolbox": ("foolbox",),
+    "art": ("art.attacks.evasion", "art.estimators.classification"),
+    "torchvision": ("torchvision",),
+}
+_LARGEST_QUESTION = 1 << 30  # bytes of images that are asked about at once
+_LARGEST_FILE = 1 << 27
+_PROCESSES = 32
+_MOST_ANSWERS = 4096  # whose gradients may still be asked for
+_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
+
+
+def row_apart(name: str, path: Path, isolation: Isolation) -> Implementation:
+    """The row of "path/to/file.py:NAME", whose file is loaded in a process of its own only.
+
+    Raises:
+        Unavailable, UnknownName, ModelFailed, InvalidInput: as `row.implementation_from_file`.
+        AttackDied: if that process ends, or says what cannot be.
+    """
+    if not path.is_file():
+        raise errors.Unavailable(f"expected a Python file with an attack, found none at {path}")
+    with _worker(name, path, isolation) as worker:
+        values = {"path": str(path), "where": name, "folder": str(Path.cwd())}
+        answer, _ = worker.ask("describe", most=0, values=values)
+        if "error" in answer:
+            raise _error_of(answer, loading=True)
+        try:
+            return row_described(answer.get("facts"), name, path, isolation)
+        except (ValueError, TypeError) as error:
+            raise worker.refuse(one_line(error)) from None
+
+
+def attack_apart(
+    given: GivenApart, model: nn.Module, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]
+) -> Tensor:
+    """What a user's attack returns, from a process of its own.
+
+    Args:
+        given: the attack.
+        model: asked for every pass that the attack makes: it counts them, and ends what goes on too long.
+        call: inputs (n, C, H, W), labels (n,), the threat model, and targets (n,) or None.
+        words: arguments in the attack's words.
+
+    Raises:
+        AttackDied: if its process ends, takes too long, or sends what is no answer.
+        AttackFailed: if it raises something; the name of the class is that of what it raised.
+    """
+    inputs, labels, threat_model, targets = call
+    if threat_model.reach is not None:
+        raise Unsupported(f"{given.where} takes one radius for all images in a process of its own")
+    tensors: list[Tensor] = []
+    cpu = [None if each is None else each.detach().cpu() for each in (inputs, labels, targets)]
+    values: dict[str, Any] = {"given": to_plain([*cpu, dict(words)], tensors)}
+    values |= {"path": str(given.path), "where": given.where, "folder": str(Path.cwd())}
+    values |= {"digest": given.identity.digest, "threads": torch.get_num_threads()}
+    values |= {"norm": threat_model.norm, "epsilon": threat_model.epsilon, "targeted": threat_model.targeted}
+    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+    values |= {"dtype": str(dtype).removeprefix("torch."), "classes": int(getattr(model, "num_classes", 0))}
+    values["states"] = read_states()
+    with _worker(given.where, given.path, given.isolation) as worker:
+        answers = _Answers(model, inputs, worker, bytes_allowed(given.isolation, "cpu") // 2)
+        most = max(4 * bytes_of([inputs]) + (1 << 16), _LARGEST_QUESTION)
+        answer, returned = worker.ask("attack", tensors, answering=answers.answer, most=most, values=values)
+        if "error" in answer:
+            raise _error_of(answer, loading=False)
+        if len(returned) != 1:
+            raise worker.refuse(f"expected images, got {len(returned)} tensors")
+    return returned[0].to(inputs.device)
+
+
+@contextmanager
+def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
+    """A new process for one use of an attack, which is gone afterwards with all that it has started."""
+    strict = isolation.isolate == "strict"
+    server = forkserver_for(strict, visible_parts([path], strict=strict), guest=str(path.resolve()))
+    text = path.read_bytes()
+    used = [name for name in _SLOW if re.search(rb"\b(?:import|from)\s+" + name.encode() + rb"\b", text)]
+    packages = (_MODULE, *(module for each in used for module in _SLOW[each]))
+    spec = WorkerSpec(f"{_MODULE}:serve_attack", packages, bytes_allowed(isolation, "cpu"), _LARGEST_FILE, _PROCESSES)
+    too_long = f"took more than {isolation.seconds:g} seconds by itself and was killed (--time-limit)"
+    worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+class _Answers:
+    """The model's answers to what an attack asks, from this process, where they are counted and limited.
+
+    Args:
+        model: that is asked.
+        inputs: the clean images, shape (n, C, H, W).
+        worker: that asks.
+        most_held: bytes that may be kept for gradients.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Tensor, worker: Worker, most_held: int):
+        self._model, self._inputs, self._worker = model, inputs, worker
+        self._kept, self._held, self._most_held = KeptGraphs(), 0, most_held
+        self._most_rows = max(1024, 64 * len(inputs))
+
+    def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+        """Logits, or a gradient."""
+        forget = question.get("forget")
+        self._held -= sum(self._kept.forget(forget if isinstance(forget, list) else ()))
+        if len(tensors) != 1 or not tensors[0].is_floating_point():
+            raise self._worker.refuse("expected one tensor of real numbers with a question")
+        (tensor,) = tensors
+        if question["do"] == "backward":
+            return {}, self._gradient(question.get("graph"), tensor)
+        if tensor.ndim != 4 or not tensor.numel():
+            raise AttackFailed(f"expected images (rows, C, H, W) in a question, got {tuple(tensor.shape)}")
+        return self._logits(tensor.to(self._inputs.device), wants_gradient=question.get("gradients") is True)
+
+    def _logits(self, asked: Tensor, *, wants_gradient: bool) -> tuple[dict[str, Any], list[Tensor]]:
+        if not wants_gradient:
+            with torch.no_grad():
+                return {}, [self._model(asked).detach().cpu()]
+        if len(asked) > self._most_rows:
+            raise AttackFailed(f"expected at most {self._most_rows} rows with a gradient at once, got {len(asked)}")
+        size = 0
+
+        def measure(tensor: Tensor) -> Tensor:
+            nonlocal size
+            size += 0 if tensor.is_leaf else tensor.numel() * tensor.element_size()
+            return tensor
+
+        with torch.enable_grad(), saved_tensors_hooks(measure, lambda tensor: tensor):
+            logits = self._model(asked.requires_grad_(True))
+        if not logits.requires_grad:
+            return {}, [logits.detach().cpu()]
+        number, self._held = self._kept.keep(asked, logits, size), self._held + size
+        if len(self._kept) > _MOST_ANSWERS or self._held > self._most_held:
+            raise AttackFailed("kept more answers to ask their gradients than there is memory for")
+        return {"graph": number}, [logits.detach().cpu()]
+
+    def _gradient(self, number: Any, gradient: Tensor) -> list[Tensor]:
+        shape = self._kept.shape_of(number)
+        if shape is None:
+            raise self._worker.refuse("expected the number of an answer")
+        if gradient.shape != shape:
+            raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}")
+        return self._kept.gradient(number, gradient)
+
+
+def _error_of(answer: Mapping[str, Any], *, loading: bool) -> Exception:
+    """What was raised in the worker, as an error here; what an attack raises is never the model's fault."""
+    name, text = str(answer.get("error")), clean_text(answer)
+    if not loading:
+        return type(name if _NAME.fullmatch(name) else "Exception", (AttackFailed,), {})(text)
+    kind = getattr(errors, name, None)
+    known = isinstance(kind, type) and issubclass(kind, DavylampError) and answer.get("ours") is True
+    error = (kind if known else ModelFailed).__new__(kind if known else ModelFailed)  # type: ignore[arg-type]
+    Exception.__init__(error, text if known else one_line(f"{name}: {text}"))
+    return error

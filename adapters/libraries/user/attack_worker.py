@@ -1,0 +1,121 @@
+"""The worker of a user's attack: the attack, and a model in front of it that asks the process outside."""
+
+import socket
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ....errors import DavylampError, ModelFailed
+from ....memory import keep_freed_memory
+from ...models.question import check_question
+from ...models.room import plain_values
+from ...models.room.isolated import RemoteLayers
+from ...models.room.worker_base import Answer, WorkerBase
+from ...threat_model import ThreatModel
+from ...user_code import name_error, one_line
+from .described import describe_row
+from .driver import run
+from .row import row_in_file, stated_defaults, stated_epsilon
+
+
+def serve_attack(wire: socket.socket) -> None:
+    """Live as the worker of an attack until nobody asks any more.
+
+    Raises:
+        EOFError: when the other side closes.
+    """
+    AttackWorker(wire).serve()
+
+
+class AttackWorker(WorkerBase):
+    """An attack in a process of its own: it is asked for examples, and asks about images meanwhile.
+
+    Args:
+        wire: to the process outside.
+    """
+
+    died, opened, name = "", 0, "the model"  # of what the stand-in asks, as of a `ModelProcess`
+
+    def __init__(self, wire: socket.socket):
+        super().__init__(wire)
+        self._forgotten: list[int] = []
+
+    def ask(self, do: str, tensors: Sequence[Tensor] = (), **values: Any) -> Answer:
+        """What the process outside answers: values and tensors."""
+        forget, self._forgotten = self._forgotten, []
+        self.channel.send({"do": do, "forget": forget, **values}, tensors)
+        return self.channel.receive()
+
+    def forget(self, graph: int) -> None:
+        """Let the process outside drop an answer that no gradient will be asked of; said with the next question."""
+        self._forgotten.append(graph)
+
+    def refuse(self, reason: str) -> RuntimeError:
+        """An error to raise for an answer that is none."""
+        return RuntimeError(reason)
+
+    def describe(self, error: BaseException) -> dict[str, Any]:
+        """By the name of the error's class; of ours it is said that they are."""
+        kind = type(error).__name__
+        if isinstance(error, DavylampError):
+            kind = next(each.__name__ for each in type(error).__mro__ if each.__module__ == DavylampError.__module__)
+            return {"error": kind, "text": str(error)[:1000], "ours": True}
+        said = name_error(error)
+        return {"error": kind, "text": one_line(said.removeprefix(kind).removeprefix(": ")), "ours": False}
+
+    def do_describe(self, _: list[Tensor], path: str, where: str, folder: str) -> Answer:
+        """What is known of the attack in a file."""
+        self.settle_in(folder, torch.get_num_threads())
+        row = row_in_file(Path(path), where)
+        return {"facts": describe_row(row, stated_epsilon(row), stated_defaults(row))}, []
+
+    def do_attack(self, tensors: list[Tensor], **values: Any) -> Answer:
+        """The images that the attack returns."""
+        self.settle_in(values["folder"], values["threads"])
+        keep_freed_memory()
+        given = row_in_file(Path(values["path"]), values["where"]).given
+        if given.identity.digest != values["digest"]:
+            raise ModelFailed(
+                f"{values['where']} is not what it was when it was planned: its file was edited meanwhile"
+            )
+        inputs, labels, targets, words = plain_values.from_plain(values["given"], tensors)
+        threat_model = ThreatModel(values["norm"], values["epsilon"], values["targeted"])
+        model = AskingModel(self, getattr(torch, values["dtype"]), values["classes"])
+        plain_values.set_states(values["states"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            returned = run(given, model, inputs, labels, threat_model, targets, **words)
+        return {}, [returned.detach().cpu()]
+
+
+class AskingModel(RemoteLayers):
+    """The model under attack as the attack sees it: every pass is a question to the process outside, which counts it.
+
+    Args:
+        worker: that asks.
+        dtype: what the model computes in.
+        num_classes: how many there are.
+    """
+
+    def __init__(self, worker: AttackWorker, dtype: torch.dtype, num_classes: int):
+        nn.Module.__init__(self)
+        self.process, self.num_classes = worker, num_classes  # pyright: ignore[reportAttributeAccessIssue]
+        self.place = nn.Parameter(torch.zeros(0, dtype=dtype), requires_grad=False)
+        self.training = False
+
+    def train(self, mode: bool = True) -> "AskingModel":  # noqa: ARG002 - the signature is torch's
+        """Stay in evaluation mode, whatever is asked for."""
+        return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (N, K) of images in [0, 1], shape (N, C, H, W)."""
+        check_question(inputs)
+        return super().forward(inputs)
+
+    def _ask(self, inputs: Tensor, *, gradients: bool) -> tuple[Tensor, int | None]:
+        answer, tensors = self.process.ask("forward", [inputs.detach()], gradients=gradients)
+        return tensors[0], answer.get("graph")

@@ -1,0 +1,320 @@
+"""The process that workers are forked from: it has torch loaded, and never runs a model or an attack itself.
+
+It answers the process that started it, and nobody else; when that one is gone, it ends every worker and itself. A
+worker lives as long as somebody holds the other end of its socket. How it ended is the last message on that socket.
+"""
+
+import ctypes
+import gc
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .messages import receive_with_files, send_message
+
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
+_CRASHED = 70
+_LARGEST_FILE = 1 << 33  # bytes that a worker may write to one file
+_LOOK_MILLISECONDS = 50
+_END_SECONDS = 5.0  # for what was killed to be gone
+_REAP_SECONDS = 0.5
+_REPORT_SECONDS = 0.1
+_FIRST_PROCESS = "bwrap"  # of a sandbox
+_SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # of the sandbox, in memory
+
+
+def run_forkserver() -> None:
+    """Fork workers as standard input, a socket, asks for them; does not return."""
+    control = socket.socket(fileno=os.dup(0))
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    _die_with(os.getppid())
+    _load([f"{__package__}.model_worker"])
+    server = _ForkServer(control)
+    with suppress(OSError, EOFError, ValueError):
+        server.run()
+    server.end(list(server.workers))
+    os._exit(0)
+
+
+class _Forked(NamedTuple):
+    """A worker: its socket, and how many processes and bytes it may use if that is counted (else 0)."""
+
+    wire: socket.socket
+    processes: int
+    bytes: int
+
+
+class _ForkServer:
+    """The workers, by process.
+
+    Those of strangers have the sandbox to themselves: their processes are counted, as is their memory, and none
+    outlives them. (Limits of the system are for each process (`RLIMIT_DATA`), or do not hold for root, nor in older
+    kernels for one sandbox alone (`RLIMIT_NPROC`).)
+
+    Args:
+        control: where requests come from.
+    """
+
+    def __init__(self, control: socket.socket):
+        self._control, self._alone = control, _is_alone()
+        self.workers: dict[int, _Forked] = {}
+        self._woken, wake = self._wake_up = os.pipe()
+        for end in self._wake_up:
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        """Answer until nobody asks any more.
+
+        Raises:
+            OSError, EOFError, ValueError: then.
+        """
+        while True:
+            self._wait()
+            self._reap()
+            if why := self._too_much():
+                counted = [process for process, worker in self.workers.items() if worker.processes]
+                for process in counted:
+                    self._report(process, None, why)
+                self.end(counted)
+            asked = bool(select.select([self._control], [], [], 0)[0])
+            self.end(self._left())  # those that were left before the request was sent, too
+            if asked:
+                self._answer()
+
+    def _wait(self) -> None:
+        """Until a request comes, a worker ends or is left, or it is time to look at what strangers do."""
+        watched = select.poll()
+        watched.register(self._control, select.POLLIN)
+        watched.register(self._woken, select.POLLIN)
+        for worker in self.workers.values():
+            watched.register(worker.wire, 0)  # that nobody holds the other end is said without being asked for
+        watched.poll(_LOOK_MILLISECONDS if any(worker.processes for worker in self.workers.values()) else None)
+        with suppress(BlockingIOError):
+            os.read(self._woken, 1 << 12)
+
+    def _left(self) -> list[int]:
+        """Workers whose other end is closed."""
+        watched = select.poll()
+        processes = {worker.wire.fileno(): process for process, worker in self.workers.items()}
+        for file in processes:
+            watched.register(file, 0)
+        return [processes[file] for file, _ in watched.poll(0)]
+
+    def _reap(self) -> None:
+        """Say how workers have ended that have ended by themselves."""
+        for process in list(self.workers):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                self._report(process, os.waitstatus_to_exitcode(status))
+                self._forget(process)
+
+    def _report(self, process: int, status: int | None, why: str = "") -> None:
+        wire = self.workers[process].wire
+        with suppress(OSError):
+            wire.settimeout(_REPORT_SECONDS)
+            send_message(wire, {"do": "ended", "status": status, "why": why})
+
+    def end(self, processes: Iterable[int]) -> None:
+        """Kill workers, with what they have started."""
+        for process in processes:
+            for kill in (os.killpg, os.kill):
+                with suppress(ProcessLookupError, PermissionError):
+                    kill(process, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(process, 0)
+            self._forget(process)
+
+    def _forget(self, process: int) -> None:
+        """After a worker has ended: nothing that it has started goes on; after a stranger's nothing is left at all."""
+        worker = self.workers.pop(process)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process, signal.SIGKILL)
+        if worker.processes and not any(each.processes for each in self.workers.values()):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(-1, signal.SIGKILL)
+            _wait_for_others(_END_SECONDS, dead=False)
+            _wait_for_others(_REAP_SECONDS, dead=True)  # they count until the first process has seen them
+            for folder in _SCRATCH:
+                _clear(folder)
+        worker.wire.close()
+
+    def _too_much(self) -> str:
+        """What strangers' workers have too much of; "" if nothing."""
+        counted = [worker for worker in self.workers.values() if worker.processes]
+        if not counted:
+            return ""
+        most = sum(worker.processes for worker in counted)
+        size = sum(worker.bytes for worker in counted) if all(worker.bytes for worker in counted) else 0
+        places = _others()
+        if len(places) > most:
+            return f"started more than {most} processes"
+        # What is forked is counted twice by the quick look, and not by the other.
+        if size and _held(places, _resident) > size and _held(places, _proportional) > size:
+            return f"took more than {size / 2**30:.3g} GiB of memory in all of its processes"
+        return ""
+
+    def _answer(self) -> None:
+        """Fork a worker, or say that those are gone that were left."""
+        message, files = receive_with_files(self._control)
+        if message["do"] == "open":
+            _load(message["packages"])
+            wire = socket.socket(fileno=files[0])
+            process = self._fork(wire, message)
+            self.workers[process] = _Forked(wire, message["processes"] if self._alone else 0, message["bytes"])
+        send_message(self._control, {"done": True})
+
+    def _fork(self, wire: socket.socket, limits: dict[str, Any]) -> int:
+        parent = os.getpid()
+        process = os.fork()
+        if process:
+            with suppress(OSError):
+                os.setpgid(process, process)
+            return process
+        status = _CRASHED
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for other in (self._control, *(worker.wire for worker in self.workers.values())):
+                other.close()
+            for end in self._wake_up:
+                os.close(end)
+            os.setpgid(0, 0)
+            _die_with(parent)
+            _limit(limits)
+            module, _, function = limits["serve"].partition(":")
+            getattr(importlib.import_module(module), function)(wire)
+            status = 0
+        except (EOFError, ConnectionError):  # nobody asks any more
+            status = 0
+        except BaseException as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        finally:
+            with suppress(Exception):
+                sys.stderr.flush()
+            os._exit(status)
+
+
+def _others(*, dead: bool = False) -> list[Path]:
+    """Where the system tells of the processes besides this one and the sandbox's first; if asked of dead ones, too."""
+    ours = ("1", str(os.getpid()))
+    places = [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours]
+    return [each for each in places if dead or _lives(each)]
+
+
+def _lives(place: Path) -> bool:
+    with suppress(OSError, IndexError):
+        return (place / "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
+
+
+def _held(places: list[Path], measure: Callable[[Path], int]) -> int:
+    """Bytes of memory that processes hold, as a measure has it of each."""
+    count = 0
+    for place in places:
+        with suppress(OSError, ValueError, IndexError):
+            count += measure(place)
+    return count
+
+
+def _resident(place: Path) -> int:
+    words = (place / "statm").read_text().split()
+    return int(words[1]) * resource.getpagesize()
+
+
+def _proportional(place: Path) -> int:
+    """A process's share of what it holds with others; all of that if it does not let itself be looked at."""
+    try:
+        lines = (place / "smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return _resident(place)
+
+
+def _is_alone() -> bool:
+    """Whether this process and the sandbox's first, which is its parent, are alone before a worker is forked."""
+    with suppress(OSError):
+        return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == _FIRST_PROCESS
+    return False
+
+
+def _wait_for_others(seconds: float, *, dead: bool) -> None:
+    """Wait until there are no others, but not for ever."""
+    until = time.monotonic() + seconds
+    while _others(dead=dead) and time.monotonic() < until:
+        time.sleep(0.005)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what lies in a folder; other file systems in it stay as they are."""
+    with suppress(OSError):
+        device = folder.lstat().st_dev
+        for each in [*folder.iterdir()]:
+            with suppress(OSError):
+                if each.lstat().st_dev != device:
+                    continue
+                if each.is_dir() and not each.is_symlink():
+                    _clear(each)
+                    each.rmdir()
+                else:
+                    each.unlink()
+
+
+def _load(names: list[str]) -> None:
+    """Import what workers need, once for all of them."""
+    for name in names:
+        if name not in sys.modules:
+            with suppress(Exception):  # the worker that needs it says what is wrong
+                importlib.import_module(name)
+            gc.collect()
+            gc.freeze()
+
+
+def _die_with(parent: int) -> None:
+    """End this process when its parent ends, however that happens."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+
+
+def _limit(limits: dict[str, Any]) -> None:
+    """What a worker may use; the first to go where the machine runs out of memory."""
+    size, largest = limits["bytes"], limits["file"] or _LARGEST_FILE
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    if limits["processes"]:
+        _limit_processes(limits["processes"])
+    if size:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _limit_processes(most: int) -> None:
+    """Have the system refuse more processes, where it counts those of this sandbox alone."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most *= 4  # threads count, too
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, hard))
+        try:
+            probe = threading.Thread(target=lambda: None)
+            probe.start()
+            probe.join()
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        except RuntimeError:  # those outside are counted, and there are as many
+            resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
