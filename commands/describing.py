@@ -34,7 +34,18 @@ PANELS = {
     "A model behind a server": ("rate", "cost", "token", "timeout", "request_size", "no_answers"),
     "A place among others": ("against", "adaptive", "width", "batch"),
     "Output": (
-        *("out", "columns", "wide", "as_csv", "as_json", "as_markdown", "as_latex", "strict", "print_config"),
+        *(
+            "out",
+            "columns",
+            "wide",
+            "verbose",
+            "as_csv",
+            "as_json",
+            "as_markdown",
+            "as_latex",
+            "strict",
+            "print_config",
+        ),
         *("items", "sensitivity", "stability"),
     ),
 }

@@ -57,8 +57,8 @@ def evaluate_newcomers(
     from ..engine.store.store import ResultsStore
     from ..placing import FREE, WIDTH, Asking, place_models, read_baseline
     from ..report.text.console import print_error
+    from ..report.text.ranking import Placed
     from ..scoring.adaptive import BATCH
-    from .placement import Placed
 
     wrong = [option_of(name) for name, value in values.items() if value and name not in ("models", *FREE)]
     if wrong or fixed:
