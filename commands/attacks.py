@@ -29,7 +29,7 @@ from .options import (
     split_list,
 )
 from .progress import show_progress
-from .table_options import TableOptions
+from .table_options import TableOptions, Verbose
 
 
 def list_attacks(
@@ -326,33 +326,34 @@ def quickstart(
     out: Annotated[Path, typer.Option("--out", "-o", help="folder for the results and report.html")] = Path(
         "quickstart"
     ),
+    verbose: Verbose = False,
 ) -> None:
     """Compare three attacks across the libraries on a real ImageNet model and real images, in about three minutes."""
+    from ..adapters.catalogue.findings import FINDINGS
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.zoo.load import load_model
     from ..engine.comparison.quickstart import TRIALS, run_quickstart
-    from ..report.text.console import make_console
+    from ..report.text.comparison import print_comparisons
+    from ..report.text.console import open_page
 
     model, data = "demo:efficientnet-lite0", "demo:imagenet"
     classifier = load_model(model, device)
     images = load_data_for(classifier, data)
-    console = make_console()
     counts = " and ".join(map(str, sorted({trial.images for trial in TRIALS})))
-    console.print(f"{model} on {data}: {counts} images by attack, of which those classified correctly are attacked")
     with show_progress(sum(3 * trial.images for trial in TRIALS)) as progress:
         done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
     say_defaults(context, ("seed", "device"))
-    for trial, comparison in done:
-        _print_comparison(comparison, trial.title, console)
     errors = [row.error for _, comparison in done for row in comparison.rows]
-    if all_failed([error for error in errors if error], len(errors), "implementations"):
+    failed = all_failed([error for error in errors if error], len(errors), "implementations")
+    page = None if failed else _keep_quickstart(out, done, classifier, images, (model, data))
+    with open_page(verbose=verbose) as console:
+        console.print(f"{model} on {data}: {counts} images by attack; those classified correctly are attacked")
+        print_comparisons([(trial.title, comparison) for trial, comparison in done], FINDINGS, console)
+        if page is not None:
+            console.print(f"\nReport: {page}   (open it in a browser; it needs no network)")
+            console.print("Try next: davylamp compare pgd --defaults")
+    if failed:
         raise typer.Exit(1)
-    page = _keep_quickstart(out, done, classifier, images, (model, data))
-    console.print(f"\nReport: {page}   (open it in a browser; it needs no network)", highlight=False)
-    console.print(
-        "Try next: davylamp compare pgd --defaults   (the same attack with each library's defaults)",
-        highlight=False,
-    )
 
 
 def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, names: tuple[str, str]) -> Path:
@@ -373,13 +374,9 @@ def _print_comparison(comparison: Any, title: str, console: Any, *, defaults: bo
     from ..adapters.catalogue.findings import FINDINGS
     from ..adapters.catalogue.lookup import library_defaults
     from ..engine.comparison.searches import SearchRow
-    from ..report.text.comparison import notes, print_comparison, print_defaults
+    from ..report.text.comparison import print_comparison
 
-    print_comparison(comparison, title, console)
-    if defaults:
-        norm = comparison.threat_model.norm
-        rows = [row.implementation for row in comparison.rows if not isinstance(row.implementation, SearchRow)]
-        defaults_of = {row.name: library_defaults(row, norm) for row in rows}
-        print_defaults(defaults_of, console)
-    for line in notes(comparison, FINDINGS):
-        console.print(f"- {line}", highlight=False, markup=False)
+    norm = comparison.threat_model.norm
+    rows = [row.implementation for row in comparison.rows if not isinstance(row.implementation, SearchRow)]
+    known = {row.name: library_defaults(row, norm) for row in rows} if defaults else None
+    print_comparison(comparison, title, FINDINGS, console, defaults=known)

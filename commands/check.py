@@ -13,8 +13,6 @@ from .options import Json, split_models
 from .progress import show_progress
 from .table_options import TableOptions
 
-_COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
-
 
 def check_results(
     *,
@@ -33,7 +31,7 @@ def check_results(
 
     from ..engine.checks.check_folder import STATES, check_folder, describe_folder
     from ..engine.store.outcomes import read_outcomes
-    from ..report.text.console import print_table
+    from ..report.text.checks import print_checks
 
     view.check("json" if as_json else "")
     model = split_models(model)
@@ -50,13 +48,11 @@ def check_results(
         }
         print(json.dumps({**document, "notes": notes}, indent=2))  # noqa: T201 - standard output is the product
     else:
-        title = ", ".join(f"{counts[state]} {state}" for state in ("pass", "warn", "fail", "unknown"))
+        said = (*notes, *filter(None, [probed.traffic.line] if probed else []))
         with view.open() as console:
             for line in outcomes.unsteady:
-                console.print(line, highlight=False, markup=False)
-            print_table(f"{folder}: {title}", _COLUMNS, _rows(checks), console, keys=3, rest="blocks")
-            for note in (*notes, *filter(None, [probed.traffic.line] if probed else [])):
-                console.print(f"- {note}", highlight=False, markup=False)
+                console.print(line)
+            print_checks(checks, str(folder), said, console)
     if probed is not None and notes and not probed.done + probed.kept:
         raise Unavailable(f"expected cells that can be run again, got none: {notes[0]}")
     if strict and counts["fail"]:
@@ -71,22 +67,3 @@ def _probe(outcomes: Any, models: list[str] | None, images: int, device: str, ho
     loading = loading_from(how, dict.fromkeys(asked), folder=outcomes.store.folder)
     with show_progress(len(asked)) as progress:
         return probe_folder(outcomes, only=models, images=images, device=device, loading=loading, progress=progress)
-
-
-def _rows(checks: list[Any]) -> list[list[Any]]:
-    """The worst first; what is unknown for one reason, and what passes, in one line for each indicator."""
-    from ..engine.checks.check_folder import STATES
-
-    rows: list[list[Any]] = []
-    for state in STATES:
-        in_state = [check for check in checks if check.state == state]
-        groups: dict[Any, list[Any]] = {}
-        for check in in_state:
-            folded = {"pass": check.name, "unknown": (check.name, check.detail, check.advice)}
-            groups.setdefault(folded.get(state, len(groups)), []).append(check)
-        for group in groups.values():
-            first, one = group[0], len(group) == 1
-            subject = first.subject if one else f"{len(group)} subjects"
-            detail = first.detail if one or state == "unknown" else ""
-            rows.append([state, first.title, subject, len(first.images) or None, detail or "-", first.advice or "-"])
-    return rows

@@ -29,7 +29,8 @@ def check_rows(
     """Run implementations on misbehaving models (NaN, saturated, random...); exit code 1 on a false result."""
     from ..adapters.catalogue.lookup import find_implementation
     from ..adapters.contract.conformance import PLANTS, check_conformance
-    from ..report.text.console import make_console, print_table
+    from ..report.text.checks import print_conformance
+    from ..report.text.console import make_console
 
     view.check("json" if as_json else "")
     for name in plant or []:
@@ -51,13 +52,7 @@ def check_rows(
     if as_json:
         print(json.dumps([finding._asdict() for finding in findings], indent=1))  # noqa: T201 - the product
     else:
-        shown = [finding for finding in findings if rows or finding.complaint]
-        lines = [(f.implementation, f.norm, f.plant, f.complaint or "correct", f.outcome) for f in shown]
-        if lines:
-            with view.open() as shown_on:
-                columns = ("row", "norm", "planted model", "verdict", "outcome")
-                print_table("", columns, lines, shown_on, keys=3, rest="blocks")
-        runs, names = len(findings), len({finding.implementation for finding in findings})
-        print(f"{names} rows, {runs} runs: {len(wrong)} false results")  # noqa: T201
+        with view.open() as shown_on:
+            print_conformance(findings, shown_on)
     if wrong:
         raise typer.Exit(1)

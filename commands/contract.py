@@ -1,7 +1,6 @@
 """The command for contributors: what an attack promises, keeps and breaks."""
 
 import json
-from collections import Counter
 from typing import Annotated, Any
 
 import typer
@@ -32,7 +31,8 @@ def check_promises(
     from ..adapters.contract.conformance import check_conformance
     from ..adapters.contract.promises import Promise, check_contract
     from ..adapters.threat_model import NORMS
-    from ..report.text.console import make_console, print_table
+    from ..report.text.checks import print_promises
+    from ..report.text.console import make_console
 
     view.check("json" if as_json else "")
     for each in norm or []:
@@ -67,10 +67,6 @@ def check_promises(
         print(json.dumps([promise._asdict() for promise in promises], indent=1))  # noqa: T201 - the product
     else:
         with view.open() as console:
-            columns = ("row", "norm", "promise", "state", "detail")
-            print_table("", columns, promises, console, keys=3, order=("state", "detail"), rest="blocks")
-        counts = Counter(promise.state for promise in promises)
-        summary = ", ".join(f"{count} {state}" for state, count in counts.items())
-        print(f"{len(rows)} attacks: {summary}")  # noqa: T201
+            print_promises(promises, len(rows), console)
     if broken:
         raise typer.Exit(1)

@@ -28,6 +28,7 @@ _TARGETED = _Phrases(
     "drove as many",
 )
 SHOWN = 5  # models
+_NAMED = 2  # attacks some of whose results prove nothing
 MANY = 400  # cells; reading more of them again would keep the user waiting
 
 
@@ -63,7 +64,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     names = {subject.name for subject in subjects if (subject.model, subject.model_digest) in models}
     if not names:
         return []
-    table = build_table(outcomes, by="models", metrics=["RA"], bootstrap=1)
+    table = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1)
     rows = [row for row in table.rows if row.labels["model"] in names and row.labels["cells"]]
     rows.sort(key=lambda row: -row.metrics["RA"].value)
     pairs = [group for group in group_cells(outcomes, "pairs") if group.parts]
@@ -109,7 +110,7 @@ def _model_line(row: Any, pairs: Sequence[Any]) -> str:
     phrases = _TARGETED if labels["targeted"] else _UNTARGETED
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
     places = [place for place in place_attacks(alike) if place.images] if alike else []
-    line = f"{labels['model']}, {labels_text(labels)}: "
+    line = f"{labels['model']}, {labels_text(labels)}: clean accuracy {shown(*row.metrics['CA'][:3])}; "
     if has_radius:
         line += f"{phrases.kept} {shown(*worst[:3])} on {worst.n} images (worst case{_undecided(alike)}); "
     if not places:
@@ -136,5 +137,8 @@ def _undecided(pairs: Sequence[Any]) -> str:
     """The attacks of which some results prove nothing, and how many."""
     broken: Counter[str] = Counter()
     for pair in pairs:
-        broken[pair.labels["implementation"]] += pair.labels["violations"]
-    return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items() if count)
+        if pair.labels["violations"]:
+            broken[pair.labels["implementation"]] += pair.labels["violations"]
+    if len(broken) > _NAMED:
+        return f"; {broken.total()} results of {len(broken)} attacks prove nothing"
+    return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items())

@@ -12,6 +12,7 @@ from ..errors import InvalidInput
 from .config_options import Given, named_by_option
 from .input_options import InputOptions
 from .loading import APART, loading_settings, start_rooms
+from .placement import reworded
 from .progress import show_progress
 
 _PANEL = "New models among evaluated ones"
@@ -73,7 +74,7 @@ def place_newcomers(
     """
     from ..api.placing import place
     from ..report.text.console import print_error
-    from .placement import Placed
+    from ..report.text.ranking import Placed
 
     if run.part is not None:
         raise InvalidInput("expected --against without --part, got both: a new model is placed in one run")
@@ -94,7 +95,7 @@ def place_newcomers(
     where = {name: value for name, value in run.given.items() if name != "part"}
     with named_by_option():
         placements = place(**vars(against), **settings, **where, out=out, progress=_begin, tell=tell)
-    placed = Placed(f"{out} against {against.against}", placements)
+    placed = reworded(Placed(f"{out} against {against.against}", placements))
     if as_json:
         print(json.dumps(placed.document, indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     else:

@@ -1,8 +1,7 @@
 """The command that ranks: a results folder, or a table of metrics, into scores with their uncertainty."""
 
 import json
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -23,7 +22,7 @@ from .options import (
     say_defaults,
     versions_of,
 )
-from .placement import PUBLISHED, in_options, place_folder, place_metrics, refused_in_options
+from .placement import PUBLISHED, place_folder, place_metrics, refused_in_options, reworded
 from .table_options import TableOptions
 
 
@@ -82,59 +81,6 @@ class Fit(str, Enum):
     fast = "fast"
     svi = "svi"
     nuts = "nuts"
-
-
-WIDE = 24  # characters of an interval on a terminal
-WIDTH = 95  # characters of the other columns of a ranking, names left out
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """A ranking and what belongs to it; None: not asked for, or not to be had."""
-
-    title: str
-    ranking: Any
-    notes: tuple[str, ...] = ()
-    items: Any = None
-    differential: Any = None
-    sensitivity: Any = None
-    layer: str = ""
-    sentences: tuple[str, ...] = ()
-    stability: Any = None
-
-    @property
-    def frame(self) -> Any:
-        """One line for each subject."""
-        return self.ranking.to_frame()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What a reader should know first."""
-        return in_options((*self.ranking.notes, *self.notes))
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Everything as one JSON document."""
-        document = {"title": self.title, **self.ranking.to_dict()}
-        document["notes"] = list(self.lines)
-        for name in ("items", "differential"):
-            frame = getattr(self, name)
-            if frame is not None:
-                document[name] = json.loads(frame.to_json(orient="records"))
-        if self.sensitivity is not None:
-            document["sensitivity"] = [
-                {name: None if value != value else value for name, value in record._asdict().items()}  # noqa: PLR0124
-                for record in self.sensitivity
-            ]
-        if self.stability is not None:
-            document["stability"] = [record._asdict() for record in self.stability]
-        if self.sentences:
-            document["sentences"] = list(self.sentences)
-        return document
-
-    def print(self, items: int, console: Any) -> None:
-        """Notes first, then tables; of the items this many of the hardest and the easiest."""
-        _print(self, items, console)
 
 
 @dataclass(frozen=True)
@@ -252,6 +198,8 @@ def rank_subjects(
     """Rank models, attacks or implementations: ability, rank intervals, groups without significant differences."""
     view.check(one_format({"csv": as_csv, "latex": as_latex, "json": as_json}))
     style = latex_style(latex_words)
+    from ..report.text.ranking import rankings_document, rankings_frame
+
     given = given_options(context)
     folder, against, titles = open_named(context, results, baseline.against)
     of_metrics = _of_metrics(folder, fit.method, against)
@@ -268,25 +216,29 @@ def rank_subjects(
             every = _rank_layers(folder, fit.subjects, chosen.of_layers, details, seed)
         else:
             every = [_rank_folder(folder, chosen.of_images(fit.subjects), details, of_fit)]
-    every = [replace(shown, title=titles(shown.title)) for shown in every]
+    every = [replace(reworded(shown), title=titles(shown.title)) for shown in every]
     unused = {"method", "per"} if folder.suffix == ".csv" else set()
     if fit.subjects is Subjects.implementations or (fit.subjects is Subjects.defences and fit.method is Method.canary):
         unused.add("per")
     say_defaults(context, [name for name in ("subjects", "method", "per", "seed") if name not in unused])
     if as_latex:
-        print(_latex(every, folder, style), end="")  # noqa: T201 - standard output is the product
+        from ..report.text.latex_documents import ranking_latex
+
+        versions = {} if folder.suffix == ".csv" else versions_of(folder)
+        tables = [ranking_latex(shown.ranking, shown.title, versions, style) for shown in every]
+        print("\n".join(tables), end="")  # noqa: T201 - standard output is the product
     elif as_json:
-        print(json.dumps(_document(every), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
+        print(json.dumps(rankings_document(every), indent=1, allow_nan=False))  # noqa: T201 - the product
     elif as_csv:
         from ..report.text.console import frame_csv, print_error
 
-        print(frame_csv(_frame(every)), end="")  # noqa: T201
+        print(frame_csv(rankings_frame(every)), end="")  # noqa: T201
         for note in dict.fromkeys(note for shown in every for note in shown.lines):
             print_error(f"- {note}")
     else:
         with view.open() as console:
             for shown in every:
-                shown.print(details.items, console)
+                shown.print(details.items if view.verbose or "items" in given else 0, console)
 
 
 def _of_metrics(folder: Path, method: Method, against: str | None) -> bool:
@@ -347,11 +299,12 @@ def _refuse(given: Collection[str], folder: Path, fit: FitOptions, against: str 
     refuse(options("original"), "--original with --subjects defences", unless=of_defences)
 
 
-def _rank_folder(folder: Path, chosen: Any, details: DetailOptions, options: dict[str, Any]) -> Ranked:
+def _rank_folder(folder: Path, chosen: Any, details: DetailOptions, options: dict[str, Any]) -> Any:
     """Per image: load, rank, look at the items."""
     from ..api.rankings import rank_images
     from ..engine import ResultsStore
     from ..engine.store.imported import published_note
+    from ..report.text.ranking import Ranked, pair_sentences, separating_sentences
     from ..scoring import describe_items, differential_items, drop_each, of_subjects, rank_matrix, rank_subsamples
 
     ranking, responses, notes = rank_images(folder, chosen, **options)
@@ -375,39 +328,9 @@ def _rank_folder(folder: Path, chosen: Any, details: DetailOptions, options: dic
             lambda kept: rank_matrix(of_subjects(responses, kept), **options).score, names, axis="subjects"
         )
     parts = rank_subsamples(responses, ranking, **options) if details.stability else None
-    sentences = tuple(_sentences(ranking, responses))
-    return Ranked(title, ranking, notes, table, differential, dropped, sentences=sentences, stability=parts)
-
-
-def _sentences(ranking: Any, responses: Any) -> list[str]:
-    """What would tell neighbours apart, what does tell subjects apart, and where libraries differ."""
-    from ..scoring import (
-        describe_differences,
-        describe_projections,
-        differential_groups,
-        informative_items,
-        kinds_of,
-        libraries_of,
-        project_pairs,
-    )
-    from ..scoring.result_rows import NAMED, some_of
-
-    sentences = describe_projections(project_pairs(ranking, len(set(responses.images))))
-    fit = ranking.fit
-    if fit is None or fit.model.response != "bernoulli" or fit.diagnostics.problem:
-        return sentences
-    kinds = informative_items(fit, responses.values, kinds_of(responses))
-    if len(kinds) > 1:
-        shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
-        sides = "Models" if responses.kind in ("attacks", "implementations") else "Attacks"
-        sentences.append(f"{sides} that separate the subjects, by share of the information: {some_of(shares)}.")
-    images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
-    sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
-    libraries = libraries_of(responses.subjects)
-    if responses.kind == "implementations" and len(set(libraries)) > 1:
-        table = differential_groups(fit, responses.values, libraries, responses.images)
-        sentences += describe_differences(table)
-    return sentences
+    sentences, separating = tuple(pair_sentences(ranking, responses)), tuple(separating_sentences(ranking, responses))
+    more = {"sentences": sentences, "separating": separating, "stability": parts}
+    return Ranked(title, ranking, notes, table, differential, dropped, **more)
 
 
 def _check_library(library: str, implementations: Collection[str]) -> None:
@@ -421,9 +344,10 @@ def _check_library(library: str, implementations: Collection[str]) -> None:
 
 def _rank_layers(
     folder: Path, subjects: Subjects, chosen: dict[str, Any], details: DetailOptions, seed: int
-) -> list[Ranked]:
+) -> list[Any]:
     """As CANARY: a table of metrics from a file, or one each of white-box and of black-box attacks from a folder."""
     from ..engine.tables.metric_matrix import build_layers
+    from ..report.text.ranking import Ranked
     from ..scoring import VIEWS, drop_each, metrics_of, rank_metrics
 
     every: list[Ranked] = []
@@ -449,101 +373,3 @@ def _rank_layers(
         raise next(iter(wrong.values()))
     notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in wrong.items())
     return [replace(ranked, notes=(*ranked.notes, *notes)) for ranked in every]
-
-
-def _latex(every: Sequence[Any], folder: Path, style: Any) -> str:
-    """A LaTeX table of each ranking."""
-    from ..report.text.latex_documents import ranking_latex
-
-    versions = {} if folder.suffix == ".csv" else versions_of(folder)
-    return "\n".join(ranking_latex(shown.ranking, shown.title, versions, style) for shown in every)
-
-
-def _frame(every: Sequence[Any]) -> Any:
-    """One table; a column says which attacks where there are two layers."""
-    import pandas as pd
-
-    if len(every) == 1:
-        return every[0].frame
-    return pd.concat([ranked.frame.assign(attacks=ranked.layer) for ranked in every])
-
-
-def _document(every: Sequence[Any]) -> dict[str, Any]:
-    """Everything as one JSON document; a second layer is under its name."""
-    first, *others = every
-    return first.document | {other.layer: other.document for other in others}
-
-
-def _print(ranked: Ranked, count: int, console: Any) -> None:
-    """Notes first, then tables."""
-    from ..report.text.console import print_table
-
-    ranking = ranked.ranking
-    for note in ranked.lines:
-        console.print(note, highlight=False, markup=False)
-    is_mean = ranking.method == "mean"  # one column, then: the score is the mean
-    beside = () if is_mean else ("mean", "ranks by bootstrap")
-    columns = ("rank", "subject", ranking.score_name, "95 %", "ranks", "P(first)", "group", *beside)
-    digits = 3 if is_mean else 2
-    rows = [
-        (
-            int(row["rank"]),
-            row["subject"],
-            f"{row['score']:.{digits}f}",
-            "-" if math.isnan(row["low"]) else f"{row['low']:.{digits}f} to {row['high']:.{digits}f}",
-            f"{row['rank_low']} - {row['rank_high']}",
-            f"{row['first']:.2f}",
-            row["group"],
-            *(() if is_mean else (f"{row['mean']:.3f}", f"{row['bootstrap_low']} - {row['bootstrap_high']}")),
-        )
-        for row in ranking.to_frame().to_dict("records")
-    ]
-    if console.is_terminal and console.width >= WIDTH + WIDE + max(map(len, ranking.subjects)):
-        columns = (*columns, "")
-        rows = [(*row, bar) for row, bar in zip(rows, _bars(ranking.to_frame()), strict=True)]
-    print_table(ranked.title, columns, rows, console, keys=2)
-    for line in (*_closing(ranking), *ranked.sentences):
-        console.print(line, highlight=False, markup=False)
-    if ranked.items is not None and count:
-        columns = tuple(ranked.items.columns)
-        for title, part in (("Hardest images", ranked.items.head(count)), ("Easiest images", ranked.items.tail(count))):
-            print_table(title, columns, part.to_numpy().tolist(), console)
-    if ranked.differential is not None:
-        odd = ranked.differential[ranked.differential["p_adjusted"] < 0.05]
-        title = (
-            f"Images that differ at equal ability: {len(odd)} of {len(ranked.differential)} (5 %, Benjamini-Hochberg)"
-        )
-        shown = (odd if len(odd) else ranked.differential).head(max(count, 3))
-        print_table(title, tuple(shown.columns), shown.to_numpy().tolist(), console)
-    if ranked.sensitivity is not None:
-        print_table("Ranked without", ("without", "Kendall tau", "ranks moved"), ranked.sensitivity[:10], console)
-    if ranked.stability is not None:
-        columns = ("images", "subsets", "width of the 95 %", "by the root", "ranks in the 95 %", "pairs told apart")
-        print_table("Ranked by fewer images", columns, ranked.stability, console)
-
-
-def _bars(frame: Any) -> list[str]:
-    """The intervals on one scale, a character for each 1 / `WIDE` of it."""
-    low, high = frame["low"].min(), frame["high"].max()
-    lines = []
-    for row in frame[["low", "score", "high"]].to_numpy():
-        start, middle, stop = ((row - low) / max(high - low, 1e-9) * (WIDE - 1)).round().astype(int).clip(0, WIDE - 1)
-        line = [" "] * WIDE
-        line[start : stop + 1] = "-" * (stop + 1 - start)
-        line[middle] = "o"
-        lines.append("".join(line))
-    return lines
-
-
-def _closing(ranking: Any) -> list[str]:
-    """How the ranking stands to others, and how good the fit is."""
-    taus = ", ".join(
-        f"{name} {'undefined' if math.isnan(tau) else format(tau, '.2f')}" for name, tau in ranking.agreement.items()
-    )
-    lines = [f"Kendall's tau with {taus}; subjects that share a letter do not differ significantly (95 %, all pairs)"]
-    quality = ranking.diagnostics
-    if quality is not None:
-        draws = f"{quality.chains} chains of {quality.draws} draws ({quality.sampler})"
-        ess = f"effective draws {quality.bulk_ess:.0f} (bulk), {quality.tail_ess:.0f} (tail)"
-        lines.append(f"{draws}: R-hat {quality.rhat:.4f}, {ess}, {quality.divergences} divergences")
-    return lines

@@ -119,7 +119,7 @@ def show_table(
         table = _build(folder, by, split_list("--metric", metric), defence, chosen, **drawing)
     if not form:
         with view.open() as console:
-            print_results(table, console)
+            print_results(table, console, asked=bool(metric))
         return
     if form == "latex":
         text = table_latex(table if metric or defence else usual_part(table), versions_of(folder), style)
@@ -183,7 +183,7 @@ def show_curves(
         _warn(curves.notes)
     else:
         with view.open() as console:
-            print_curves(curves, console)
+            print_curves(curves, console, asked=bool(budget))
 
 
 def _show_distances(folder: Path, norm: str | None, models: list[str] | None, form: str, view: TableOptions) -> None:

@@ -125,8 +125,17 @@ def _line(
 def _print(title: str, norm: str, lines: list[dict[str, Any]], failed: dict[str, str], console: Any) -> None:
     from ..adapters.words import radius_text
     from ..engine import share_interval
-    from ..report.text.console import print_table
+    from ..report.text.console import print_notes, print_table
 
+    notes = []
+    for line in lines:
+        if line["epsilon"] is None:
+            why = "nothing was fooled" if not any(line["ratios"]) else "it still grows at the largest radius"
+            notes.append(f"{line['implementation']}: no budget: {why}")
+        counts = zip(line["budgets"], line["violations"], strict=True)
+        if where := ", ".join(f"{count} at {radius_text(norm, budget)}" for budget, count in counts if count):
+            notes.append(f"{line['implementation']}: results that prove nothing count as not fooled: {where}")
+    print_notes([*notes, *(f"left out: {name}: {reason}" for name, reason in failed.items())], console)
     columns = ("implementation", "n", "at", *(radius_text(norm, budget) for budget in lines[0]["budgets"]))
     rows = []
     for line in lines:
@@ -135,15 +144,6 @@ def _print(title: str, norm: str, lines: list[dict[str, Any]], failed: dict[str,
     print_table(f"{title}: share fooled at each {norm} radius", columns, rows, console, rest="stack")
     n = lines[0]["attacked"]
     low, high = share_interval(n, n)
-    note = "at: the smallest radius that loses nothing against the best one"
-    console.print(f"{note}; with {n} images a share of 1 is {low:.2f} to {high:.2f}", highlight=False, markup=False)
-    for line in lines:
-        if line["epsilon"] is None:
-            why = "nothing was fooled" if not any(line["ratios"]) else "it still grows at the largest radius"
-            console.print(f"- {line['implementation']}: no budget: {why}", highlight=False, markup=False)
-        counts = zip(line["budgets"], line["violations"], strict=True)
-        if where := ", ".join(f"{count} at {radius_text(norm, budget)}" for budget, count in counts if count):
-            note = f"results that prove nothing count as not fooled: {where}"
-            console.print(f"- {line['implementation']}: {note}", highlight=False, markup=False)
-    for name, reason in failed.items():
-        console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
+    console.print(f"with {n} images a share of 1 is {low:.2f} to {high:.2f}")
+    saturated = ", ".join(f"{name} {at}" for name, _, at, *_ in rows if at != "-")
+    console.print(f"at: the smallest radius that loses nothing against the best one: {saturated or 'none was found'}")

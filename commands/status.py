@@ -27,6 +27,7 @@ def show_status(
     from ..engine.store.notes import remedy
     from ..engine.store.plans import find_failed, list_parts, survey_folder
     from ..engine.store.store import ResultsStore
+    from ..report.text.console import print_notes
 
     view.check("json" if as_json else "")
     states, damaged = survey_folder(folder, headers=not verify)
@@ -38,13 +39,14 @@ def show_status(
         print(json.dumps({**document, "parts": [part._asdict() for part in parts]}, indent=2))  # noqa: T201
         return
     counts = Counter(state.status for state in states)
-    title = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
     with view.open() as console:
-        _print_cells(f"{folder}: {title}", rows, console)
+        _print_cells(rows, console)
         lines = _lines_of_parts(parts)
         lines += [f"left out: {name}: {reason}" for name, reason in left_out.items()]
-        for line in (*lines, *spent_lines(expand_path(folder)), *(f"{line}{remedy(line)}" for line in damaged)):
-            console.print(f"- {line}", highlight=False, markup=False)
+        lines += [*spent_lines(expand_path(folder)), *(f"{line}{remedy(line)}" for line in damaged)]
+        print_notes(lines, console)
+        counted = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
+        console.print(f"{folder}: {counted}")
 
 
 def _lines_of_parts(parts: list[Any]) -> list[str]:
@@ -74,19 +76,17 @@ def _status_row(state: Any) -> dict[str, Any]:
     }
 
 
-def _print_cells(title: str, rows: list[dict[str, Any]], console: Any) -> None:
-    """How cells stand, as a table; why one failed in a line of its own."""
+def _print_cells(rows: list[dict[str, Any]], console: Any) -> None:
+    """How cells stand, those that are done last; why one failed in a line of its own."""
     from ..adapters.words import radius_text
-    from ..report.text.console import print_table
+    from ..report.text.console import print_notes, print_table
 
     names = ("attack", "model", "status", "norm", "epsilon", "images", "seed", "seconds", "cell")
     lines = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row["status"] == "done"):
         epsilon = None if row["epsilon"] is None else radius_text(row["norm"], row["epsilon"])
         lines.append([{**row, "epsilon": epsilon}[name] for name in names])
     order = ("status", "norm", "epsilon", "images", "seconds", "seed", "cell")
-    print_table(title, names, lines, console, keys=2, order=order)
-    for row in rows:
-        if row["reason"]:
-            line = f"- {row['attack']} on {row['model']}: {row['status']}: {row['reason']}"
-            console.print(line, highlight=False, markup=False)
+    print_table("", names, lines, console, keys=2, order=order)
+    reasons = [(f"{row['attack']} on {row['model']}: {row['status']}", row["reason"]) for row in rows]
+    print_notes([f"{about}: {reason}" for about, reason in reasons if reason], console)

@@ -1,4 +1,4 @@
-"""The options of every command that prints tables: which of their columns."""
+"""The options of every command that prints tables: how much of them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,10 +9,14 @@ import typer
 from ..errors import InvalidInput
 from .options import OUTPUT, split_list
 
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", rich_help_panel=OUTPUT, help="show everything: all rows, notes and details")
+]
+
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Which columns of the tables are printed."""
+    """How much of a command's output is printed."""
 
     columns: Annotated[list[str] | None, typer.Option(rich_help_panel=OUTPUT, help="show only these columns: A,B")] = (
         None
@@ -21,12 +25,13 @@ class TableOptions:
         bool,
         typer.Option("--wide", rich_help_panel=OUTPUT, help="show every column, whatever the width of the terminal"),
     ] = False
+    verbose: Verbose = False
 
     def open(self) -> AbstractContextManager[Any]:
-        """A console for the tables; what did not fit is said at its end."""
-        from ..report.text.console import open_tables
+        """A console for the output; what did not fit is said at its end."""
+        from ..report.text.console import open_page
 
-        return open_tables(self.chosen, wide=self.wide)
+        return open_page(self.chosen, wide=self.wide, verbose=self.verbose)
 
     def check(self, form: str) -> None:
         """Refuse these options beside another format, which has every column.

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from davylamp.adapters.models.room import sandbox as sandboxes
 from davylamp.commands import loading
 
 torch.set_num_threads(1)
+os.environ.pop("COLUMNS", None)  # readline leaves it to processes that pytest starts, and output would be folded
 pytest.register_assert_rewrite("tests.adapters.libraries.direct")  # so that its asserts show values, too
 
 LONGEST = ("test_server_hostile.py", "test_ray_cluster.py")  # begun first, so that no worker waits for them

@@ -1,14 +1,13 @@
 """A challenge on a terminal: each attack as it is done, then the verdict."""
 
+from collections.abc import Sequence
 from typing import Any
-
-from rich.console import Console
 
 from ...adapters.words import radius_text
 from ...engine.challenge.attempts import PARTS, Attempt
 from ...engine.challenge.document import lead_of
 from ...engine.challenge.ruling import share_text
-from .console import print_table
+from .console import PlainConsole, print_table
 
 COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "95 % interval", "passes", "violations")
 
@@ -57,12 +56,25 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def print_challenge(document: dict[str, Any], page: str, console: Console) -> None:
+def strongest_of_each_kind(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The attack of each kind that leaves the lowest accuracy; those that failed stay, too."""
+    lowest: dict[str, dict[str, Any]] = {}
+    for each in attempts:
+        best = lowest.setdefault(each["part"], each)
+        if each["accuracy"] and (not best["accuracy"] or each["accuracy"]["value"] < best["accuracy"]["value"]):
+            lowest[each["part"]] = each
+    return [each for each in attempts if not each["accuracy"] or lowest[each["part"]] is each]
+
+
+def print_challenge(document: dict[str, Any], page: str, console: PlainConsole) -> None:
     """The attacks, the verdict, and where the page is."""
     for line in lead_of(document):
         console.print(line, highlight=False, markup=False)
-    rows = [attempt_row(attempt, document["norm"]) for attempt in document["attempts"]]
+    attempts = document["attempts"]
+    shown = attempts if console.verbose else strongest_of_each_kind(attempts)
+    rows = [attempt_row(attempt, document["norm"]) for attempt in shown]
     order = ("accuracy", "95 % interval", "radius", "passes", "made on")
-    print_table(f"{document['model']} challenged", COLUMNS, rows, console, keys=2, order=order)
+    few = f": the strongest attack of each kind, of {len(attempts)} (-v)" if len(shown) < len(attempts) else ""
+    print_table(f"{document['model']} challenged{few}", COLUMNS, rows, console, keys=2, order=order)
     for line in (*verdict_lines(document), f"page: {page}"):
         console.print(line, highlight=False, markup=False)

@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-
 from ...adapters.result import AttackResult
 from ...adapters.words import radius_text, threat_text
 from ...engine.checks.verdicts import Pair
 from ...engine.comparison.compare import Comparison, Row
 from ...engine.searches.saturation import SaturatedResult
 from ...engine.statistics.paired_tests import least_equivalent
-from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT, Judgement
-from .console import format_cell, make_console, print_table, to_csv
+from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT
+from .console import KEPT, PlainConsole, format_cell, interval_text, print_notes, print_table, to_csv
 
 _ROW_COLUMNS = {  # behind the rate and its interval: heading, and the number that stands there
     "l0": "l0_median", "l1": "l1_median", "l2 median": "l2_median", "l2 mean": "l2_mean", "linf median": "linf_median",
@@ -67,41 +65,145 @@ def comparison_csv(comparison: Comparison) -> str:
     return to_csv(columns, lines)
 
 
-def print_comparison(comparison: Comparison, title: str, console: Console | None = None) -> None:
-    """Print the rows, the verdicts and what a reader must know about either."""
-    console = console or make_console()
+def print_comparison(
+    comparison: Comparison,
+    title: str,
+    findings: Mapping[str, str],
+    console: PlainConsole,
+    *,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Print the rows, and last of all which implementations share a verdict and how many images were fooled.
+
+    Args:
+        comparison: what to print.
+        title: a line above it.
+        findings: sentences of known findings, by id.
+        console: where to; all pairs and what their numbers mean come if it is verbose.
+        defaults: parameters by implementation, if each ran with those of its library.
+    """
+    if defaults:
+        print_defaults(defaults, console)
+    print_notes(_notes(comparison, findings, every=console.verbose), console)
     broken = any(row.metrics.get("violations", 1) for row in comparison.rows)
     norm, rate = comparison.threat_model.norm, comparison.rate
     order = ["n", rate, "95 % interval", *(["violations"] if broken else [])]
     order += [f"{norm} median", "forwards", "backwards", "s/image", "8-bit", "l2 median", "linf median", "violations"]
     cells = [_row_cells(row, rate) for row in comparison.rows]
     heads = ("implementation", "n", rate, "95 % interval", "8-bit", *_ROW_COLUMNS, "known findings")
-    print_table(title, heads, cells, console, order=order)
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
-    console.print(
-        f"{threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}",
-        highlight=False,
-        markup=False,
-    )
-    if comparison.pairs:
-        console.print(f"\n{_verdicts_text(comparison.pairs)}", highlight=False)
-        columns = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
-        print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console, keys=2)
-        for line in verdict_notes(comparison):
-            console.print(line, highlight=False, markup=False)
-    meaning = {
-        "MR": "misclassification ratio, the share of the n images that were fooled",
-        "TAS": "targeted attack success, the share of the n images that were taken for their target",
-    }
-    legend = (
-        f"{rate}: {meaning[rate]}; l0 to linf: over the fooled images; forwards, backwards: median passes of an image"
-    )
-    console.print(f"{legend}; a - b: difference of {rate} (`davylamp metrics NAME`)", highlight=False)
+    about = f"{title}; {threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
+    print_table(about, heads, cells, console, order=order)
+    if comparison.pairs and console.verbose:
+        heads = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
+        cells = [_pair_cells(pair) for pair in comparison.pairs]
+        print_table(_verdicts_text(comparison.pairs), heads, cells, console, keys=2, rest="stack")
+    lines = verdict_notes(comparison) if console.verbose else _power_lines(comparison)
+    for line in (*lines, *verdict_groups(comparison), *_range_text(comparison)):
+        console.print(line)
+
+
+def print_comparisons(
+    comparisons: Sequence[tuple[str, Comparison]], findings: Mapping[str, str], console: PlainConsole
+) -> None:
+    """Print several comparisons by title: their rows in one table, then of each the verdicts and how many were fooled.
+
+    Args:
+        comparisons: each with its title.
+        findings: sentences of known findings, by id.
+        console: where to; each comparison comes as by `print_comparison` if it is verbose.
+    """
+    if console.verbose:
+        for title, comparison in comparisons:
+            print_comparison(comparison, title, findings, console)
+        return
+    for _, comparison in comparisons:
+        print_notes(_notes(comparison, findings, every=False), console)
+    rates = "/".join(dict.fromkeys(comparison.rate for _, comparison in comparisons))
+    heads = ("implementation", "n", rates, "95 % interval", "8-bit", *_ROW_COLUMNS, "known findings")
+    cells = [_row_cells(row, comparison.rate) for _, comparison in comparisons for row in comparison.rows]
+    order = ("n", rates, "95 % interval", "violations", "forwards", "s/image")
+    print_table("", heads, cells, console, order=order)
+    for title, comparison in comparisons:
+        console.print(f"\n{title}", style="bold")
+        for line in (*_power_lines(comparison), *verdict_groups(comparison), *_range_text(comparison)):
+            console.print(line)
+
+
+def verdict_groups(comparison: Comparison) -> list[str]:
+    """The verdicts on all pairs, a line each: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
+
+    Implementations stand in one list if every two of them have that verdict; "a / b, c" stands for a with b and with c.
+    """
+    implementations = [row.implementation for row in comparison.rows]
+    libraries = [each.library for each in implementations]
+    alone = len(set(libraries)) == len(libraries) and len({each.attack for each in implementations}) == 1
+    short = {each.name: each.library if alone else each.name for each in implementations}
+    worse: dict[tuple[str, str], list[str]] = {}
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for pair in comparison.pairs:
+        a, b, judgement = short.get(pair.a, pair.a), short.get(pair.b, pair.b), pair.judgement
+        if pair.verdict == "weaker":
+            worst, other = (a, b) if pair.weaker == pair.a else (b, a)
+            worse.setdefault((worst, f" ({judgement.costs})" if judgement.costs else ""), []).append(other)
+        elif pair.verdict == "broken":
+            for name in pair.weaker.split(" and "):
+                worse.setdefault((short.get(name, name), ""), [])
+        else:
+            alike.setdefault(judgement.text, []).append((a, b))
+    broken = [name for (name, _), others in worse.items() if not others]
+    lines = [f"broken: {', '.join(broken)}"] * bool(broken)
+    said = [f"{name} than {', '.join(others)}{costs}" for (name, costs), others in worse.items() if others]
+    lines += [f"weaker: {'; '.join(said)}"] * bool(said)
+    return lines + [f"{text}: {'; '.join(_cover(edges))}" for text, edges in sorted(alike.items())]
+
+
+def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:
+    """Pairs as few lists: of all that are paired with one another, else of one with its partners."""
+    left, texts = dict.fromkeys(edges), []
+    while left:
+        partners: dict[str, list[str]] = {}
+        for a, b in left:
+            partners.setdefault(a, []).append(b)
+            partners.setdefault(b, []).append(a)
+        first = max(partners, key=lambda name: len(partners[name]))
+        clique = [first]
+        for name in partners[first]:
+            if all(name in partners[other] for other in clique):
+                clique.append(name)
+        star = len(clique) == 2 and len(partners[first]) > 1
+        members = [first, *partners[first]] if star else clique
+        texts.append(f"{first} / {', '.join(members[1:])}" if star else ", ".join(_as_met(members, edges)))
+        inside = {first} if star else {*clique}
+        left = {(a, b): None for a, b in left if not ((a in inside or b in inside) if star else {a, b} <= inside)}
+    return texts
+
+
+def _as_met(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]:
+    return [name for name in dict.fromkeys(name for edge in edges for name in edge) if name in names]
+
+
+def _range_text(comparison: Comparison) -> list[str]:
+    """The least and the largest share of fooled images, with their intervals and who has them."""
+    done, rate = [row for row in comparison.rows if row.metrics], comparison.rate
+    if not done:
+        return []
+    what = "fooled" if rate == "MR" else "taken for their target"
+    values = sorted({row.metrics[rate] for row in done if not math.isnan(row.metrics[rate])})
+    texts = []
+    for value in dict.fromkeys((*values[:1], *values[-1:])):
+        having = [row for row in done if row.metrics[rate] == value]
+        low, high = having[0].metrics[f"{rate}_interval"]
+        others = f" and {len(having) - 1} more" if len(having) > 1 else ""
+        texts.append(f"{interval_text(value, low, high).replace(' ', KEPT)} ({having[0].implementation.name}{others})")
+    images = sorted({row.metrics["images"] for row in done})
+    counts = f"{images[0]}" if len(images) == 1 else f"{images[0]} to {images[-1]}"
+    return [f"share of {counts} images that are {what} ({rate}): {' to '.join(texts) or '-'}"]
 
 
 def verdict_notes(comparison: Comparison) -> list[str]:
     """What the numbers of images can show, who was left out, and what "equivalent" means, a line each."""
-    lines = dict.fromkeys(_power_lines([pair.judgement for pair in comparison.pairs]))
+    lines = dict.fromkeys(_power_lines(comparison))
     tested = [pair.judgement for pair in comparison.pairs if pair.judgement.images]
     if levels := list(dict.fromkeys(each.correction for each in tested)):
         lines[f"p: as computed; it counts below {' or '.join(levels)}"] = None
@@ -117,6 +219,8 @@ def verdict_notes(comparison: Comparison) -> list[str]:
     if any(pair.verdict in {"equivalent", "no difference found"} for pair in comparison.pairs):
         also = f" and median ratio of distances within {DISTANCE_MARGIN:.0%} of 1" if comparison.minimum_norm else ""
         lines[f"equivalent: interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
+    lines[f"a - b: difference of {comparison.rate}; l0 to linf: over the fooled images; forwards, backwards: median "
+          "passes of an image (`davylamp metrics NAME`)"] = None  # fmt: skip
     return list(lines)
 
 
@@ -129,10 +233,11 @@ def _verdicts_text(pairs: Sequence[Pair]) -> str:
     )
 
 
-def _power_lines(judgements: Sequence[Judgement]) -> list[str]:
+def _power_lines(comparison: Comparison) -> list[str]:
     """What the images of the pairs can show: one line for all that can show something."""
+    judgements = [pair.judgement for pair in comparison.pairs]
     able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.is_able)
-    lines = [each.power for each in judgements if not each.is_able]
+    lines = list(dict.fromkeys(each.power for each in judgements if not each.is_able))
     if len(able) == 1:
         return [*dict.fromkeys(each.power for each in judgements if each.is_able), *lines]
     if able:
@@ -141,15 +246,15 @@ def _power_lines(judgements: Sequence[Judgement]) -> list[str]:
     return lines
 
 
-def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
+def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: PlainConsole) -> None:
     """Print the parameters whose defaults differ between the implementations, `defaults` by name and parameter."""
     names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
-    rows = [(name, *(parameters.get(name) for parameters in defaults.values())) for name in names]
-    differing = [row for row in rows if len({str(value) for value in row[1:]}) > 1]
-    print_table("Defaults that differ", ("parameter", *defaults), differing, console, rest="stack")
+    names = [name for name in names if len({str(parameters.get(name)) for parameters in defaults.values()}) > 1]
+    rows = [(implementation, *map(parameters.get, names)) for implementation, parameters in defaults.items()]
+    print_table("Defaults that differ", ("implementation", *names), rows, console, rest="stack")
 
 
-def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
+def _notes(comparison: Comparison, findings: Mapping[str, str], *, every: bool) -> list[str]:
     """One line per thing that a number alone does not tell: errors, violations, parameters left out, findings."""
     lines = []
     for row in comparison.rows:
@@ -169,8 +274,9 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
             count = row.metrics["below_grey_level"]
             changes = "changes" if count == 1 else "change"
             lines.append(f"{name}: {count} of its successes {changes} nothing in 8 bits: below one grey level")
-        lines += [f"{name}: {key}: {findings[key]}" for key in row.findings]
-    return lines
+        lines += [f"{name}: {key}: {findings[key]}" for key in row.findings if every]
+    known = [f"{row.implementation.name}: {', '.join(row.findings)}" for row in comparison.rows if row.findings]
+    return lines + [f"known findings (-v says more): {'; '.join(known)}"] * bool(known and not every)
 
 
 def _what_they_count(result: AttackResult | None) -> str:

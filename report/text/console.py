@@ -1,79 +1,147 @@
-"""Tables: rich on a terminal, aligned plain text in a pipe, CSV for a spreadsheet."""
+"""What commands print: pages with tables on a terminal, aligned plain text in a pipe, CSV for a spreadsheet."""
 
 import csv
 import io
 import math
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from ...errors import UnknownName
-from .fitting import Rest, Styled, TableText, at_words, fit, lay_out, measure, short_name
+from .fitting import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
 
 _PLAIN_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
+LONGEST = 37  # lines of a page, unless more is asked for
 KEPT = "\N{NO-BREAK SPACE}"  # shown as a blank at which no line is broken
 _FORMULA = tuple("=+-@\t\r")  # what a spreadsheet takes for the beginning of a formula
 
 
 @dataclass
-class View:
-    """Which columns of the tables of a command are wanted, and what came of it.
+class Page:
+    """The output of a command: what the user wants to see of it, and its parts until they are printed together.
 
     Args:
         columns: only these, of whichever table has them; none: those that fit.
         wide: every column, whatever the width of the terminal.
+        verbose: all that there is to say, every column with it.
+        seen: names of columns that any table has.
+        left_out: names of those that did not fit.
+        parts: what is to be printed.
+        short: no longer than a page, unless the user asks for more.
     """
 
     columns: tuple[str, ...] = ()
     wide: bool = False
+    verbose: bool = False
     seen: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    short: bool = False
+
+    def collect(self, lines: Sequence[str], style: str) -> None:
+        """Add lines; notes that follow one another are one part."""
+        if not lines[0].startswith("- "):
+            self.parts.append(Lines(tuple((line, style) for line in lines)))
+            return
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, Lines) and last.what == "note":
+            self.parts[-1] = replace(last, rows=(*last.rows, tuple(lines)))
+        else:
+            self.parts.append(Lines(rows=(tuple(lines),), what="note"))
 
 
 class PlainConsole(Console):
     r"""A console on which a text is only a text: no markup, no emoji names, control characters shown as `\\x1b`.
 
     Args:
-        view: which columns are wanted; None: those that fit, and each table says what it lacks.
+        page: what is printed is collected there; None: it is printed at once, and each table says what it lacks.
     """
 
-    def __init__(self, *, stderr: bool = False, view: View | None = None, **options: Any):
+    def __init__(self, *, stderr: bool = False, page: Page | None = None, **options: Any):
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, **options)
-        self.view = view
+        self.page = page
+
+    @property
+    def has_screen(self) -> bool:
+        """Whether lines have a width: on a terminal, and where COLUMNS says one."""
+        return self.is_terminal or "COLUMNS" in os.environ
+
+    @property
+    def verbose(self) -> bool:
+        """Whether all is asked for that there is to say."""
+        return self.page is not None and self.page.verbose
 
     def print(self, *objects: Any, **options: Any) -> None:
         """As `Console.print`; empty lines before a text stay, every other control character is shown.
 
-        On a terminal a text is broken between words only; what begins with "- " goes on under its first word.
+        On a screen a text is broken between words only; what begins with "- " goes on under its first word.
         """
         shown = [_shown(each) if isinstance(each, str) else each for each in objects]
-        if self.is_terminal and len(shown) == 1 and isinstance(shown[0], str) and not options.get("soft_wrap"):
+        if len(shown) == 1 and isinstance(shown[0], str):
             text = shown[0].lstrip("\n")
-            blank = shown[0][: len(shown[0]) - len(text)]
-            text = short_name(text)
-            shown = [blank + "\n".join(at_words(text, self.width, "  " if text.startswith("- ") else ""))]
-            options["soft_wrap"] = True
+            broken = self._broken(text) if self.has_screen and not options.get("soft_wrap") else [text]
+            lines = [line.replace(KEPT, " ") for line in (*[""] * (len(shown[0]) - len(text)), *broken)]
+            if self.page is not None:
+                self.page.collect(lines, str(options.get("style") or ""))
+                return
+            shown, options["soft_wrap"] = ["\n".join(lines)], True
         super().print(*(each.replace(KEPT, " ") if isinstance(each, str) else each for each in shown), **options)
+
+    def show(self, page: Page) -> None:
+        """Print the parts of a page; on a screen no more lines than a page has, unless all is asked for."""
+        counts = [len(part.heights) for part in page.parts]
+        if self.has_screen and page.short:
+            counts = shorten(page.parts, LONGEST)
+        hidden: Counter[str] = Counter()
+        for part, rows in zip(page.parts, counts, strict=True):
+            self._draw(part, rows)
+            if more := len(part.heights) - rows:
+                hidden[part.what] += more
+                super().print(f"  ... {_counted(more, f'more {part.what}')}", style="dim", soft_wrap=True)
+        said = []
+        if page.left_out:
+            said.append(f"columns {', '.join(dict.fromkeys(page.left_out))} (--wide, --columns)")
+        if hidden:
+            said.append(f"{', '.join(_counted(count, what) for what, count in hidden.items())} (-v)")
+        if said:
+            super().print("\n".join(at_words(f"not shown: {'; '.join(said)}", self.width)), style="dim", soft_wrap=True)
+
+    def _draw(self, part: Part, rows: int) -> None:
+        """Print a part without blanks at the ends of its lines."""
+        if isinstance(part, Grid) and not self.has_screen:
+            for place, text in enumerate(part.plain()):
+                super().print(text, style=None if place else "bold", soft_wrap=True)
+            return
+        for each in part.draw(rows):
+            for segments in self.render_lines(each, pad=False):
+                line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+                line.rstrip()
+                super().print(line, soft_wrap=True)
+
+    def _broken(self, text: str) -> list[str]:
+        return at_words(short_name(text), self.width, "  " if text.startswith("- ") else "")
 
 
 @contextmanager
-def open_tables(columns: Sequence[str] = (), *, wide: bool = False) -> Iterator[PlainConsole]:
-    """A console for the tables of a command; at the end it says once what did not fit.
+def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool = False) -> Iterator[PlainConsole]:
+    """A console for the output of a command, which is printed at the end, with a line on what it does not show.
 
     Raises:
         UnknownName: if a column that was asked for is in none of the tables.
     """
-    view = View(tuple(columns), wide)
-    console = make_console(view=view)
+    page = Page(tuple(columns), wide, verbose, short=not (columns or wide or verbose))
+    console = make_console(page=page)
     yield console
-    for name in view.columns:
-        if name not in view.seen and view.seen:
-            raise UnknownName("column", name, dict.fromkeys(view.seen))
-    if view.left_out:
-        _say_left_out(list(dict.fromkeys(view.left_out)), console)
+    for name in page.columns:
+        if name not in page.seen and page.seen:
+            raise UnknownName("column", name, dict.fromkeys(page.seen))
+    console.show(page)
 
 
 def printable(text: str) -> str:
@@ -102,7 +170,7 @@ def print_table(  # noqa: PLR0913 - what can be said of a table
     rest: Rest = "drop",
     common: Sequence[str] = (),
 ) -> list[str]:
-    """Print a table: as many of its columns as the terminal is wide, all of them in a pipe; no word is ever broken.
+    """Print a table: as many of its columns as the screen is wide, all of them in a pipe; no word is ever broken.
 
     Args:
         title: a line above it; empty: none.
@@ -119,58 +187,48 @@ def print_table(  # noqa: PLR0913 - what can be said of a table
     Returns:
         The names of the columns that were printed.
     """
-    console = console or make_console()
-    lines = [[printable(format_cell(cell)) for cell in row] for row in rows]
-    names = [printable(column) for column in columns]
-    view: View | None = getattr(console, "view", None)
-    if view is not None:
-        view.seen += names
-        if view.columns:
-            kept = [place for place, name in enumerate(names) if place < keys or name in view.columns]
-            if all(name not in view.columns for name in names):
-                return []
-            names, lines = [names[place] for place in kept], [[line[place] for place in kept] for line in lines]
-    _say_title(title, console)
-    if not console.is_terminal:
-        measured = [measure(name, [line[place] for line in lines]) for place, name in enumerate(names)]
-        heading, body = lay_out(names, lines, measured, [each.whole for each in measured])
-        _print_lines([*((line, "bold") for line in heading), *((line, "") for line in body)], console)
-        return names
-    if view is not None and (view.wide or view.columns):
-        rest = "stack" if rest == "drop" else rest
-    texts = tuple(tuple(map(short_name, line)) for line in lines)
-    fitted = fit(
-        TableText(tuple(names), texts, min(keys, len(names)), tuple(order), rest, tuple(common)), console.width
-    )
-    _print_lines(fitted.lines, console)
-    if fitted.left_out and view is None:
-        _say_left_out(fitted.left_out, console)
-    elif view is not None:
-        view.left_out += fitted.left_out
-    return list(fitted.shown)
-
-
-def _print_lines(lines: Iterable[Styled], console: Console) -> None:
-    for line, style in lines:
-        console.print(line, style=style or None, soft_wrap=True)
-
-
-def _say_title(title: str, console: Console) -> None:
+    to = console if isinstance(console, PlainConsole) else make_console()
+    names = tuple(printable(column) for column in columns)
+    lines = tuple(tuple(printable(format_cell(cell)) for cell in row) for row in rows)
+    table, page = TableText(names, lines, min(keys, len(names)), tuple(order), rest, tuple(common)), to.page or Page()
+    page.seen += names
+    if page.columns:
+        if not set(names) & set(page.columns):
+            return []
+        table = table.part([place for place, name in enumerate(names) if place < keys or name in page.columns])
+    if (page.columns or page.wide or page.verbose) and rest == "drop":
+        table = replace(table, rest="stack")
     if title:
-        shown = printable(title)
-        console.print(f"\n{shown}" if console.is_terminal else shown, style="bold", highlight=False, markup=False)
+        wrapped = at_words(printable(title), to.width) if to.has_screen else [printable(title)]
+        page.parts.append(Lines((*[("", "")] * to.is_terminal, *((line, "bold") for line in wrapped))))
+    shown = table.names
+    if to.has_screen:
+        fitted = fit(replace(table, lines=tuple(tuple(map(short_name, line)) for line in table.lines)), to.width)
+        shown, page.left_out, page.parts = (
+            fitted.shown,
+            [*page.left_out, *fitted.left_out],
+            [*page.parts, *fitted.parts],
+        )
+    else:
+        page.parts.append(whole_table(table))
+    if to.page is None:
+        to.show(page)
+    return list(shown)
 
 
-def _say_left_out(names: Sequence[str], console: Console) -> None:
-    console.print(f"columns not shown: {', '.join(names)}; --wide shows all, --columns A,B only these", style="dim")
+def print_notes(notes: Iterable[str], console: Console) -> None:
+    """Print what the numbers do not tell, a line each."""
+    for line in notes:
+        console.print(f"- {line}")
 
 
-def make_console(*, stderr: bool = False, view: View | None = None) -> PlainConsole:
+def make_console(*, stderr: bool = False, page: Page | None = None) -> PlainConsole:
     """A console of the terminal's width; in a pipe, one that neither folds nor colours."""
-    console = PlainConsole(stderr=stderr, view=view)
+    console = PlainConsole(stderr=stderr, page=page)
     if console.is_terminal:
         return console
-    return PlainConsole(stderr=stderr, view=view, width=_PLAIN_WIDTH, no_color=True)
+    width = console.width if console.has_screen else _PLAIN_WIDTH
+    return PlainConsole(stderr=stderr, page=page, width=width, no_color=True)
 
 
 def format_cell(value: Any) -> str:
@@ -240,6 +298,10 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count > 1)}"
 
 
 def _shown(text: str) -> str:

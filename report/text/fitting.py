@@ -1,24 +1,31 @@
-"""A table fitted to a terminal: which columns stand, what becomes of those that do not fit, texts broken at words."""
+"""A table fitted to a screen: which columns stand, and what becomes of those that do not fit; rich draws them."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from textwrap import wrap
 from typing import Literal
 
+from rich.box import Box
 from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 Rest = Literal["drop", "stack", "blocks"]
-Rows = Sequence[Sequence[str]]
 Styled = tuple[str, str]  # a line and its style, "bold", "dim" or ""
 GAP = 2  # blanks between two columns
 _SHORT = 24  # characters of a text that is not broken while there is room
 _HEADING = 9  # characters of a heading that is not broken
 _INDENT = "  "
+_NUMBER = 40  # characters of a number with its interval; what is longer is a sentence
 _TALL = 4  # lines of a row that is still read in columns
 _LONG = 44  # characters of the name of a worst case that is not shortened
 _MEMBER = r"(?:[^(),]|\([^()]*\))+"
 _WORST_CASE = re.compile(rf"worst-case\(({_MEMBER})((?:,{_MEMBER})+)\)")
+_RULED = Box("    \n    \n ── \n    \n    \n    \n    \n    \n", ascii=False)  # a line below the headings, nothing else
+_UNRULED = Box("    \n" * 8, ascii=False)
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,11 @@ class TableText:
         first = dict.fromkeys(self.names.index(name) for name in self.order if name in self.names)
         return [*first, *(place for place in range(len(self.names)) if place not in first)]
 
+    @property
+    def measured(self) -> list[ColumnWidth]:
+        """How much room each column takes."""
+        return [measure(name, [line[place] for line in self.lines]) for place, name in enumerate(self.names)]
+
     def part(self, places: Sequence[int]) -> "TableText":
         """The table with these columns; its keys are those among them."""
         lines = tuple(tuple(line[place] for place in places) for line in self.lines)
@@ -65,49 +77,135 @@ class TableText:
 
 
 @dataclass(frozen=True)
-class FittedTable:
-    """A table as lines.
+class Lines:
+    """Lines that stand together on a page: some that stay, and rows of which the last can be left out.
 
     Args:
-        lines: with their styles.
+        heading: lines with their styles.
+        rows: the lines of each row.
+        what: a row is called; empty: none can be left out.
+    """
+
+    heading: tuple[Styled, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    what: str = ""
+
+    @property
+    def heights(self) -> list[int]:
+        """How many lines each row has."""
+        return [len(row) for row in self.rows]
+
+    @property
+    def fixed(self) -> int:
+        """How many lines the heading has."""
+        return len(self.heading)
+
+    def draw(self, rows: int) -> Iterator[RenderableType]:
+        """The heading and the first so many rows."""
+        yield from (Text(line, style, overflow="ignore", no_wrap=True) for line, style in self.heading)
+        yield from (Text(line, overflow="ignore", no_wrap=True) for row in self.rows[:rows] for line in row)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table in columns of widths that hold every word of it.
+
+    Args:
+        table: its headings and cells.
+        widths: of each column.
+        measured: whether its numbers stand at the right.
+        ruled: a line stands below the headings.
+    """
+
+    table: TableText
+    widths: tuple[int, ...]
+    measured: tuple[ColumnWidth, ...]
+    ruled: bool = True
+    what: str = field(default="row", init=False)
+
+    @property
+    def heights(self) -> list[int]:
+        """How many lines each row has."""
+        return [self._height(line) for line in self.table.lines]
+
+    @property
+    def fixed(self) -> int:
+        """How many lines the headings and the rule have."""
+        return self._height(self.table.names) + self.ruled
+
+    def _height(self, line: Sequence[str]) -> int:
+        return max((len(at_words(t, w)) for t, w in zip(line, self.widths, strict=True)), default=1)
+
+    def draw(self, rows: int) -> Iterator[RenderableType]:
+        """The headings and the first so many rows."""
+        drawn = Table(box=_RULED if self.ruled else _UNRULED, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        drawn.header_style, drawn.border_style = "bold", "dim"
+        for name, width, each in zip(self.table.names, self.widths, self.measured, strict=True):
+            justify = "right" if each.right else "left"
+            drawn.add_column(Text(name), width=width, justify=justify, overflow="fold")
+        for line in self.table.lines[:rows]:
+            drawn.add_row(*map(Text, line))
+        yield drawn
+
+    def plain(self) -> Iterator[str]:
+        """All of it without a rule, as lines in which nothing is broken."""
+        rights = [each.right for each in self.measured]
+        for line in (self.table.names, *self.table.lines):
+            cells = zip(line, self.widths, rights, strict=True)
+            texts = (f"{' ' * (width - cell_len(text))}{text}" if right else text + " " * (width - cell_len(text))
+                     for text, width, right in cells)  # fmt: skip
+            yield (" " * GAP).join(texts).rstrip()
+
+
+Part = Lines | Grid
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """A table as parts of a page.
+
+    Args:
+        parts: one after the other.
         shown: headings of the columns that are in them.
         left_out: headings of those that are not.
     """
 
-    lines: tuple[Styled, ...]
+    parts: tuple[Part, ...]
     shown: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
 
+def whole_table(table: TableText) -> Grid:
+    """A table in columns that are as wide as they want to be, however wide that is."""
+    measured = table.measured
+    return Grid(table, tuple(each.whole for each in measured), tuple(measured), ruled=False)
+
+
 def fit(table: TableText, width: int) -> FittedTable:
-    """A table in lines that are not longer than `width`, no word broken.
+    """A table in parts that are not wider than `width`, no word broken.
 
     What is the same in every row is written once, above the table, where that makes room. Where nothing but keys
     would fit, each value of the first key gets a table. Rows that columns would break into many lines become blocks.
     """
-    measured = _measure(table)
     ranked = table.ranked
-    chosen = choose_columns(measured, width, ranked, table.keys)
+    chosen = choose_columns(table.measured, width, ranked, table.keys)
     left_out = [place for place in ranked if place not in chosen and place >= table.keys]
     same = _same_everywhere(table) if left_out or not chosen else []
     if same:
         said = "; ".join(f"{table.names[place]} {table.lines[0][place]}" for place in same)
         inner = fit(table.part([place for place in range(len(table.names)) if place not in same]), width)
-        heading = tuple((line, "dim") for line in at_words(said, width))
         shown = {*(table.names[place] for place in same), *inner.shown}
-        return replace(inner, lines=heading + inner.lines, shown=tuple(n for n in table.names if n in shown))
+        parts = (_heading(said, width), *inner.parts)
+        return replace(inner, parts=parts, shown=tuple(name for name in table.names if name in shown))
     if left_out and len(chosen) == table.keys > 1:
         return _in_groups(table, width)
     if not chosen or (table.rest == "blocks" and (left_out or _is_ragged(table, width))):
-        lines = lay_out_blocks(table.names, table.lines, width, table.keys)
-        return FittedTable(tuple((line, "") for line in lines), table.names)
-    lines = list(_in_columns(table.part(chosen), width))
+        return FittedTable((as_blocks(table, width),), table.names)
+    parts = (_in_columns(table.part(chosen), width),)
     if left_out and table.rest == "stack":
-        lines += _stacked(table, left_out, width)
-        return FittedTable(tuple(lines), table.names)
-    return FittedTable(
-        tuple(lines), tuple(table.names[place] for place in chosen), tuple(table.names[place] for place in left_out)
-    )
+        return FittedTable((*parts, *_stacked(table, left_out, width)), table.names)
+    shown, hidden = (tuple(table.names[place] for place in places) for places in (chosen, left_out))
+    return FittedTable(parts, shown, hidden)
 
 
 def short_name(text: str) -> str:
@@ -121,6 +219,32 @@ def short_name(text: str) -> str:
         return f"worst-case({match[1]}+{others})" if len(match[0]) > _LONG else match[0]
 
     return _WORST_CASE.sub(shortened, text)
+
+
+def shorten(parts: Sequence[Part], limit: int) -> list[int]:
+    """How many rows of each part are shown, so that the page has no more lines than `limit`, as far as that goes.
+
+    The longest parts give up theirs first; a part that loses rows has a line that says so.
+    """
+    heights = [part.heights for part in parts]
+    fixed = sum(part.fixed for part in parts)
+    most = max(map(sum, heights), default=0)
+
+    def rows_within(room: int) -> list[int]:
+        counts = []
+        for part, each in zip(parts, heights, strict=True):
+            fitting = sum(height <= room - 1 for height in accumulate(each))  # and the line that says so
+            counts.append(len(each) if sum(each) <= room or not part.what else max(1, fitting))
+        return counts
+
+    def lines_of(counts: Sequence[int]) -> int:
+        return fixed + sum(sum(each[:rows]) + (rows < len(each)) for each, rows in zip(heights, counts, strict=True))
+
+    return next((rows for room in range(most, 2, -1) if lines_of(rows := rows_within(room)) <= limit), rows_within(3))
+
+
+def _heading(text: str, width: int) -> Lines:
+    return Lines(tuple((line, "dim") for line in at_words(text, width)))
 
 
 def _in_groups(table: TableText, width: int) -> FittedTable:
@@ -138,40 +262,33 @@ def _in_groups(table: TableText, width: int) -> FittedTable:
     if left_out and len(kept) > table.keys:
         inner = _in_groups(table.part(kept), width)
         return replace(inner, left_out=(*left_out, *inner.left_out))
-    lines: list[Styled] = []
+    drawn: list[Part] = []
     for value, each in zip(groups, fitted, strict=True):
-        lines += [("", "")] if lines else []
-        lines += [(line, "dim") for line in at_words(f"{table.names[0]} {value}", width)]
-        lines += each.lines
+        drawn += [Lines((("", ""),))] if drawn else []
+        drawn += [_heading(f"{table.names[0]} {value}", width), *each.parts]
     shown = {table.names[0], *(name for each in fitted for name in each.shown)}
-    return FittedTable(tuple(lines), tuple(name for name in table.names if name in shown), left_out)
+    return FittedTable(tuple(drawn), tuple(name for name in table.names if name in shown), left_out)
 
 
-def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[Styled]:
+def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[Part]:
     """The columns that did not fit, beside the keys again, in as many tables as it takes, without empty rows."""
     while places:
         every = table.part([*range(table.keys), *places])
-        fitting = choose_columns(_measure(every), width, range(table.keys, len(every.names)), table.keys)
-        taken = len(fitting) - table.keys
-        part = every.part(fitting) if taken > 0 else every
+        fitting = choose_columns(every.measured, width, range(table.keys, len(every.names)), table.keys)
+        part = every.part(fitting) if len(fitting) > table.keys else every
         filled = tuple(line for line in part.lines if any(cell not in ("", "-") for cell in line[part.keys :]))
         part = replace(part, lines=filled or part.lines)
-        yield "", ""
-        if taken > 0:
-            yield from _in_columns(part, width)
-        else:
-            yield from ((line, "") for line in lay_out_blocks(part.names, part.lines, width, part.keys))
+        yield Lines((("", ""),))
+        if part is every or len(fitting) <= table.keys:
+            yield as_blocks(part, width)
             return
+        yield _in_columns(part, width)
         places = [place for number, place in enumerate(places, table.keys) if number not in fitting]
 
 
-def _in_columns(table: TableText, width: int) -> Iterator[Styled]:
-    measured = _measure(table)
-    widths = widths_of(measured, width)
-    heading, body = lay_out(table.names, table.lines, measured, widths)
-    yield from ((line, "bold") for line in heading)
-    yield "─" * min(sum(widths) + GAP * (len(widths) - 1), width), "dim"
-    yield from ((line, "") for line in body)
+def _in_columns(table: TableText, width: int) -> Grid:
+    measured = table.measured
+    return Grid(table, tuple(widths_of(measured, width)), tuple(measured))
 
 
 def _same_everywhere(table: TableText) -> list[int]:
@@ -184,14 +301,7 @@ def _same_everywhere(table: TableText) -> list[int]:
 
 def _is_ragged(table: TableText, width: int) -> bool:
     """Whether a row would be broken into more lines than a person reads in columns."""
-    widths = widths_of(_measure(table), width)
-    return any(
-        len(at_words(cell, room)) > _TALL for line in table.lines for cell, room in zip(line, widths, strict=True)
-    )
-
-
-def _measure(table: TableText) -> list[ColumnWidth]:
-    return [measure(name, [line[place] for line in table.lines]) for place, name in enumerate(table.names)]
+    return max(_in_columns(table, width).heights, default=0) > _TALL
 
 
 def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
@@ -206,12 +316,12 @@ def measure(column: str, cells: Sequence[str]) -> ColumnWidth:
     return ColumnWidth(least, max(least, min(whole, _SHORT)), whole, right=False)
 
 
-def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Sequence[int], keys: int) -> list[int]:
+def choose_columns(measured: Sequence[ColumnWidth], width: int, order: Iterable[int], keys: int) -> list[int]:
     """The columns that fit, in their own order; [] if not even the first ones do.
 
     Args:
         measured: of every column.
-        width: of the terminal.
+        width: of the screen.
         order: of the columns that are not keys, the one that matters most first.
         keys: how many columns, from the left, stand in any case.
     """
@@ -243,48 +353,26 @@ def widths_of(measured: Sequence[ColumnWidth], width: int) -> list[int]:
     return widths
 
 
-def lay_out(
-    columns: Sequence[str], rows: Rows, measured: Sequence[ColumnWidth], widths: Sequence[int]
-) -> tuple[list[str], list[str]]:
-    """Heading and body of a table as lines, every text broken at words."""
-    heading = _lines([at_words(text, width) for text, width in zip(columns, widths, strict=True)], measured, widths)
-    body: list[str] = []
-    for row in rows:
-        cells = [at_words(text, width) for text, width in zip(row, widths, strict=True)]
-        body += _lines(cells, measured, widths)
-    return heading, body
-
-
-def lay_out_blocks(columns: Sequence[str], rows: Rows, width: int, keys: int) -> list[str]:
+def as_blocks(table: TableText, width: int) -> Lines:
     """Each row as a block: its first cells as a line, the others below it with their names."""
-    lines: list[str] = []
-    label = max(map(cell_len, columns[keys:]), default=0) + GAP
-    for row in rows:
-        rest = [(name, text) for name, text in zip(columns[keys:], row[keys:], strict=True) if text not in ("", "-")]
-        lines += at_words("  ".join(text for text in row[:keys] if text), width, hanging=2 * _INDENT)
-        for name, text in rest:
-            room = max(width - label - len(_INDENT), 20)
-            first, *more = at_words(text, room)
+    blocks = []
+    label = max(map(cell_len, table.names[table.keys :]), default=0) + GAP
+    for row in table.lines:
+        lines = at_words("  ".join(text for text in row[: table.keys] if text), width, hanging=2 * _INDENT)
+        for name, text in zip(table.names[table.keys :], row[table.keys :], strict=True):
+            if text in ("", "-"):
+                continue
+            first, *more = at_words(text, max(width - label - len(_INDENT), 20))
             lines.append(f"{_INDENT}{name:<{label}}{first}")
             lines += [" " * (label + len(_INDENT)) + each for each in more]
-    return lines
+        blocks.append(tuple(lines))
+    return Lines(rows=tuple(blocks), what="row")
 
 
 def looks_numeric(text: str) -> bool:
     """Whether a cell is a number, with whatever belongs to it, or says that there is none."""
-    return text in ("-", "", "inf") or text[:1].isdigit() or (text[:1] in "-<" and text[1:2].isdigit())
-
-
-def _lines(cells: Sequence[Sequence[str]], measured: Sequence[ColumnWidth], widths: Sequence[int]) -> list[str]:
-    lines = []
-    for place in range(max(map(len, cells), default=0)):
-        parts = []
-        for texts, each, width in zip(cells, measured, widths, strict=True):
-            text = texts[place] if place < len(texts) else ""
-            blank = " " * max(width - cell_len(text), 0)
-            parts.append(blank + text if each.right else text + blank)
-        lines.append((" " * GAP).join(parts).rstrip())
-    return lines
+    is_number = text[:1].isdigit() or (text[:1] in "-<" and text[1:2].isdigit())
+    return text in ("-", "", "inf") or (is_number and len(text) <= _NUMBER)
 
 
 def at_words(text: str, width: int, hanging: str = "") -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from ...adapters.words import labels_text, radius_text
 from ...engine.statistics.bootstrap import Estimate
@@ -15,24 +14,25 @@ from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
 from ...engine.tables.table import Table, TableRow, is_given, is_worst
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of
-from .console import format_cell, interval_text, make_console, print_table, printable, to_csv
+from .console import (
+    PlainConsole,
+    format_cell,
+    frame_csv,
+    interval_text,
+    make_console,
+    print_notes,
+    print_table,
+    printable,
+    to_csv,
+)
+from .fitting import Rest
 from .latex_metrics import table_latex
 
-_BLOCKS = {
-    "accuracy": "Capability",
-    "effect": "Effect",
-    "attention": "Effect",
-    "transfer": "Effect",
-    "confusion": "Effect",
-    "cost": "Cost",
-    "recorded": "Cost",
-    "distance": "Distortion",
-    "frequency": "Distortion",
-    "perceptual": "Distortion",
-    "coverage": "Neurons and boundary",
-    "neurons": "Neurons and boundary",
-    "stability": "Neurons and boundary",
-}
+# Groups of metrics in the order of their columns: capability, effect, distortion, cost, all others.
+_GROUPS = (
+    *("accuracy", "effect", "attention", "transfer", "confusion", "distance", "frequency", "perceptual", "cost"),
+    "recorded",
+)
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
 _NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
 _DISTANCES = ("passes", "median", "low", "high", "fooled")  # columns of a distance curve
@@ -59,8 +59,7 @@ def table_json(table: Table) -> str:
 
 def table_csv(table: Table) -> str:
     """One line for each row: labels, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n, in full precision."""
-    frame = table.frame()
-    return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
+    return frame_csv(table.frame())
 
 
 def table_markdown(table: Table) -> str:
@@ -70,69 +69,90 @@ def table_markdown(table: Table) -> str:
     return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
 
 
-def print_results(table: Table, console: Console | None = None) -> None:
-    """Print a table in the papers' blocks: capability, effect, cost, distortion."""
-    console, first, printed = console or make_console(), True, []
-    blocks: dict[str, list[str]] = {}
-    for symbol in table.symbols:
-        block = "Side by side" if table.by in ("references", "published") else _block(symbol, table.by)
-        blocks.setdefault(block, []).append(symbol)
-    shown = table.shown_labels
-    keys = sum(name in _NAMES for name in shown) or 1
-    interval = " [95 % interval]" if _has_intervals(table) else ""
-    heading = f"value{interval} ({table.unit})"
-    for block, symbols in (blocks or {"Cells": []}).items():
-        labels = shown if first else [name for name in shown if name not in _COUNTED]
-        rows = [[*_label_cells(row, labels), *(_text(row.metrics[symbol]) for symbol in symbols)] for row in table.rows]
-        broken = any(is_given(row.labels.get(name)) for row in table.rows for name in ("failed", "violations"))
-        order = [name for name in labels if name not in _COUNTED]
-        order += [*(["failed", "violations"] if broken else []), *symbols]
-        worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by == "models" else []
-        worst = f", {', '.join(worst)} the worst case over them" if worst else ""
-        title = f"{block}: {_MEANS[table.by]}{worst}; {heading}"
-        printed += print_table(title, [*labels, *symbols], rows, console, keys=keys, order=order, common=labels)
-        first = False
-    print_notes([*_legend(printed), *table.notes], console)
+def print_results(table: Table, console: PlainConsole | None = None, *, asked: bool = False) -> None:
+    """Print a table, the metrics in the papers' order: capability, effect, distortion, cost; then what they are called.
 
-
-def print_corruptions(tables: Sequence[Table], console: Console | None = None) -> None:
-    """Print robustness to corruptions: a table by models, one by corruptions."""
+    Args:
+        table: what to print.
+        console: where to; None: standard output.
+        asked: whether its metrics were asked for, so that none is left out.
+    """
     console = console or make_console()
-    for table in tables:
+    print_notes(table.notes, console)
+    broken = any(is_given(row.labels.get(name)) for row in table.rows for name in ("failed", "violations"))
+    needed = ("failed", "violations") if broken else ()
+    counted = () if asked and not console.verbose else _COUNTED
+    labels = [name for name in table.shown_labels if name not in _COUNTED or name in (*counted, *needed)]
+    symbols = sorted(table.symbols, key=lambda symbol: _place(symbol, table.by))
+    worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by == "models" else []
+    order = [*(name for name in labels if name not in _COUNTED), *needed, *(["RA"] * bool(worst)), *symbols]
+    worst = f", {', '.join(worst)} the worst case over them" if worst else ""
+    interval = " [95 % interval]" if _has_intervals(table) else ""
+    means = _MEANS[table.by]
+    title = f"{means[:1].upper()}{means[1:]}{worst}; value{interval} ({table.unit})"
+    known = [symbol for symbol in symbols if record_of(symbol)]  # a legend says of how many images they are
+    counts = {symbol: _common_count([row.metrics[symbol] for row in table.rows]) for symbol in known}
+    rows = [
+        [*_label_cells(row, labels), *(_text(row.metrics[symbol], n=not counts.get(symbol)) for symbol in symbols)]
+        for row in table.rows
+    ]
+    keys = sum(name in _NAMES for name in labels) or 1
+    rest: Rest = "stack" if asked else "drop"
+    columns = [*labels, *symbols]
+    printed = print_table(title, columns, rows, console, keys=keys, order=order, rest=rest, common=labels)
+    print_notes(_legend(printed, counts), console)
+
+
+def print_corruptions(tables: Sequence[Table], console: PlainConsole | None = None) -> None:
+    """Print robustness to corruptions: a table by corruptions, one by models."""
+    console = console or make_console()
+    print_notes(dict.fromkeys(note for table in tables for note in table.notes), console)
+    for table in reversed(tables):
         columns, rows = _flat(table)
         what = "Means over the corruptions" if table.by == "corruption models" else "Each corruption"
         heading = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
-        print_table(f"{what}; {heading}", columns, rows, console)
+        symbols = sorted(table.symbols, key=lambda symbol: "@" in symbol)
+        keys = sum(name in ("model", "data", "corruption") for name in columns)
+        print_table(f"{what}; {heading}", columns, rows, console, keys=keys, order=symbols, common=columns)
     print_notes(_legend(tables[0].symbols if tables else ()), console)
-    print_notes(list(dict.fromkeys(note for table in tables for note in table.notes)), console)
 
 
-def print_transfer(transfer: Transfer, console: Console | None = None) -> None:
+def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> None:
     """Print a matrix for each attack, with CANARY's means at its edges, and the threat to each model."""
     console = console or make_console()
+    print_notes(transfer.notes, console)
     for table in transfer.tables:
-        for place, labels in enumerate(table.attacks):
-            setting = f", {labels['setting']}" if is_given(labels["setting"]) else ""
-            title = f"{labels['implementation']}, {labels_text(labels)}{setting}"
+        titles = [f"{labels['implementation']}, {labels_text(labels)}" for labels in table.attacks]
+        settings = [f", {each['setting']}" if is_given(each["setting"]) else "" for each in table.attacks]
+        titles = [title + setting for title, setting in zip(titles, settings, strict=True)]
+        few = len(titles) > 1 and not console.verbose
+        for place, title in enumerate(titles if not few else []):
             rows = [
                 [name, *map(_text, table.rates[place][i]), _text(table.by_source[place][i])]
                 for i, name in enumerate(table.models)
             ]
             rows.append(["mean", *map(_text, table.by_target[place]), _text(table.of_attack[place])])
+            columns = ["made on / tested on", *table.models, "mean (OTR)"]
+            print_table(f"Transfer of {title}", columns, rows, console, rest="stack")
+        if few:
+            rows = [[title, _text(table.of_attack[place])] for place, title in enumerate(titles)]
             print_table(
-                f"Transfer of {title}",
-                ["made on / tested on", *table.models, "mean (OTR)"],
-                rows,
-                console,
-                rest="stack",
+                "Transfer of each attack (-v: between each two models)", ["attack", "mean (OTR)"], rows, console
             )
         _print_threat(table, console)
-    print_notes(transfer.notes, console)
 
 
-def print_curves(curves: Curves, console: Console | None = None) -> None:
-    """Print the accuracy at round budgets, a table for each norm, and what sums each curve up."""
+def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: bool = False) -> None:
+    """Print the accuracy at round budgets, a table for each norm, and what sums each curve up.
+
+    Args:
+        curves: what to print.
+        console: where to; None: standard output.
+        asked: whether the budgets were asked for, so that none is left out.
+    """
     console = console or make_console()
+    print_notes(curves.notes, console)
+    queries, printed = curves.against == "queries", []
     for norm, budgets in curves.shown.items():
         mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
@@ -140,7 +160,6 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         shown = sorted({*budgets, *points} & known) or sorted(budgets)
         names = ["model", "implementation", "epsilon", "targeted", "setting", "images", "violations"]
         names = [name for name in names if any(is_given(curve.labels[name]) for curve in mine)]
-        queries = curves.against == "queries"
         columns = [*names, *(f"{each:.4g}" if queries else radius_text(norm, each) for each in shown)]
         rows = [[*_label_cells(curve, names), *_accuracies(curve, shown)] for curve in mine]
         sums = _statistics_of(mine)[: 1 if queries else None]  # against queries all others are undefined
@@ -148,12 +167,11 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         for row, curve in zip(rows, mine, strict=True):
             values = [curve.statistics[name] for name in sums]
             row += [_text(each, n=False) if isinstance(each, Estimate) else each for each in values]
-        what = "queries" if queries else norm
-        title = f"Accuracy against {what} ({curves.unit[norm]})"
+        title = f"Accuracy against {'queries' if queries else norm} ({curves.unit[norm]})"
         order = [*names[2:], *columns[len(names) :]]
-        print_table(title, columns, rows, console, keys=2, order=order, rest="stack", common=names)
-    legend = _legend([] if curves.against == "queries" else ["D_half", "OPT"])
-    print_notes([*legend, *curves.notes], console)
+        rest: Rest = "stack" if asked else "drop"
+        printed += print_table(title, columns, rows, console, keys=2, order=order, rest=rest, common=names)
+    print_notes(_legend([name for name in ("D_half", "OPT") if name in printed]), console)
 
 
 def curves_json(curves: Curves) -> str:
@@ -198,9 +216,10 @@ def curves_csv(curves: Curves) -> str:
     return to_csv(columns, lines)
 
 
-def print_distances(curves: DistanceCurves, console: Console | None = None) -> None:
+def print_distances(curves: DistanceCurves, console: PlainConsole | None = None) -> None:
     """Print the median after round numbers of passes, a table for each norm."""
     console = console or make_console()
+    print_notes(curves.notes, console)
     for norm in dict.fromkeys(curve.labels["norm"] for curve in curves.curves):
         mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
         names = ["model", "implementation", *(n for n in ("targeted", "setting") if any(c.labels[n] for c in mine))]
@@ -214,8 +233,8 @@ def print_distances(curves: DistanceCurves, console: Console | None = None) -> N
             for curve in mine
         ]
         columns = [*names, "images", *map(str, curves.shown), "fooled"]
-        print_table(f"Median {norm} distance after so many passes [95 % interval]", columns, rows, console)
-    print_notes(curves.notes, console)
+        title, order = f"Median {norm} distance after so many passes [95 % interval]", ["fooled", *columns[::-1]]
+        print_table(title, columns, rows, console, keys=2, order=order)
 
 
 def distances_csv(curves: DistanceCurves) -> str:
@@ -243,13 +262,7 @@ def distances_json(curves: DistanceCurves) -> str:
     return json.dumps({"against": "passes", "curves": documents, "notes": list(curves.notes)}, indent=2)
 
 
-def print_notes(notes: Sequence[str], console: Console) -> None:
-    """Print what the numbers do not tell, a line each."""
-    for line in notes:
-        console.print(f"- {line}", highlight=False, markup=False)
-
-
-def _print_threat(table: TransferTable, console: Console) -> None:
+def _print_threat(table: TransferTable, console: PlainConsole) -> None:
     lines, counts = (*table.threat_from, table.threat), (*table.threat_from_attacks, table.threat_attacks)
     rows = []
     for name, line, attacks in zip((*table.models, "mean"), lines, counts, strict=True):
@@ -308,23 +321,31 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
     return radius_text(labels.get("norm", ""), value) if name == "epsilon" else f"{value:.4g}"
 
 
-def _legend(symbols: Sequence[str]) -> list[str]:
-    """What each symbol of a table is called, in a line."""
+def _common_count(estimates: Sequence[Estimate]) -> int:
+    """How many images all defined values of a column rest on; 0 if they differ."""
+    counts = {each.n for each in estimates if not math.isnan(each.value)}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def _legend(symbols: Sequence[str], counts: Mapping[str, int] = {}) -> list[str]:
+    """What each symbol of a table is called, and how many images it is over if that is the same in all rows."""
     titles = {symbol: record.title for symbol in symbols if (record := record_of(symbol))}
+    titles |= {symbol: f"{title}, n = {counts[symbol]}" for symbol, title in titles.items() if counts.get(symbol)}
     if not titles:
         return []
     return [f"{'; '.join(f'{symbol}: {title}' for symbol, title in titles.items())} (details: `davylamp metrics NAME`)"]
 
 
-def _block(symbol: str, by: str) -> str:
+def _place(symbol: str, by: str) -> int:
+    """Where the column of a metric stands among the others."""
     record = record_of(symbol)
     if record is None:
-        return "Effect"
-    if record.stored == "always" and record.invalid:  # RA: what an attack leaves is its effect
-        return "Capability" if by == "models" else "Effect"
+        return _GROUPS.index("recorded")
     if record.over == "success":  # the norms that are recorded
-        return "Distortion"
-    return _BLOCKS.get(record.group, "Defence" if record.group.startswith("defence") else "Curves")
+        return _GROUPS.index("distance")
+    if symbol == "RA" and by != "models":  # what an attack leaves is its effect
+        return _GROUPS.index("effect") + 1
+    return _GROUPS.index(record.group) if record.group in _GROUPS else len(_GROUPS)
 
 
 def _has_intervals(table: Table) -> bool:

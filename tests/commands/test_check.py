@@ -1,6 +1,7 @@
 """`davylamp check` as a user meets it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -76,14 +77,19 @@ def test_check_before_and_after_a_run(run, folder):
 
 
 def test_the_table_counts_and_folds(run, folder):
-    code, out, _ = run("check", "out")
+    code, out, _ = run("check", "out", "-v")
     lines = out.splitlines()
-    counts = json.loads(run("check", "out", "--json")[1])["counts"]
+    document = json.loads(run("check", "out", "--json")[1])
     assert code == 0
-    assert lines[0] == f"out: {', '.join(f'{counts[state]} {state}' for state in ('pass', 'warn', 'fail', 'unknown'))}"
-    assert lines[1].split()[:3] == ["state", "indicator", "subject"]
-    order = [line.split()[0] for line in lines[2:]]
+    numbers = {word: int(number) for number, word in re.findall(r"(\d+) (fail|warn|unknown|pass)\b", lines[-1])}
+    assert numbers == document["counts"]
+    assert lines[0].split()[:3] == ["state", "indicator", "subject"]
+    order = [line.split()[0] for line in lines[1:-1]]
     assert order == sorted(order, key=["fail", "warn", "unknown", "pass"].index)
+    short = run("check", "out")[1].splitlines()
+    assert short[-1] == lines[-1]
+    assert {line.split()[0] for line in short[1:-1]} <= {"fail", "warn", "-"}
+    assert all(each["title"] in " ".join(short) for each in document["checks"] if each["state"] in ("fail", "warn"))
     assert sum("Bounds and epsilon respected" in line for line in lines) == 1
     assert any("Unavailable gradients" in line and "net.py:masked" in line for line in lines)
 

@@ -203,7 +203,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
     file.write_bytes(file.read_bytes()[:-20])
     code, out, _ = run("status", "out")
     assert code == 0
-    assert out.startswith("out: 3 done")
+    assert out.splitlines()[-1].startswith("out: 3 done")
     assert "is damaged" in out
 
 

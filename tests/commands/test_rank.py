@@ -27,21 +27,25 @@ def folder(tmp_path_factory):
 
 
 def test_models_of_a_folder(run, folder):
-    code, out, _ = run("rank", folder, "--items", "2")
+    code, out, _ = run("rank", folder)
+    assert code == 0
+    assert not any(detail in out for detail in ("R-hat", "Hardest images", "Images that separate"))
+    code, out, _ = run("rank", folder, "--items", "2", "-v")
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].startswith("IRT and the plain mean give the same order")
-    once = "an attack counts once, the strongest of its libraries on each image: "
+    assert lines[0].startswith("- IRT and the plain mean give the same order")
+    once = "- an attack counts once, the strongest of its libraries on each image: "
     assert lines[1] == once + "fgsm (art, foolbox); pgd (art, foolbox)"
-    assert "1pl, bernoulli responses" in lines[2]
-    assert lines[3].split()[:3] == ["rank", "subject", "ability"]
-    names = [line.split()[1] for line in lines[4:7]]
+    (place,) = (place for place, line in enumerate(lines) if "1pl, bernoulli responses" in line)
+    assert lines[place + 1].split()[:3] == ["rank", "subject", "ability"]
+    names = [line.split()[1] for line in lines[place + 2 : place + 5]]
     assert names == ["strong", "middle", "weak"]
+    assert lines[-1].startswith("rank 1: strong, ability ")
     assert "R-hat" in out
     assert out.count("\nsynthetic image-") == 4
     assert "Images that separate the subjects best: synthetic image-" in out
     (shares,) = (
-        line for line in lines if line.startswith("Attacks that separate the subjects, by share of the information: ")
+        line for line in lines if line.startswith("- Attacks that separate the subjects, by share of the information: ")
     )
     # Every model falls to the search for the smallest change: it tells none apart.
     assert {"fgsm linf 4/255", "pgd linf 4/255"} == set(re.findall(r"(\w+ l\S+(?: \d+/255)?) \d+%", shares))
@@ -230,7 +234,7 @@ def test_a_fit_that_failed_is_the_first_line(run, folder, monkeypatch):
     monkeypatch.setattr("davylamp.scoring.diagnostics.ESS", 1e9)
     code, out, _ = run("rank", folder, "--norm", "linf", "--fit", "fast")
     assert code == 0
-    assert out.startswith("the fit has not converged: ")
+    assert out.startswith("- the fit has not converged: ")
 
 
 @pytest.fixture(scope="module")

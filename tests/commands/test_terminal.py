@@ -128,7 +128,7 @@ def shown(place, capsys, monkeypatch):
         monkeypatch.setenv("TERM", "xterm")
         for name, value in {"TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "0"}.items():
             monkeypatch.setenv(name, value) if columns else monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("COLUMNS", str(columns or 10_000))
+        monkeypatch.setenv("COLUMNS", str(columns)) if columns else monkeypatch.delenv("COLUMNS", raising=False)
         monkeypatch.setattr(sys, "argv", ["davylamp", *words])
         with pytest.raises(SystemExit) as stop:
             cli.main()
@@ -151,7 +151,9 @@ def words_of(text):
 def problems(on_terminal, in_pipe, columns, *, timed=False):
     """Lines that are too long, and words that the pipe does not know."""
     lines = [line for line in plain(on_terminal).splitlines() if len(line) > columns]
-    hint = re.compile(r"columns\s+not\s+shown:.*?--columns\s+A,B\s+only\s+these", re.DOTALL)
+    hint = re.compile(
+        r"not\s+shown:.*?\((?:--wide,\s+--columns|-v)\)$|\.\.\.\s+\d+\s+more\s+\w+", re.DOTALL | re.MULTILINE
+    )
     hint_words = {word for match in hint.findall(plain(on_terminal)) for word in words_of(match)}
     broken = words_of(on_terminal) - words_of(in_pipe) - hint_words
     return lines + sorted(word for word in broken if not (timed and NUMBER.fullmatch(word)))

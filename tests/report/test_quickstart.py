@@ -23,7 +23,7 @@ def both(tmp_path_factory, read_page, with_few_draws):
     folder = tmp_path_factory.mktemp("quickstart")
     with pytest.MonkeyPatch.context() as patch, with_few_draws():
         patch.setattr(quickstart, "TRIALS", SMALL)
-        done = CliRunner().invoke(cli.app, ["quickstart", "-o", str(folder)])
+        done = CliRunner().invoke(cli.app, ["quickstart", "-v", "-o", str(folder)])
     assert done.exit_code == 0, done.output
     return done.stdout.splitlines(), read_page((folder / "report.html").read_text(encoding="utf-8"))
 

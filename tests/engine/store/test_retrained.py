@@ -52,7 +52,7 @@ def test_the_ending_of_an_evaluation_speaks_of_the_model_that_it_evaluated(folde
     plan, store = folder
     (subject,) = {subject for subject, _ in plan.subjects}
     lines = result_lines(plan, store)
-    assert lines[0].startswith(f"cnn [{subject.model_digest[:6]}], linf 0.1: robust accuracy")
+    assert lines[0].startswith(f"cnn [{subject.model_digest[:6]}], linf 0.1: clean accuracy")
     assert sum(line.startswith("cnn [") for line in lines) == 1
 
 

@@ -36,7 +36,8 @@ def test_the_last_lines_count_what_the_records_have(writer):
     line, *_ = lines_of(writer, *cells)
     rate = clustered_interval(np.repeat((places < 6).double()[:, None].numpy(), 2, axis=1))
     assert line == (
-        f"a, linf 0.1: robust accuracy 0.60{KEPT}[0.36,{KEPT}0.81] on 20 images (worst case); "
+        f"a, linf 0.1: clean accuracy 1.00{KEPT}[0.83,{KEPT}1.00]; "
+        f"robust accuracy 0.60{KEPT}[0.36,{KEPT}0.81] on 20 images (worst case); "
         f"most fooled by foolbox:pgd: 0.30{KEPT}[{rate.low:.2f},{KEPT}{rate.high:.2f}] of 40 in 2 runs"
     )
     cells.append(attack("art:square", places < 0, violated=places > 14))
@@ -58,7 +59,8 @@ def test_a_targeted_attack_is_told_by_its_target(writer):
     cell = writer.cell(subject, "foolbox:pgd", clean, wrong, labels, **spec, MR=torch.ones(20, dtype=torch.double))
     line, *_ = lines_of(writer, cell)
     assert line == (
-        f"a, linf 0.1, targeted: right and not driven to the target 0.60{KEPT}[0.36,{KEPT}0.81] on 20 images (worst "
+        f"a, linf 0.1, targeted: clean accuracy 1.00{KEPT}[0.83,{KEPT}1.00]; "
+        f"right and not driven to the target 0.60{KEPT}[0.36,{KEPT}0.81] on 20 images (worst "
         f"case); most driven to the target by foolbox:pgd: 0.40{KEPT}[0.19,{KEPT}0.64] of 20"
     )
 

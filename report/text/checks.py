@@ -1,0 +1,89 @@
+"""What was tested and how it ended: what is wrong first and in full, what is right counted."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from ...engine.finding import STATES, Finding
+from .console import PlainConsole, print_notes, print_table
+
+_COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
+_UNKEPT = ("broken", "weak", "not shown")  # states of a promise, the worst first
+
+
+def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
+    """Print failure indicators: those that fail or warn, then what would settle those that are unknown, then counts.
+
+    Args:
+        checks: of `check_folder`.
+        title: what was checked, before the counts.
+        notes: what a reader should know.
+        console: where to; unknown and passing indicators come one by one if it is verbose.
+    """
+    counts = Counter(check.state for check in checks)
+    shown = [check for check in checks if console.verbose or check.state in ("fail", "warn")]
+    if shown:
+        print_table("", _COLUMNS, _rows(shown, folded=not console.verbose), console, keys=3, rest="blocks")
+    if not console.verbose:
+        wanted = Counter(check.advice or check.detail for check in checks if check.state == "unknown")
+        notes = (*notes, *(f"{count} unknown: {advice}" for advice, count in wanted.most_common()))
+    print_notes(notes, console)
+    failed = Counter(check.title for check in checks if check.state == "fail")
+    names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
+    said = [f"{counts['fail']} fail{f' ({names})' if names else ''}"]
+    said += [f"{counts[state]} {state}" for state in ("warn", "unknown", "pass")]
+    console.print(f"{title}: {', '.join(said)}")
+
+
+def _rows(checks: Sequence[Finding], *, folded: bool) -> list[list[Any]]:
+    """The worst first; what ends alike for one indicator in a row, with the first of them as an example if `folded`."""
+    rows: list[list[Any]] = []
+    for state in STATES:
+        groups: dict[Hashable, list[Finding]] = {}
+        for check in (check for check in checks if check.state == state):
+            alike = {"pass": check.name, "unknown": (check.name, check.detail, check.advice)}
+            key = check.name if folded else alike.get(state, len(groups))
+            groups.setdefault(key, []).append(check)
+        for group in groups.values():
+            first, more = group[0], len(group) - 1
+            subject = f"{more + 1} subjects" if more and not folded else first.subject
+            subject += f" and {more} more" if more and folded else ""
+            detail = first.detail if not more or folded or state == "unknown" else ""
+            rows.append([state, first.title, subject, len(first.images) or None, detail or "-", first.advice or "-"])
+    return rows
+
+
+def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole) -> None:
+    """Print what attacks promise: what is broken, weak or not shown, then how much is kept.
+
+    Args:
+        promises: with row, norm, promise, state and detail.
+        attacks: how many were tested.
+        console: where to; what is kept or not promised comes one by one if it is verbose.
+    """
+    states = (*_UNKEPT, *dict.fromkeys(each.state for each in promises if each.state not in _UNKEPT))
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for each in sorted(promises, key=lambda each: states.index(each.state)):
+        if console.verbose or each.state in _UNKEPT:
+            alike.setdefault((each.implementation, each.promise, each.state, each.detail), []).append(each.norm)
+    rows = [(row, ", ".join(norms), promise, state, detail) for (row, promise, state, detail), norms in alike.items()]
+    if rows:
+        columns = ("row", "norm", "promise", "state", "detail")
+        print_table("", columns, rows, console, keys=3, order=("state", "detail"), rest="blocks")
+    counts = Counter(each.state for each in promises)
+    summary = ", ".join(f"{counts[state]} {state}" for state in states if counts[state] or state == "broken")
+    console.print(f"{attacks} attacks: {summary}")
+
+
+def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:
+    """Print false results on misbehaving models, then how many there are; correct ones come if it is verbose."""
+    wrong = [each for each in findings if each.complaint]
+    lines = [
+        (each.implementation, each.norm, each.plant, each.complaint or "correct", each.outcome)
+        for each in (findings if console.verbose else wrong)
+    ]
+    if lines:
+        columns = ("row", "norm", "planted model", "verdict", "outcome")
+        print_table("", columns, lines, console, keys=3, rest="blocks")
+    names = len({each.implementation for each in findings})
+    console.print(f"{names} rows, {len(findings)} runs: {len(wrong)} false results")

@@ -1,0 +1,285 @@
+"""Rankings and placements as pages for a person, and as one document for a program."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ...scoring import (
+    describe_differences,
+    describe_projections,
+    differential_groups,
+    informative_items,
+    kinds_of,
+    libraries_of,
+    project_pairs,
+)
+from ...scoring.result_rows import NAMED, some_of
+from .console import PlainConsole, print_notes, print_table
+
+_BAR = 24  # characters of an interval on a terminal
+_COLUMNS = 95  # characters of the other columns of a ranking, names left out
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A ranking and what belongs to it; None: not asked for, or not to be had.
+
+    Args:
+        title: what is ranked, by what.
+        ranking: of `davylamp.rank`.
+        notes: what a reader should know first, beside the ranking's own.
+        items: a frame with a line for each image, the hardest first.
+        differential: a frame with a line for each image, those that differ most at equal ability first.
+        sensitivity: how the order changes without each subject or metric.
+        layer: which attacks it is about, where there are several rankings.
+        sentences: how many images would tell neighbours apart.
+        separating: what tells subjects apart.
+        stability: the ranking by fewer images.
+    """
+
+    title: str
+    ranking: Any
+    notes: tuple[str, ...] = ()
+    items: Any = None
+    differential: Any = None
+    sensitivity: Any = None
+    layer: str = ""
+    sentences: tuple[str, ...] = ()
+    separating: tuple[str, ...] = ()
+    stability: Any = None
+
+    @property
+    def frame(self) -> Any:
+        """One line for each subject."""
+        return self.ranking.to_frame()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What a reader should know first."""
+        return (*self.ranking.notes, *self.notes)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Everything as one JSON document."""
+        document = {"title": self.title, **self.ranking.to_dict()}
+        document["notes"] += self.notes
+        for name in ("items", "differential"):
+            frame = getattr(self, name)
+            if frame is not None:
+                document[name] = json.loads(frame.to_json(orient="records"))
+        if self.sensitivity is not None:
+            document["sensitivity"] = [
+                {name: None if value != value else value for name, value in record._asdict().items()}  # noqa: PLR0124
+                for record in self.sensitivity
+            ]
+        if self.stability is not None:
+            document["stability"] = [record._asdict() for record in self.stability]
+        if sentences := (*self.sentences, *self.separating):
+            document["sentences"] = list(sentences)
+        return document
+
+    def print(self, items: int, console: PlainConsole) -> None:
+        """Print what was asked for beside the ranking, then the ranking, and last of all who is first.
+
+        Args:
+            items: how many of the hardest and of the easiest images.
+            console: where to; how good the fit is and what tells subjects apart come if it is verbose.
+        """
+        print_notes((*self.lines, *self.sentences, *(self.separating if console.verbose else ())), console)
+        self._print_details(items, console)
+        ranking, frame = self.ranking, self.frame
+        is_mean = ranking.method == "mean"  # one column, then: the score is the mean
+        columns = ("rank", "subject", ranking.score_name, "95 %", "ranks", "P(first)", "group")
+        columns += () if is_mean else ("mean", "ranks by bootstrap")
+        digits = 3 if is_mean else 2
+        rows = [
+            (
+                int(row["rank"]),
+                row["subject"],
+                f"{row['score']:.{digits}f}",
+                "-" if math.isnan(row["low"]) else f"{row['low']:.{digits}f} to {row['high']:.{digits}f}",
+                f"{row['rank_low']} - {row['rank_high']}",
+                f"{row['first']:.2f}",
+                row["group"],
+                *(() if is_mean else (f"{row['mean']:.3f}", f"{row['bootstrap_low']} - {row['bootstrap_high']}")),
+            )
+            for row in frame.to_dict("records")
+        ]
+        if console.is_terminal and console.width >= _COLUMNS + _BAR + max(map(len, ranking.subjects)):
+            columns = (*columns, "")
+            rows = [(*row, bar) for row, bar in zip(rows, _bars(frame), strict=True)]
+        order = ("rank", "subject", ranking.score_name, "95 %", "ranks", "group", "P(first)")
+        print_table(self.title, columns, rows, console, keys=2, order=order)
+        for line in (*_closing(ranking, every=console.verbose), _first(ranking, rows)):
+            console.print(line)
+
+    def _print_details(self, items: int, console: PlainConsole) -> None:
+        if self.items is not None and items:
+            parts = {"Hardest images": self.items.head(items), "Easiest images": self.items.tail(items)}
+            for title, part in parts.items():
+                print_table(title, tuple(part.columns), part.to_numpy().tolist(), console)
+        if self.differential is not None:
+            odd = self.differential[self.differential["p_adjusted"] < 0.05]
+            counts = f"{len(odd)} of {len(self.differential)} (5 %, Benjamini-Hochberg)"
+            shown = (odd if len(odd) else self.differential).head(max(items, 3))
+            title = f"Images that differ at equal ability: {counts}"
+            print_table(title, tuple(shown.columns), shown.to_numpy().tolist(), console)
+        if self.sensitivity is not None:
+            print_table("Ranked without", ("without", "Kendall tau", "ranks moved"), self.sensitivity[:10], console)
+        if self.stability is not None:
+            columns = ("images", "subsets", "width of the 95 %", "by the root", "ranks in the 95 %", "pairs told apart")
+            print_table("Ranked by fewer images", columns, self.stability, console)
+
+
+def rankings_frame(every: Sequence[Any]) -> Any:
+    """One table of rankings or placements; a column says which attacks where there are two layers."""
+    if len(every) == 1:
+        return every[0].frame
+    return pd.concat([ranked.frame.assign(attacks=ranked.layer) for ranked in every])
+
+
+def rankings_document(every: Sequence[Any]) -> dict[str, Any]:
+    """Everything as one JSON document; a second layer is under its name."""
+    first, *others = every
+    return first.document | {other.layer: other.document for other in others}
+
+
+def pair_sentences(ranking: Any, responses: Any) -> list[str]:
+    """How many images would tell neighbours of a ranking apart."""
+    return describe_projections(project_pairs(ranking, len(set(responses.images))))
+
+
+def separating_sentences(ranking: Any, responses: Any) -> list[str]:
+    """Which attacks or models and which images tell the subjects of a ranking apart, and where libraries differ."""
+    fit = ranking.fit
+    if fit is None or fit.model.response != "bernoulli" or fit.diagnostics.problem:
+        return []
+    sentences = []
+    kinds = informative_items(fit, responses.values, kinds_of(responses))
+    if len(kinds) > 1:
+        shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
+        sides = "Models" if responses.kind in ("attacks", "implementations") else "Attacks"
+        sentences.append(f"{sides} that separate the subjects, by share of the information: {some_of(shares)}.")
+    images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
+    sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
+    libraries = libraries_of(responses.subjects)
+    if responses.kind == "implementations" and len(set(libraries)) > 1:
+        table = differential_groups(fit, responses.values, libraries, responses.images)
+        sentences += describe_differences(table)
+    return sentences
+
+
+def _bars(frame: Any) -> list[str]:
+    """The intervals on one scale, a character for each 1 / `_BAR` of it."""
+    low, high = frame["low"].min(), frame["high"].max()
+    lines = []
+    for row in frame[["low", "score", "high"]].to_numpy():
+        start, middle, stop = ((row - low) / max(high - low, 1e-9) * (_BAR - 1)).round().astype(int).clip(0, _BAR - 1)
+        line = [" "] * _BAR
+        line[start : stop + 1] = "-" * (stop + 1 - start)
+        line[middle] = "o"
+        lines.append("".join(line))
+    return lines
+
+
+def _closing(ranking: Any, *, every: bool) -> list[str]:
+    """What letters mean; how the ranking stands to others and how good the fit is, if all is wanted."""
+    lines = ["subjects with a letter in common do not differ significantly (95 %, all pairs)"]
+    if not every:
+        return lines
+    taus = [f"{name} {'undefined' if math.isnan(tau) else f'{tau:.2f}'}" for name, tau in ranking.agreement.items()]
+    lines.append(f"Kendall's tau with {', '.join(taus)}")
+    quality = ranking.diagnostics
+    if quality is not None:
+        draws = f"{quality.chains} chains of {quality.draws} draws ({quality.sampler})"
+        ess = f"effective draws {quality.bulk_ess:.0f} (bulk), {quality.tail_ess:.0f} (tail)"
+        lines.append(f"{draws}: R-hat {quality.rhat:.4f}, {ess}, {quality.divergences} divergences")
+    return lines
+
+
+def _first(ranking: Any, rows: Sequence[Sequence[Any]]) -> str:
+    """Who is first, how sure that is, and from whom it does not differ significantly."""
+    rank, name, score, ends, ranks, first, *_ = rows[0]
+    others = ranking.apart[ranking.subjects.index(name)]
+    tied = [each for each, apart in zip(ranking.subjects, others, strict=True) if not apart and each != name]
+    beside = (
+        f"; it does not differ significantly from {some_of(tied)}" if tied else "; it differs significantly from all"
+    )
+    interval = "" if ends == "-" else f" ({ends})"
+    return f"rank {rank}: {name}, {ranking.score_name} {score}{interval}, ranks {ranks}, P(first) {first}; it {beside}"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Placements of newcomers, with what they are of and what a reader should know."""
+
+    title: str
+    placements: tuple[Any, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def frame(self) -> Any:
+        """One line for each newcomer and each subject that it is placed among."""
+        return pd.concat([each.to_frame() for each in self.placements], ignore_index=True)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What a reader should know first."""
+        return tuple(dict.fromkeys((*self.notes, *(note for each in self.placements for note in each.notes))))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Everything as one JSON document."""
+        placements = [each.to_dict() for each in self.placements]
+        return {"title": self.title, "notes": list(self.notes), "placements": placements}
+
+    def print(self, _: int, console: PlainConsole) -> None:
+        """For each newcomer its notes, and a table in which it stands among the subjects of the baseline."""
+        print_notes(self.notes, console)
+        for placed in self.placements:
+            _print_placement(self.title, placed, console)
+
+
+def _print_placement(title: str, placed: Any, console: PlainConsole) -> None:
+    print_notes(placed.notes, console)
+    name = placed.ranking.score_name
+    columns = ("rank", "subject", name, "95 %", "ranks", "P(new above)", "mean", "ranks by bootstrap")
+    rows = [
+        (
+            int(row["rank"]),
+            row["subject"],
+            f"{row['score']:.2f}",
+            f"{row['low']:.2f} to {row['high']:.2f}",
+            f"{row['rank_low']} - {row['rank_high']}",
+            "new" if row["subject"] == placed.newcomer else f"{row['beats']:.2f}",
+            f"{row['mean']:.3f}",
+            f"{row['bootstrap_low']} - {row['bootstrap_high']}",
+        )
+        for row in placed.to_frame().to_dict("records")
+    ]
+    print_table(f"{placed.newcomer} of {title}: {placed.ranking.method}", columns, rows, console, keys=2)
+    low, high = placed.rank_interval
+    ranks = f"rank {low}" if low == high else f"ranks {low} to {high}"
+    line = f"{placed.newcomer}: {ranks} of {len(rows)} (95 %); means are over what it answered"
+    for each in (*(_choice_lines(placed) if placed.choice is not None else ()), line):
+        console.print(each)
+
+
+def _choice_lines(placed: Any) -> list[str]:
+    """How many images would have been enough, and which would tell most next if they were not."""
+    choice, last = placed.choice, placed.choice.steps[-1]
+    ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"
+    every = len(placed.ranking.subjects)
+    if choice.width >= every - 1:
+        return [f"no number of images to choose: all {placed.images} leave every rank open"]
+    asked = f"an interval of {choice.width + 1} rank{'s' * (choice.width > 0)} or fewer"
+    if choice.enough:
+        return [f"{last.images} of {placed.images} images, chosen one batch after the other, give {asked}: {ranks}"]
+    lines = [f"all {placed.images} images do not give {asked}: {ranks}"]
+    if choice.further:
+        lines.append(f"of the images that it lacks these would tell most: {', '.join(choice.further)}")
+    return lines
