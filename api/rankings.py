@@ -11,7 +11,7 @@ from ..engine.store.data_frames import check_made_alike, choose_examples, load_o
 from ..engine.tables.metric_matrix import build_layers
 from ..errors import InvalidInput, UnknownName, as_invalid_input
 from ..scoring import Placement, Ranking, Responses, choose_results, place_results, rank_results
-from ..scoring.result_rows import Per, Subjects, Unequal
+from ..scoring.result_rows import Choices, Per, Subjects, Unequal
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ class RankedResults:
     @property
     def of_responses(self) -> dict[str, Any]:
         """The choices that are made from the rows, by their names in `build_responses`."""
-        names = ("subjects", "budget", "per", "unequal", "original")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in Choices._fields}
 
 
 class ImageRanking(NamedTuple):

@@ -316,9 +316,18 @@ def is_single_step(cell: Cell) -> bool:
 
 def is_iterated(cell: Cell) -> bool:
     """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
-    if cell.search.kind == "worst-case":  # what it comes to is that of its attacks, whatever they are
+    if cell.search.sums_up:  # what it comes to is that of its attacks, whatever they are
         return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS
+
+
+def why_not_probed(cell: Cell) -> str:
+    """Why a cell cannot be run again on a few images, as some failure indicators need it; "" if it can."""
+    if cell.surrogate:
+        return "the attack ran on a surrogate: check it there, white-box"
+    if cell.fitted_on is not None:
+        return "the attack has learned once, from other images"
+    return "a worst case over several attacks: run each of them in full" if cell.search.sums_up else ""
 
 
 def _origin_text(cell: Cell) -> str:

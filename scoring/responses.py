@@ -8,7 +8,18 @@ import numpy as np
 import pandas as pd
 
 from ..conventions import KNOWLEDGE
-from .result_rows import NAMED, Per, ResultRows, Subjects, Unequal, is_of_models, notes_on_rows, read_rows, some_of
+from .result_rows import (
+    NAMED,
+    Choices,
+    Per,
+    ResultRows,
+    Subjects,
+    Unequal,
+    is_of_models,
+    notes_on_rows,
+    read_rows,
+    some_of,
+)
 from .significance import missing_by_subject
 
 CHANCE = 0.01  # below this p-value a note says that what is missing depends on the subject
@@ -86,8 +97,8 @@ def build_responses(
     Raises:
         ValueError: if columns are missing, a choice is unknown, or nothing is left.
     """
-    rows, left_out = _rows_that_count(results, subjects, budget, per, unequal, original)
-    return _build(rows, subjects, per, left_out)
+    choices = Choices(subjects, budget, per, unequal, original)
+    return _build(*_rows_that_count(results, choices), choices)
 
 
 def subjects_of(results: pd.DataFrame, subjects: Subjects) -> pd.Series:
@@ -103,8 +114,7 @@ def subjects_of(results: pd.DataFrame, subjects: Subjects) -> pd.Series:
     Raises:
         ValueError: as `build_responses`.
     """
-    rows, _ = _rows_that_count(results, subjects, None, "attack", "common", None)
-    return rows.labels["subject"]
+    return _rows_that_count(results, Choices(subjects))[0].labels["subject"]
 
 
 def build_against(
@@ -137,7 +147,8 @@ def build_against(
     Raises:
         ValueError: as `build_responses`; if no subject is new, or one shares nothing with the baseline.
     """
-    rows = read_rows(results, subjects, budget, per, original, unequal)
+    choices = Choices(subjects, budget, per, unequal, original)
+    rows = read_rows(results, choices)
     is_new = rows.rows["new"].to_numpy(bool)
     names, known = (list(rows.labels["subject"][which].unique()) for which in (is_new, ~is_new))
     both, new_names = [name for name in names if name in known], [name for name in names if name not in known]
@@ -145,8 +156,8 @@ def build_against(
         raise ValueError(f"expected {subjects} that the baseline lacks, got {some_of(both)}: it has them")
     matrices = []
     for name in new_names:
-        kept, left_out = _shared(rows.labels, is_new, name, unequal, of_models=is_of_models(subjects))
-        matrix = _build(rows.only(kept), subjects, per, left_out)
+        kept, left_out = _shared(rows.labels, is_new, name, choices)
+        matrix = _build(rows.only(kept), left_out, choices)
         if name not in matrix.subjects:
             raise ValueError(
                 f"expected a response of {name}, got none: every one is missing ({'; '.join(matrix.notes)})"
@@ -235,18 +246,16 @@ def check_several(responses: Responses) -> None:
     )
 
 
-def _rows_that_count(
-    results: pd.DataFrame, subjects: Subjects, budget: float | None, per: Per, unequal: Unequal, original: str | None
-) -> tuple[ResultRows, list[str]]:
+def _rows_that_count(results: pd.DataFrame, choices: Choices) -> tuple[ResultRows, list[str]]:
     """Rows that can be compared, and notes on those that cannot."""
-    rows = read_rows(results, subjects, budget, per, original, unequal)
-    if unequal == "keep":
+    rows = read_rows(results, choices)
+    if choices.unequal == "keep":
         return rows, _note_uneven(rows.labels)
-    kept, left_out = _common(rows.labels, of_models=is_of_models(subjects))
+    kept, left_out = _common(rows.labels, of_models=choices.of_models)
     return rows.only(kept), left_out
 
 
-def _build(rows: ResultRows, subjects: Subjects, per: Per, left_out: list[str]) -> Responses:
+def _build(rows: ResultRows, left_out: list[str], choices: Choices) -> Responses:
     """The matrix of rows that can be compared, with its notes; of several attempts at an item the strongest counts."""
     seen = ~rows.missing & rows.value.notna()
     if not seen.any():
@@ -256,17 +265,17 @@ def _build(rows: ResultRows, subjects: Subjects, per: Per, left_out: list[str]) 
     item, items = pd.factorize(answered["item"])
     values = np.full((len(names), len(items)), np.nan)
     # fmin and fmax prefer a number to NaN.
-    (np.fmin if is_of_models(subjects) else np.fmax).at(values, (place, item), rows.value[seen].to_numpy())
+    (np.fmin if choices.of_models else np.fmax).at(values, (place, item), rows.value[seen].to_numpy())
     first = np.unique(item, return_index=True)[1]
     images = answered["image"].iloc[first]
-    notes = [*rows.notes, *notes_on_rows(rows.rows, subjects, per), *left_out]
+    notes = [*rows.notes, *notes_on_rows(rows.rows, choices), *left_out]
     if silent := [name for name in rows.labels["subject"].unique() if name not in names]:
         notes.append(f"left out: {', '.join(silent)}: no response at all")
     if rows.larger.any():
         notes.append(f"{rows.larger.sum()} responses are missing: fooled in a larger ball, not asked about this budget")
     notes += _note_selective(rows.labels, rows.missing)
     texts = (tuple(map(str, each)) for each in (names, items, images))
-    return _drawn(Responses(values, *texts, notes=tuple(notes), kind=subjects))
+    return _drawn(Responses(values, *texts, notes=tuple(notes), kind=choices.subjects))
 
 
 def _drawn(matrix: Responses) -> Responses:
@@ -313,15 +322,13 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
     return kept, [*lines[:NAMED], *more, note]
 
 
-def _shared(
-    labels: Any, is_new: np.ndarray, name: str, unequal: str, *, of_models: bool
-) -> tuple[np.ndarray, list[str]]:
+def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tuple[np.ndarray, list[str]]:
     """Rows of the baseline and of a new subject that can be compared, (rows,) bool, and notes on the others."""
     of_name = is_new & (labels["subject"] == name).to_numpy()
     attempt, attempts = pd.factorize(labels["attempt"])
     kept = ~is_new
-    if unequal == "common":
-        kept[~is_new], left_out = _common(labels[~is_new], of_models=of_models)
+    if choices.unequal == "common":
+        kept[~is_new], left_out = _common(labels[~is_new], of_models=choices.of_models)
     else:
         left_out = _note_uneven(labels[~is_new])
     of_baseline, tried = (np.isin(np.arange(len(attempts)), attempt[rows]) for rows in (kept, of_name))

@@ -22,6 +22,21 @@ _RUN = (
 )
 
 
+class Choices(NamedTuple):
+    """What is ranked and which responses count, see `responses.build_responses`."""
+
+    subjects: Subjects = "models"
+    budget: float | None = None
+    per: Per = "attack"
+    unequal: Unequal = "common"
+    original: str | None = None
+
+    @property
+    def of_models(self) -> bool:
+        """Whether the subjects withstand attacks; else they attack."""
+        return is_of_models(self.subjects)
+
+
 class ResultRows(NamedTuple):
     """Rows of results with what each says, all of equal length.
 
@@ -47,16 +62,14 @@ class ResultRows(NamedTuple):
         return ResultRows(rows, labels, value, missing, larger, self.notes)
 
 
-def read_rows(
-    results: Any, subjects: Subjects, budget: float | None, per: Per, original: str | None, unequal: str = "common"
-) -> ResultRows:
-    """Read a results table; for the arguments see `build_responses`, which also lists what is refused."""
-    _check(results, subjects, budget, per, original, unequal)
+def read_rows(results: Any, choices: Choices) -> ResultRows:
+    """Read a results table; `build_responses` lists what is refused."""
+    _check(results, choices)
     rows, notes = _without_worst_cases(results)
-    if subjects == "defences":
-        rows, more = _add_defences(rows, original)
+    if choices.subjects == "defences":
+        rows, more = _add_defences(rows, choices.original)
         notes += more
-    return ResultRows(rows, _label_rows(rows, subjects, per), *_decide(rows, budget, subjects), notes)
+    return ResultRows(rows, _label_rows(rows, choices), *_decide(rows, choices), notes)
 
 
 def is_of_models(subjects: str) -> bool:
@@ -70,21 +83,20 @@ def some_of(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + rest
 
 
-def _check(results: Any, subjects: str, budget: Any, per: str, original: str | None, unequal: str) -> None:
+def _check(results: Any, choices: Choices) -> None:
     absent = [column for column in COLUMNS if column not in results]
     if absent:
         raise ValueError(f"expected columns {', '.join(COLUMNS)}, got a table without {', '.join(absent)}")
     if not len(results):
         raise ValueError("expected results to rank, got a table without rows")
-    choices = {"subjects": (subjects, get_args(Subjects)), "per": (per, get_args(Per))}
-    choices["unequal"] = unequal, get_args(Unequal)
-    for name, (given, (*others, last)) in choices.items():
+    for name, known in {"subjects": Subjects, "per": Per, "unequal": Unequal}.items():
+        given, (*others, last) = getattr(choices, name), get_args(known)
         if given not in (*others, last):
             raise ValueError(f"expected {name} {', '.join(others)} or {last}, got {given!r}")
-    if original is not None and subjects != "defences":
-        raise ValueError(f"expected an original model with subjects defences, got it with {subjects}")
-    if budget is not None:
-        _check_budget(results, budget)
+    if choices.original is not None and choices.subjects != "defences":
+        raise ValueError(f"expected an original model with subjects defences, got it with {choices.subjects}")
+    if choices.budget is not None:
+        _check_budget(results, choices.budget)
 
 
 def _check_budget(results: Any, budget: Any) -> None:
@@ -152,7 +164,7 @@ def _split_defended(name: str, names: Sequence[str]) -> tuple[str, str]:
     return (base, defence) if plus and base and ".py:" in defence else (name, UNDEFENDED)
 
 
-def _decide(rows: Any, budget: float | None, subjects: str) -> tuple[Any, Any, Any]:
+def _decide(rows: Any, choices: Choices) -> tuple[Any, Any, Any]:
     """Response of each row, whether it is missing, and whether that is because of a larger ball.
 
     The one rule of this part for what a record says, as `engine/store/image_results.py` has it.
@@ -162,8 +174,8 @@ def _decide(rows: Any, budget: float | None, subjects: str) -> tuple[Any, Any, A
     of_random = _is_random(rows)
     if of_random.any():
         fooled = rows["draws_fooled"].where(of_random, fooled)
-    if budget is not None:
-        most = largest_distance(budget, str(rows["norm"].iloc[0]) if "norm" in rows else "")
+    if choices.budget is not None:
+        most = largest_distance(choices.budget, str(rows["norm"].iloc[0]) if "norm" in rows else "")
         far = success & (rows["distance"] > most)
         if of_random.any():  # a distance is stored only where most draws are fooled: else a small ball vouches for it
             kept = rows["epsilon"].astype(float) <= most if "epsilon" in rows else False
@@ -171,15 +183,14 @@ def _decide(rows: Any, budget: float | None, subjects: str) -> tuple[Any, Any, A
         fooled = fooled.mask(far, 0.0)
         if "minimum_norm" in rows:
             larger = far & ~rows["minimum_norm"].astype(bool)
-    of_models = is_of_models(subjects)
-    value = (1 - fooled if of_models else fooled).where(attacked & ~rows["violated"].astype(bool), 0.0)
-    return value, _is_undecided(rows, subjects) | larger | (False if of_models else ~attacked), larger
+    value = (1 - fooled if choices.of_models else fooled).where(attacked & ~rows["violated"].astype(bool), 0.0)
+    return value, _is_undecided(rows, choices) | larger | (False if choices.of_models else ~attacked), larger
 
 
-def _is_undecided(rows: Any, subjects: str) -> Any:
+def _is_undecided(rows: Any, choices: Choices) -> Any:
     """Rows with an invalid result that is not the subject's fault: a model's own, else the library's."""
     violated = rows["violated"].astype(bool)
-    blamed = "invalid_by_model" if is_of_models(subjects) else "invalid_by_library"
+    blamed = "invalid_by_model" if choices.of_models else "invalid_by_library"
     return violated & ~rows[blamed].astype(bool) if blamed in rows else violated
 
 
@@ -188,12 +199,12 @@ def _is_random(rows: Any) -> Any:
     return rows["draws_fooled"].notna() if "draws_fooled" in rows else pd.Series(data=False, index=rows.index)
 
 
-def _label_rows(rows: Any, subjects: str, per: str) -> Any:
+def _label_rows(rows: Any, choices: Choices) -> Any:
     """Labels of `ResultRows`."""
     # Texts are made once for each kind of row and each image: there are far fewer than rows.
     kind, first = _kinds_of_rows(rows, _RUN)
     place, shown = _kinds_of_rows(rows, ("data", "image"))
-    images, labels = _join(shown, ("data", "image")).to_numpy(), _label_kinds(first, subjects, per)
+    images, labels = _join(shown, ("data", "image")).to_numpy(), _label_kinds(first, choices.subjects, choices.per)
     columns = {name: _categories(kind, labels[name].to_numpy()) for name in ("subject", "group")}
     columns["image"] = _categories(place, images)
     for name, column in (("item", "other"), ("attempt", "attempt")):
@@ -292,15 +303,9 @@ def _join(rows: Any, columns: Sequence[str]) -> Any:
     return texts[0].str.cat(texts[1:], sep=" ") if texts else pd.Series("", index=rows.index)
 
 
-def notes_on_rows(rows: Any, subjects: str, per: str) -> list[str]:
-    """Notes on what is missing, what counts once or more than once, and what is ranked together.
-
-    Args:
-        rows: of results, those that count.
-        subjects: see `build_responses`.
-        per: see there.
-    """
-    missing, of_models = int(_is_undecided(rows, subjects).sum()), is_of_models(subjects)
+def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
+    """Notes on what is missing, what counts once or more than once, and what is ranked together, of rows that count."""
+    missing, (subjects, _, per, *_), of_models = int(_is_undecided(rows, choices).sum()), choices, choices.of_models
     blamed = int(rows["violated"].astype(bool).sum()) - missing
     notes = [f"{missing} of {len(rows)} responses are missing: the result is invalid"] if missing else []
     if blamed:

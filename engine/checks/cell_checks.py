@@ -8,7 +8,7 @@ import numpy as np
 from ...adapters.result import allowed_radius
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
 from ...adapters.words import radius_text, threat_text
-from ..cell import Cell, is_iterated
+from ..cell import Cell, is_iterated, why_not_probed
 from ..finding import Finding
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
@@ -44,12 +44,7 @@ def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Finding]:
 def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Finding]:
     """What `probe_cell` found; without it all unknown."""
     cell = outcome.cell
-    never = {
-        "the attack ran on a surrogate: check it there, white-box": cell.surrogate,
-        "the attack has learned once, from other images": cell.fitted_on is not None,
-        "a worst case over several attacks: run each of them in full": cell.search.sums_up,
-    }
-    why = next((reason for reason, holds in never.items() if holds), "")
+    why = why_not_probed(cell)
     for name, judge in _JUDGES.items():
         probe = None if probes is None else probes[name]
         if why:

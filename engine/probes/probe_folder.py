@@ -14,7 +14,7 @@ from ...adapters.models.remote.transport import kept_in
 from ...adapters.models.room.isolated import holds_room
 from ...adapters.running.readings import identify_asked
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import Cell, ModelOnData
+from ..cell import Cell, ModelOnData, why_not_probed
 from ..sources import DataSource, LastLoaded, Loading, ModelSource
 from ..store.outcomes import Outcomes, check_models, outcomes_of
 from ..store.store import Damaged, ResultsStore
@@ -74,8 +74,7 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
         cells = [
             outcome.cell
             for outcome in outcomes.done
-            if outcome.cell.subject == subject
-            if not (outcome.cell.surrogate or outcome.cell.fitted_on or outcome.cell.search.sums_up)
+            if outcome.cell.subject == subject and not why_not_probed(outcome.cell)
         ]
         given = None if models is None else models.get(subject.model)
         apart = given is None and loading.isolation.covers(subject.model)

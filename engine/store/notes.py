@@ -1,6 +1,6 @@
 """Notes on a results folder: missing results, how searches ended, and models whose outputs need an explanation."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from .imported import notes_of
 from .store import WRONG_ONE, Kind, Record, ResultsStore
 
 if TYPE_CHECKING:
-    from .outcomes import Outcomes
+    from .outcomes import Outcome, Outcomes
 
 
 def find_notes(outcomes: "Outcomes") -> Iterator[Finding]:
@@ -223,6 +223,21 @@ def _detected(outcomes: "Outcomes") -> Iterator[Finding]:
     for model, (detected, attacked) in counts.items():
         if detected:
             yield note("detected", sentence, subject=model, detected=int(detected), attacked=int(attacked))
+
+
+def least_of_estimates(rows: Sequence[tuple[str, Sequence["Outcome"]]]) -> list[Finding]:
+    """Which models' worst case is the least of several estimates, shares of draws, and so on average too low.
+
+    Args:
+        rows: the name of each model, and the cells that its worst case is over.
+    """
+    several = (sum(len(each.cell.members) for each in cells if each.is_random) > 1 for _, cells in rows)
+    models = dict.fromkeys(model for (model, _), is_low in zip(rows, several, strict=True) if is_low)
+    sentence = (
+        "{models}: random, so the worst case is on each image the least of several shares of draws, which tends to lie "
+        "below the least of the true shares: more --draws bring it nearer"
+    )
+    return [note("least-of-draws", sentence, models=", ".join(models))] if models else []
 
 
 def _silent_transfers(outcomes: "Outcomes") -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput, Unsupported
 from ..cell import Cell
 from ..finding import Finding, note
+from ..store.notes import least_of_estimates
 from ..store.outcomes import Outcome, Outcomes, details
 from .symbols import By
 
@@ -120,19 +121,9 @@ def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> Iterator[Finding]:
                 yield note("uneven", sentence, subject=name, attacks=", ".join(lacking))
 
 
-def least_of_draws(groups: Sequence[Group]) -> Iterator[Finding]:
+def least_of_draws(groups: Sequence[Group]) -> list[Finding]:
     """On the random models of rows over several results: the least of estimates is on average too low."""
-    names = [
-        group.labels["model"]
-        for group in groups
-        if sum(len(each.cell.members) for each in group.outcomes if each.is_random) > 1
-    ]
-    if names:
-        sentence = (
-            "{models}: random, so the worst case is on each image the least of several shares of draws, which tends to "
-            "lie below the least of the true shares: more --draws bring it nearer"
-        )
-        yield note("least-of-draws", sentence, models=", ".join(dict.fromkeys(names)))
+    return least_of_estimates([(group.labels["model"], group.outcomes) for group in groups])
 
 
 def _group(cells: list[tuple[Cell, Outcome | None]], by: By, *, mixed: bool) -> Group:

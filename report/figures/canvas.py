@@ -78,7 +78,7 @@ def write_figure(figure: Any, path: str | Path) -> Path:
     """Write a figure of Matplotlib as PDF with TrueType fonts, SVG or PNG; the bytes are the same in every run.
 
     Args:
-        figure: of `draw_figure_of`, or any other.
+        figure: of the drawings of this room, or any other.
         path: its ending says the format.
 
     Raises:

@@ -1,7 +1,7 @@
 """Defences: what each costs and keeps, what detectors see of the examples, and what adaptive attacks left of them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...adapters.models.defences.names import describe_gradients
@@ -87,7 +87,7 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
     )
 
 
-def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> Iterator[Finding]:
+def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
     """What the worst case over several results is of a random model that a point is about."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]

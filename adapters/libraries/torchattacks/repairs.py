@@ -158,11 +158,11 @@ class _FixedReference(_EAD):
 
 
 class EADEN(_FixedReference, torchattacks.EADEN):
-    """EAD, elastic-net rule, with the repairs of `_OwnReference`."""
+    """EAD, elastic-net rule, with the repairs of `_FixedReference`."""
 
 
 class EADL1(_FixedReference, torchattacks.EADL1):
-    """EAD, l1 rule, with the repairs of `_OwnReference`."""
+    """EAD, l1 rule, with the repairs of `_FixedReference`."""
 
 
 class Pixle(torchattacks.Pixle):
