@@ -1,6 +1,7 @@
 """The verbs of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
 
-Those that attack let the process keep freed memory (`keep_freed_memory`): without it they can take half as long again.
+None changes the process that it is called in. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
+without it an attack can take half as long again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +75,6 @@ from .handed_over import (
     take_images,
     take_labelled,
 )
-from .memory import keep_freed_memory
 from .placing import FREE, WIDTH, Asking, place_models, read_baseline
 from .rankings import RankedResults, place_images, rank_images
 from .scoring import Placement, Ranking
@@ -138,7 +138,6 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
     """
-    keep_freed_memory()
     row, epsilon, target = row_of(attack), read_radius(epsilon), read_target(target)
     (inputs, rounded), seed = take_images(inputs), read_seed(parameters.get("seed", 0))
     labels = read_labels(labels, len(inputs))
@@ -196,7 +195,6 @@ def fit_attack(
     Raises:
         DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
     """
-    keep_freed_memory()
     row, images = row_of(attack), take_images(inputs)[0]
     goal = None if target is None else read_whole(target, "target as a class number", 0, _MOST)
     rules = _rules(None, [row], images, norm, read_radius(epsilon), read_target(goal))
@@ -251,7 +249,6 @@ def compare(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: as `davylamp.engine.compare`.
     """
-    keep_freed_memory()
     epsilon, target, seed = read_radius(epsilon), read_target(target), read_seed(seed)
     rows = _rows(attack, libraries, repaired=repaired, norm=norm)
     inputs, rounded = take_images(inputs)
@@ -379,7 +376,6 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     from .engine.plan.plan import count_processes, read_part, take_part
     from .engine.run.choose import choose_executor
 
-    keep_freed_memory()
     part = read_text(part, 'a part as text, such as "3/64"')
     chosen_part, workers = read_part(part) if part else None, read_whole(workers, "workers from 1", 1, _MOST)
     settings, parameters = split_settings(settings, read_table(parameters, "parameters by name"))
@@ -453,7 +449,6 @@ def robust_accuracy(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
     """
-    keep_freed_memory()
     images = take_data(inputs, labels, None)[0] or data
     with ExitStack() as stack:
         lent: Any = stack.enter_context(borrowed(model)) if isinstance(model, nn.Module) else model
@@ -508,7 +503,6 @@ def challenge(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
     """
-    keep_freed_memory()
     images = take_data(inputs, labels, None)[0] or data
     with ExitStack() as stack:
 
@@ -578,7 +572,6 @@ def place(  # noqa: PLR0913 - as run_attack
     """
     from .engine.run.choose import choose_executor
 
-    keep_freed_memory()
     asking = Asking(adaptive, width, batch, seed)
     baseline = read_baseline(against, adaptive=adaptive)
     images = take_data(inputs, labels, names)[0]
