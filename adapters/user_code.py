@@ -177,7 +177,8 @@ class _Protection:
         self._inside: dict[int, int] = {}  # by thread: how deep
         self._stdout: Any = None
         self._exit: Any = os._exit
-        self._handler: Any = None
+        self._handler: Any = None  # of SIGINT: ours calls it
+        self._at_entry: Any = None
         self._process = 0
         self.is_on = self.interrupted = False
 
@@ -205,7 +206,7 @@ class _Protection:
             depth = self._inside.get(thread, 0)
             self._inside[thread] = depth + 1
         if not depth and thread == threading.main_thread().ident:
-            self.interrupted = False
+            self.interrupted, self._at_entry = False, signal.getsignal(signal.SIGINT)
 
     def leave(self) -> bool:
         """Put standard output back; whether Ctrl-C was typed meanwhile, as the thread knows that it interrupts."""
@@ -220,8 +221,8 @@ class _Protection:
                 sys.stdout, self._stdout = self._stdout, None
         if thread != threading.main_thread().ident:
             return False
-        if not depth and self._handler is not None and signal.getsignal(signal.SIGINT) != self._note_interrupt:
-            signal.signal(signal.SIGINT, self._note_interrupt)  # the code has set another
+        if not depth and self._at_entry is not None and signal.getsignal(signal.SIGINT) != self._at_entry:
+            signal.signal(signal.SIGINT, self._at_entry)  # the code has set another
         return self.interrupted
 
     def _note_interrupt(self, number: int, frame: Any) -> None:

@@ -103,6 +103,18 @@ def test_everything_is_as_before_in_a_protected_process(capsys):
     assert capsys.readouterr() == ("", "said\nagain\n")
 
 
+def test_the_handler_of_a_server_that_runs_models_stays():
+    before = signal.getsignal(signal.SIGINT)
+    with process_protected():
+        handler = signal.signal(signal.SIGINT, lambda *_: None)
+        servers = signal.getsignal(signal.SIGINT)
+        with user_code("model.py"):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGINT) is servers
+        signal.signal(signal.SIGINT, handler)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 @pytest.mark.usefixtures("protected")
 def test_what_programs_print_goes_to_standard_error(capfd):
     with user_code("model.py", descriptors=True):
