@@ -38,7 +38,7 @@ from .commands import (
 )
 from .commands.config_options import Command, with_options
 from .commands.examples import epilog_of
-from .commands.failures import close_output, explain, open_output, refuse_empty
+from .commands.failures import close_output, explain, open_output, protected, refuse_empty
 from .memory import end_quickly, keep_freed_memory
 
 app = typer.Typer(
@@ -123,13 +123,14 @@ def main() -> None:
     atexit.register(end_quickly)
     open_output()
     code: object = 0
-    try:
-        refuse_empty(sys.argv[1:])
-        app()
-    except SystemExit as stop:
-        code = stop.code
-    except (Exception, KeyboardInterrupt) as error:
-        code = explain(error)
+    with protected():
+        try:
+            refuse_empty(sys.argv[1:])
+            app()
+        except SystemExit as stop:
+            code = stop.code
+        except (Exception, KeyboardInterrupt) as error:
+            code = explain(error)
     code = close_output() or code
     if any(getattr(thread, "left", False) for thread in threading.enumerate()):  # by an attack; Python would wait
         sys.stderr.write("a thread that an attack started goes on: it is ended with this process\n")

@@ -1,4 +1,4 @@
-"""The wall around code that is not ours: whatever it raises, exits with or prints becomes one line that names it."""
+"""Code that is not ours: whatever it raises or exits with becomes one line that names it."""
 
 import os
 import signal
@@ -18,22 +18,20 @@ _LONGEST = 300  # characters of a reason
 
 
 class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
-    """Run user code so that it can end neither this process nor its output; to be entered with `with`.
+    """Run user code so that whatever it raises is one line; to be entered with `with`.
 
-    What it raises becomes a `ModelFailed` with one line that names `where`, the reason and the user's line; so do
-    `sys.exit`, `os._exit` and a KeyboardInterrupt that nobody typed. Errors of davylamp pass as they are, and so does
-    a Ctrl-C that was typed (a SIGINT that arrived), even one that the code caught. What it prints to standard output,
-    which belongs to our caller's results, goes to standard error. Gradients that it switched off are on again after.
+    It becomes a `ModelFailed` that names `where`, the reason and the user's line; so does `sys.exit`. Errors of
+    davylamp pass as they are, and so does a KeyboardInterrupt. Gradients that it switched off are on again after.
 
-    It takes some 11 microseconds, 2 inside another or inside `guarded`. Standard output, `os._exit` and the handler of
-    SIGINT belong to the whole process: they are replaced while any thread is inside, and `os._exit` ends the process as
-    ever for threads that are not, and for children. What kills the process from below Python (a signal, `abort`, a
+    In a caller's process nothing else is touched. In a process of davylamp's (`protect_process`: the command line and
+    every worker) user code can end neither the process nor its output: `os._exit` is an error of that kind, too, as is
+    a KeyboardInterrupt that nobody typed; one that was typed passes even if the code caught it; and what the code
+    prints to standard output goes to standard error. What kills the process from below Python (a signal, `abort`, a
     crash in C) is not held up: only workers survive it (`--workers`).
 
     Args:
         where: the file or the model, as the line shall name it.
-        descriptors: also what is written past Python's `sys.stdout`, as by programs that the code starts; some
-            10 microseconds more.
+        descriptors: divert also what is written past Python's `sys.stdout`, as by programs that the code starts.
 
     Raises:
         ModelFailed: if the code does not come to its end.
@@ -51,19 +49,20 @@ class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
         if self.descriptors:
             self._diverted = descriptor_diverted()
             self._diverted.__enter__()
-        _GUARD.enter()
+        _PROTECTION.enter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        interrupted = _GUARD.leave()
+        interrupted = _PROTECTION.leave()
         if self.descriptors:
             self._diverted.__exit__(None, None, None)
         if self._grad is not None and (torch := sys.modules["torch"]).is_grad_enabled() != self._grad:
             torch.set_grad_enabled(self._grad)
         if interrupted and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error
-        if error is None or interrupted or isinstance(error, DavylampError):
+        typed = isinstance(error, KeyboardInterrupt) and (interrupted or not _PROTECTION.is_on)
+        if error is None or typed or isinstance(error, DavylampError):
             return False
         raise ModelFailed(f"{self.where} {describe_error(error)}") from error
 
@@ -109,33 +108,55 @@ def _place(error: BaseException) -> str:
     return place
 
 
-@contextmanager
-def guarded() -> Iterator[None]:
-    """Put up once, around a library's many passes, what every wall inside puts up: each costs a fifth then.
+def protect_process() -> None:
+    """Protect this process from the user code that it runs, for the rest of it; for davylamp's processes only."""
+    _PROTECTION.switch_on()
 
-    A call of `os._exit` inside is a SystemExit; a Ctrl-C that was typed and swallowed is raised at the end.
-    """
-    _GUARD.enter()
+
+@contextmanager
+def process_protected() -> Iterator[None]:
+    """As `protect_process` inside the block; after it `os._exit` and SIGINT's handler are as before."""
+    if _PROTECTION.is_on:
+        yield
+        return
+    _PROTECTION.switch_on()
     try:
         yield
     finally:
-        if _GUARD.leave() and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+        _PROTECTION.switch_off()
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Put up once, around a library's many passes, what every `user_code` inside puts up.
+
+    A call of `os._exit` inside is a SystemExit; a Ctrl-C that was typed and swallowed is raised at the end: both in a
+    process that is protected.
+    """
+    _PROTECTION.enter()
+    try:
+        yield
+    finally:
+        if _PROTECTION.leave() and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
             raise KeyboardInterrupt
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C was typed since this thread went behind the wall: else a KeyboardInterrupt is an error."""
-    return threading.current_thread() is threading.main_thread() and _GUARD.interrupted
+    """Whether a KeyboardInterrupt stands for a Ctrl-C: not where the process is protected, and nobody typed one."""
+    if not _PROTECTION.is_on:
+        return True
+    return threading.current_thread() is threading.main_thread() and _PROTECTION.interrupted
 
 
 @contextmanager
 def descriptor_diverted() -> Iterator[None]:
-    """Let file descriptor 1, where programs write that the code starts, lead to standard error."""
+    """In a protected process, let file descriptor 1, where programs write, lead to standard error."""
     kept = None
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        kept = os.dup(1)
-        os.dup2(2, 1)
+    if _PROTECTION.is_on:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            kept = os.dup(1)
+            os.dup2(2, 1)
     try:
         yield
     finally:
@@ -148,49 +169,61 @@ class _Exited(SystemExit):
     """`os._exit` was called by user code."""
 
 
-class _Guard:
-    """What is replaced while user code runs, by whichever threads, and put back when the last one leaves."""
+class _Protection:
+    """What is replaced in a process of davylamp's; standard output only while user code runs, in whichever threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside: dict[int, int] = {}  # by thread: how many walls deep
+        self._inside: dict[int, int] = {}  # by thread: how deep
         self._stdout: Any = None
         self._exit: Any = os._exit
+        self._handler: Any = None  # of SIGINT: ours calls it
+        self._at_entry: Any = None
         self._process = 0
-        self._handler: Any = None
-        self.interrupted = False
+        self.is_on = self.interrupted = False
+
+    def switch_on(self) -> None:
+        if self.is_on:
+            return
+        self.is_on, self._process = True, os.getpid()
+        self._exit, os._exit = os._exit, self._refuse_exit
+        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
+            self._handler = signal.signal(signal.SIGINT, self._note_interrupt)
+
+    def switch_off(self) -> None:
+        os._exit, self.is_on = self._exit, False
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler = None
 
     def enter(self) -> None:
+        if not self.is_on:
+            return
         thread = threading.get_ident()
         with self._lock:
             if not self._inside:
                 self._stdout, sys.stdout = sys.stdout, sys.stderr
-                self._exit, os._exit = os._exit, self._refuse_exit
-                self._process = os.getpid()
             depth = self._inside.get(thread, 0)
             self._inside[thread] = depth + 1
         if not depth and thread == threading.main_thread().ident:
-            self.interrupted = False
-            handler = signal.getsignal(signal.SIGINT)
-            if callable(handler):  # else ignored, or the system's default: nothing reaches Python
-                self._handler = handler
-                signal.signal(signal.SIGINT, self._note_interrupt)
+            self.interrupted, self._at_entry = False, signal.getsignal(signal.SIGINT)
 
     def leave(self) -> bool:
-        """Put everything back; whether Ctrl-C was typed meanwhile, as the thread knows that it interrupts."""
+        """Put standard output back; whether Ctrl-C was typed meanwhile, as the thread knows that it interrupts."""
         thread = threading.get_ident()
-        main = thread == threading.main_thread().ident
-        if main and self._handler is not None and self._inside.get(thread) == 1:
-            signal.signal(signal.SIGINT, self._handler)
-            self._handler = None
+        if thread not in self._inside:
+            return False
         with self._lock:
             depth = self._inside.pop(thread) - 1
             if depth:
                 self._inside[thread] = depth
             if not self._inside:
-                sys.stdout, os._exit = self._stdout, self._exit
-                self._stdout = None
-        return main and self.interrupted
+                sys.stdout, self._stdout = self._stdout, None
+        if thread != threading.main_thread().ident:
+            return False
+        if not depth and self._at_entry is not None and signal.getsignal(signal.SIGINT) != self._at_entry:
+            signal.signal(signal.SIGINT, self._at_entry)  # the code has set another
+        return self.interrupted
 
     def _note_interrupt(self, number: int, frame: Any) -> None:
         try:
@@ -205,6 +238,6 @@ class _Guard:
         self._exit(status)
 
 
-_GUARD = _Guard()
+_PROTECTION = _Protection()
 _OURS = tuple(str(Path(__file__).parent.parent / part) for part in ("adapters", "engine", "api"))
 _STANDARD = str(Path(os.__file__).parent)

@@ -41,7 +41,6 @@ from ..engine.sources import Loading
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
-from ..memory import keep_freed_memory
 from ..scoring import Ranking
 from .handed_over import lend_models, name_models, name_surrogates, split_settings, take_data, take_fit_data
 
@@ -239,7 +238,6 @@ def evaluate(
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
-    keep_freed_memory()
     part = read_text(part, 'a part as text, such as "3/64"')
     chosen_part, workers = read_part(part) if part else None, read_whole(workers, "workers from 0", 0, _MOST)
     detectors = list(detectors)

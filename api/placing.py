@@ -25,7 +25,6 @@ from ..engine.store.data_frames import load_outcomes
 from ..engine.store.plans import list_cells
 from ..engine.tables.groups import shared_settings
 from ..errors import InvalidInput, Unavailable, UnknownName, as_invalid_input
-from ..memory import keep_freed_memory
 from ..scoring import Placement, build_responses, choose_model, fit_irt, place_results
 from ..scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
 from ..scoring.placement import align_results
@@ -199,7 +198,6 @@ def place(
     Raises:
         DavylampError: as `evaluate`; InvalidInput if the folder is no baseline, or has the models.
     """
-    keep_freed_memory()
     if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
         raise InvalidInput(f"expected `adaptive` with {', '.join(f'`{name}`' for name in given)}")
     if Path(against).suffix == ".csv" or str(against).startswith("published:"):

@@ -1,6 +1,7 @@
 """The verbs of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
 
-Those that attack let the process keep freed memory (`keep_freed_memory`): without it they can take half as long again.
+None changes the process that it is called in. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
+without it an attack can take half as long again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +51,6 @@ from ..engine.training.harden import Hardened
 from ..engine.training.harden import harden as harden_classifier
 from ..engine.training.prepare import base_name, prepare_training
 from ..errors import InvalidInput
-from ..memory import keep_freed_memory
 from .handed_over import (
     list_modules,
     take_data,
@@ -111,7 +111,6 @@ def run_attack(
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
     """
-    keep_freed_memory()
     row, epsilon, target = row_of(attack), read_radius(epsilon), read_target(target)
     (inputs, rounded), seed = take_images(inputs), read_seed(parameters.get("seed", 0))
     labels = read_labels(labels, len(inputs))
@@ -169,7 +168,6 @@ def fit_attack(
     Raises:
         DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
     """
-    keep_freed_memory()
     row, images = row_of(attack), take_images(inputs)[0]
     goal = None if target is None else read_whole(target, "target as a class number", 0, _MOST)
     rules = _rules(None, [row], images, norm, read_radius(epsilon), read_target(goal))
@@ -224,7 +222,6 @@ def compare(
     Raises:
         DavylampError: as `davylamp.engine.compare`.
     """
-    keep_freed_memory()
     epsilon, target, seed = read_radius(epsilon), read_target(target), read_seed(seed)
     rows = _rows(attack, libraries, repaired=repaired, norm=norm)
     inputs, rounded = take_images(inputs)
@@ -302,7 +299,6 @@ def robust_accuracy(
     Raises:
         DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
     """
-    keep_freed_memory()
     images = take_data(inputs, labels, None)[0]
     if images is not None and data is not None:
         raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
@@ -359,7 +355,6 @@ def challenge(
     Raises:
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
     """
-    keep_freed_memory()
     images = take_data(inputs, labels, None)[0] or data
     with ExitStack() as stack:
 

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from ..errors import DavylampError, InvalidInput
 
@@ -20,6 +21,13 @@ def open_output() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - it stays open
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def protected() -> AbstractContextManager[None]:
+    """While a command runs, user code can end neither it nor its output; imported late, as few commands run any."""
+    from ..adapters.user_code import process_protected
+
+    return process_protected()
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:

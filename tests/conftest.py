@@ -25,6 +25,7 @@ from torch import nn
 from davylamp import cli
 from davylamp.adapters.contract.linear import ContractCase, make_linear_case
 from davylamp.adapters.models.room import sandbox as sandboxes
+from davylamp.adapters.user_code import process_protected
 from davylamp.commands import loading
 
 torch.set_num_threads(1)
@@ -225,6 +226,13 @@ def run_fresh():
     with process:
         yield run
         process.stdin.close()
+
+
+@pytest.fixture
+def protected():
+    """This process as one of davylamp's, which user code cannot end."""
+    with process_protected():
+        yield
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
+from ...adapters.user_code import protect_process
 from ...errors import InvalidInput, Unavailable
 from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, unsendable, work_here
@@ -202,6 +203,7 @@ def _start(threads: int) -> None:
 
     torch.set_num_threads(threads)
     keep_freed_memory()
+    protect_process()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

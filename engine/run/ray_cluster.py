@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ...adapters.user_code import protect_process
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, unsendable, work_here
@@ -150,6 +151,7 @@ class RayCluster:
 def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
     """Runs on a worker; hands back an outcome without its task."""
     keep_freed_memory()
+    protect_process()
     if Path(folder).is_dir():
         os.chdir(folder)  # names may hold paths that are relative
     classifier, data = (None if reference is None else _fetch(reference) for reference in given)

@@ -22,11 +22,13 @@ _PROGRESS_SECONDS = 0.3
 
 def main() -> int:
     """Do the task in the folder that is named on the command line; 0 if some cell of it is done."""
+    from ...adapters.user_code import protect_process
     from ...memory import keep_freed_memory
 
     folder = Path(sys.argv[1])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed_memory()
+    protect_process()
     try:
         _limit_memory(folder)
         outcome = run_task(folder)

@@ -10,7 +10,8 @@ from contextlib import suppress
 import pytest
 import torch
 
-from davylamp.adapters.user_code import guarded, user_code
+from davylamp import run_attack
+from davylamp.adapters.user_code import guarded, process_protected, user_code
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
 
 
@@ -41,6 +42,7 @@ def fail(error):
         (lambda: compile("a b", "model.py", "exec"), "raised SyntaxError: invalid syntax (model.py, line 1)"),
     ],
 )
+@pytest.mark.usefixtures("protected")
 def test_whatever_happens_is_one_line(action, words):
     with pytest.raises(ModelFailed) as caught, user_code("model.py:make"):
         action()
@@ -55,9 +57,41 @@ def test_errors_of_davylamp_pass():
         raise UnknownName("thing", "x", ["y"])
 
 
-def test_everything_is_as_before(capsys):
-    before = (sys.stdout, os._exit, signal.getsignal(signal.SIGINT), torch.is_grad_enabled())
+def state_of_process():
+    return sys.stdout, os._exit, signal.getsignal(signal.SIGINT), torch.is_grad_enabled()
+
+
+def test_in_the_process_of_a_caller_nothing_is_replaced(capfd):
+    before = state_of_process()
+    with user_code("a", descriptors=True), guarded():
+        assert state_of_process() == before
+        print("said", flush=True)
+        os.write(1, b"raw\n")
+    with pytest.raises(KeyboardInterrupt), user_code("a"):  # typed or not: here nobody can tell
+        raise KeyboardInterrupt
+    with pytest.raises(ModelFailed, match=r"a called sys\.exit\(3\)"), user_code("a"):
+        sys.exit(3)
     with user_code("a"):
+        torch.set_grad_enabled(False)
+    assert state_of_process() == before
+    assert capfd.readouterr() == ("said\nraw\n", "")
+
+
+def test_a_call_of_the_library_leaves_the_process_as_it_was(digits):
+    before, seen = (*state_of_process(), {*threading.enumerate()}), []
+    hook = digits.module.register_forward_hook(lambda *_: seen.append((os._exit, signal.getsignal(signal.SIGINT))))
+    try:
+        run_attack("foolbox:fgsm", digits.module, digits.inputs[:4], digits.labels[:4], norm="linf", epsilon=0.1)
+    finally:
+        hook.remove()
+    assert seen
+    assert {*seen} == {before[1:3]}
+    assert (*state_of_process(), {*threading.enumerate()}) == before
+
+
+def test_everything_is_as_before_in_a_protected_process(capsys):
+    before = state_of_process()
+    with process_protected(), user_code("a"):
         print("said")
         torch.set_grad_enabled(False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -65,10 +99,23 @@ def test_everything_is_as_before(capsys):
             sys.exit()
         print("again")
         assert os._exit is not before[1]
-    assert (sys.stdout, os._exit, signal.getsignal(signal.SIGINT), torch.is_grad_enabled()) == before
+    assert state_of_process() == before
     assert capsys.readouterr() == ("", "said\nagain\n")
 
 
+def test_the_handler_of_a_server_that_runs_models_stays():
+    before = signal.getsignal(signal.SIGINT)
+    with process_protected():
+        handler = signal.signal(signal.SIGINT, lambda *_: None)
+        servers = signal.getsignal(signal.SIGINT)
+        with user_code("model.py"):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGINT) is servers
+        signal.signal(signal.SIGINT, handler)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("protected")
 def test_what_programs_print_goes_to_standard_error(capfd):
     with user_code("model.py", descriptors=True):
         subprocess.run([sys.executable, "-c", "print('from a program')"], check=True)
@@ -77,6 +124,7 @@ def test_what_programs_print_goes_to_standard_error(capfd):
     assert capfd.readouterr() == ("ours\n", "from a program\nraw\n")
 
 
+@pytest.mark.usefixtures("protected")
 @pytest.mark.parametrize("code", ["pass", "raise ValueError('x')", "raise error", "os._exit(4)"])
 def test_a_typed_ctrl_c_passes_even_if_it_is_caught(code):
     def interrupted():
@@ -96,7 +144,7 @@ def test_a_handler_that_does_not_interrupt_is_asked():
     seen = []
     before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
     try:
-        with user_code("model.py"):
+        with process_protected(), user_code("model.py"):
             os.kill(os.getpid(), signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -105,7 +153,7 @@ def test_a_handler_that_does_not_interrupt_is_asked():
 
 def test_a_ctrl_c_in_a_terminal_ends_the_process():
     code = (
-        "import os, sys, time\nfrom davylamp.adapters.user_code import user_code\n"
+        "import os, sys, time\nfrom davylamp.adapters.user_code import protect_process, user_code\nprotect_process()\n"
         "with user_code('model.py'):\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
@@ -116,6 +164,7 @@ def test_a_ctrl_c_in_a_terminal_ends_the_process():
     assert process.returncode == -signal.SIGINT
 
 
+@pytest.mark.usefixtures("protected")
 def test_threads_that_leave_in_another_order():
     before, entered, leave = (sys.stdout, os._exit), threading.Event(), threading.Event()
     failures = []
@@ -143,7 +192,8 @@ def test_threads_that_leave_in_another_order():
 def test_a_child_and_another_thread_may_exit():
     """The thread that ends a worker whose parent is gone must not be held up by a model."""
     code = (
-        "import os, threading, time\nfrom davylamp.adapters.user_code import user_code\n"
+        "import os, threading, time\nfrom davylamp.adapters.user_code import protect_process, user_code\n"
+        "protect_process()\n"
         "with user_code('model.py'):\n"
         "    child = os.fork()\n"
         "    if not child:\n        os._exit(5)\n"
@@ -159,6 +209,7 @@ def swallow_interrupt():
         threading.Event().wait(5)
 
 
+@pytest.mark.usefixtures("protected")
 def test_a_guard_around_many_walls():
     before = (sys.stdout, os._exit, signal.getsignal(signal.SIGINT))
     with pytest.raises(SystemExit), guarded():

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...user_code import one_line
+from ...user_code import one_line, protect_process
 from .messages import WorkerChannel
 
 Answer = tuple[dict[str, Any], list[Tensor]]
@@ -33,6 +33,7 @@ class WorkerBase:
         Raises:
             EOFError, ConnectionError: when the other side closes.
         """
+        protect_process()
         while True:
             self._serve_once()
 

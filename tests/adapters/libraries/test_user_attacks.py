@@ -492,6 +492,7 @@ def ends(model, inputs, labels, epsilon, way="interrupt"):
         ("sparse", "TypeError: expected images of real numbers"),
     ],
 )
+@pytest.mark.usefixtures("protected")
 def test_whatever_ends_it_is_one_line_and_a_failed_attack(digits, way, reason):
     with pytest.raises(AttackFailed) as error:
         run_attack(ends, digits.classifier, digits.inputs, digits.labels, LINF, way=way)
@@ -511,6 +512,7 @@ def roams(model, inputs, labels, epsilon):
     return attacked
 
 
+@pytest.mark.usefixtures("protected")
 def test_what_it_does_to_the_process_is_put_back(digits, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     before = np.geterr()

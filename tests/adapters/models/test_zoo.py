@@ -385,6 +385,7 @@ def test_factory_in_a_file_gives_a_module_or_a_classifier(tmp_path):
         ("import argparse\nargparse.ArgumentParser().parse_args()\n1 / 0", ModelFailed, "raised ZeroDivisionError"),
     ],
 )
+@pytest.mark.usefixtures("protected")
 def test_factory_that_fails_is_one_line(tmp_path, body, error, words):
     file = tmp_path / "my_model.py"
     file.write_text(body)
