@@ -350,7 +350,7 @@ def quickstart(
         console.print(f"{model} on {data}: {counts} images by attack; those classified correctly are attacked")
         print_comparisons([(trial.title, comparison) for trial, comparison in done], FINDINGS, console)
         if page is not None:
-            console.print(f"\nReport: {page}   (open it in a browser; it needs no network)")
+            console.print(f"Report: {page}   (open it in a browser; it needs no network)")
             console.print("Try next: davylamp compare pgd --defaults")
     if failed:
         raise typer.Exit(1)

@@ -5,12 +5,14 @@ from typing import Annotated
 import typer
 
 from .options import Json
+from .table_options import Verbose
 
 
 def list_metrics(
     name: Annotated[
         str | None, typer.Argument(help="a symbol or alias, in any case: MR, ssim, AND; shows its formula")
     ] = None,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """List every metric: names, meaning, direction, range, unit; with NAME its formula, source and command, too."""
@@ -22,4 +24,4 @@ def list_metrics(
     if as_json:
         print(metrics_json(symbols))  # noqa: T201 - the product
     else:
-        print_metrics(symbols, whole=name is not None)
+        print_metrics(symbols, whole=name is not None, every=verbose)

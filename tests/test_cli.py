@@ -108,8 +108,10 @@ def test_defaults_show_what_differs(run, npz):
     code, out, _ = run("compare", "pgd", *arguments)
     assert code == 0
     assert "Defaults that differ" in out
-    line = next(line for line in out.splitlines() if line.startswith("steps"))
-    assert line.split() == ["steps", "100", "40", "10", "40", "10", "-", "-"]  # the last two have no default
+    lines = [line.split() for line in out.splitlines()]
+    (head,) = (place for place, line in enumerate(lines) if line[:2] == ["implementation", "steps"])
+    steps = [line[1] for line in lines[head + 1 : head + 8]]
+    assert steps == ["100", "40", "10", "40", "10", "-", "-"]  # the last two have no default
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-
 from ...adapters.words import radius_text
-from .console import format_cell, print_table
+from .console import PlainConsole, format_cell, print_notes, print_table
 
 SHORT = ("attack", "libraries", "norms", "knowledge", "kind", "title")
 _COLUMNS = (
@@ -20,20 +18,32 @@ def catalogue_json(rows: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps([_plain(dict(row)) for row in rows], indent=2, allow_nan=False)
 
 
-def print_attacks(attacks: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Print the attacks, a line each: who has it, in which norms; without a look into the libraries.
+def print_attacks(attacks: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
+    """Print the attacks: by kind on a screen, else a line each with who has it, in which norms.
+
+    It needs no look into the libraries.
 
     Args:
         attacks: a record each: attack, title, norms, knowledge, kind, libraries.
         console: where to.
     """
-    print_table("", SHORT, [[attack[column] for column in SHORT] for attack in attacks], console)
+    page = console.page
+    if console.has_screen and page is not None and page.short:
+        groups: dict[str, list[str]] = {}
+        for attack in attacks:
+            groups.setdefault(f"{attack['knowledge']}, {attack['kind']}", []).append(attack["attack"])
+        for group, names in groups.items():
+            console.print(f"{group} ({len(names)})", style="bold")
+            console.print(", ".join(names))
+        console.print("-v: in which libraries and norms, a line each")
+    else:
+        print_table("", SHORT, [[attack[column] for column in SHORT] for attack in attacks], console)
     ending = "`davylamp attacks NAME`: parameters, defaults and findings of an attack; --wide: every implementation"
     console.print(f"\n{len(attacks)} attacks. {ending}")
 
 
 def print_catalogue(
-    rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str], console: Console
+    rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str], console: PlainConsole
 ) -> None:
     """Print the implementations; for few of them also what repairs, findings and parameters mean.
 
@@ -50,15 +60,13 @@ def print_catalogue(
     if several:
         shown = sorted({key for row in rows for key in row["findings"]})
         console.print("\nKnown findings (the row runs as the library ships it):", style="bold")
-        for key in shown:
-            console.print(f"  {key}: {findings[key]}", highlight=False, markup=False)
+        print_notes([f"{key}: {findings[key]}" for key in shown], console)
         return
     for row in rows:
-        for kind, lines in (("repair", row["repairs"]), ("finding", [findings[key] for key in row["findings"]])):
-            for line in lines:
-                console.print(f"{row['implementation']}: {kind}: {line}", highlight=False, markup=False)
-        if row["broken"]:
-            console.print(f"{row['implementation']}: broken: {row['broken']}", highlight=False, markup=False)
+        remarks = [("broken", row["broken"])] if row["broken"] else []
+        remarks += [("finding", findings[key]) for key in row["findings"]]
+        remarks += [("repair", text) for text in row["repairs"]]
+        print_notes([f"{row['implementation']}: {kind}: {text}" for kind, text in remarks], console)
     names = dict.fromkeys(name for row in rows for name in row["parameters"])
     print_table("Parameters", ("name", "meaning"), [(name, parameters[name]) for name in names], console)
 

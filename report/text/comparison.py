@@ -125,7 +125,7 @@ def print_comparisons(
     order = ("n", rates, "95 % interval", "violations", "forwards", "s/image")
     print_table("", heads, cells, console, order=order)
     for title, comparison in comparisons:
-        console.print(f"\n{title}", style="bold")
+        console.print(title, style="bold")
         for line in (*_power_lines(comparison), *verdict_groups(comparison), *_range_text(comparison)):
             console.print(line)
 

@@ -17,7 +17,7 @@ from ...errors import UnknownName
 from .fitting import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
 
 _PLAIN_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
-LONGEST = 37  # lines of a page, unless more is asked for
+LONGEST = 38  # lines of a page, unless more is asked for
 KEPT = "\N{NO-BREAK SPACE}"  # shown as a blank at which no line is broken
 _FORMULA = tuple("=+-@\t\r")  # what a spreadsheet takes for the beginning of a formula
 
@@ -188,6 +188,8 @@ def print_table(  # noqa: PLR0913 - what can be said of a table
         The names of the columns that were printed.
     """
     to = console if isinstance(console, PlainConsole) else make_console()
+    if console is not None and to is not console:
+        to = PlainConsole(file=console.file, width=console.width)
     names = tuple(printable(column) for column in columns)
     lines = tuple(tuple(printable(format_cell(cell)) for cell in row) for row in rows)
     table, page = TableText(names, lines, min(keys, len(names)), tuple(order), rest, tuple(common)), to.page or Page()

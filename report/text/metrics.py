@@ -10,7 +10,7 @@ from typing import Any
 
 from ...engine.metric_names import access_of
 from ...metrics import METRICS, NOTATION, Metric
-from .console import printable
+from .console import make_console, printable
 
 _WITHOUT_ATTACK = ("accuracy", "corruption", "neurons", "stability")
 _NOT_SHOWN = ("symbol", "title", "robust_when", "between")  # said by other words
@@ -46,8 +46,17 @@ def describe_metric(symbol: str) -> dict[str, Any]:
     }
 
 
-def print_metrics(symbols: Sequence[str], *, whole: bool) -> None:
-    """Print metrics, whole or in a few lines each; broken at words, at the terminal's width or 80 in a pipe."""
+def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -> None:
+    """Print metrics, whole or in a few lines each; broken at words, at the terminal's width or 80 in a pipe.
+
+    Args:
+        symbols: of which metrics.
+        whole: all that is known of each.
+        every: a few lines each also on a screen, which else gets their names by group.
+    """
+    if make_console().has_screen and not whole and not every:
+        _print_groups(symbols)
+        return
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
     width = max(40, min(columns, _WIDEST))
     lines = []
@@ -56,6 +65,17 @@ def print_metrics(symbols: Sequence[str], *, whole: bool) -> None:
     end = NOTATION if whole else "`davylamp metrics NAME` says formula, source and the command that gives it."
     lines += _wrapped(end, width, "")
     print("\n".join(map(printable, lines)))  # noqa: T201 - the product
+
+
+def _print_groups(symbols: Sequence[str]) -> None:
+    """The symbols by group."""
+    groups: dict[str, list[str]] = {}
+    for symbol in symbols:
+        groups.setdefault(METRICS[symbol].group, []).append(symbol)
+    console = make_console()
+    for group, names in groups.items():
+        console.print(f"{group}: {', '.join(names)}")
+    console.print("`davylamp metrics NAME`: meaning, formula, source and command; -v: what each is, in a few lines")
 
 
 def _short(record: Metric, width: int) -> list[str]:

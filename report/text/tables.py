@@ -83,7 +83,7 @@ def print_results(table: Table, console: PlainConsole | None = None, *, asked: b
     needed = ("failed", "violations") if broken else ()
     counted = () if asked and not console.verbose else _COUNTED
     labels = [name for name in table.shown_labels if name not in _COUNTED or name in (*counted, *needed)]
-    symbols = sorted(table.symbols, key=lambda symbol: _place(symbol, table.by))
+    symbols = list(table.symbols) if asked else sorted(table.symbols, key=lambda each: _place(each, table.by))
     worst = [symbol for symbol in symbols if is_worst(symbol)] if table.by == "models" else []
     order = [*(name for name in labels if name not in _COUNTED), *needed, *(["RA"] * bool(worst)), *symbols]
     worst = f", {', '.join(worst)} the worst case over them" if worst else ""

@@ -48,8 +48,8 @@ ASK = [
 ]
 # Of each command: lines of arguments; FOLDER is a results folder of two models and four attacks.
 RUNS = {
-    "attacks": ["", "pgd", "--library foolbox --wide"],
-    "metrics": ["", "AMD"],
+    "attacks": ["-v", "pgd -v", "--library foolbox --wide"],
+    "metrics": ["-v", "AMD"],
     "defences": ["", "jpeg"],
     "doctor": [""],
     "corruptions": [""],
