@@ -124,10 +124,10 @@ def read_radius(value: Any) -> float | None:
 
 
 def read_radii(value: Any) -> list[Any]:
-    """One radius or several, as `read_radius` has each; InvalidInput for an empty list."""
+    """One radius or several: numbers as `read_radius` has each, texts as they are; InvalidInput for an empty list."""
     if len(getattr(value, "shape", ())) == 1 and hasattr(value, "tolist"):  # an array or a tensor of several
         value = value.tolist()
     several = list(value) if isinstance(value, (list, tuple)) else [value]
     if not several:
         raise InvalidInput("expected epsilon as one radius or several, got an empty list")
-    return [read_radius(radius) for radius in several]
+    return [radius if isinstance(radius, str) else read_radius(radius) for radius in several]

@@ -1,5 +1,6 @@
 """Rankings and placements of results folders, as `davylamp rank` and `davylamp.rank` make them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -10,8 +11,22 @@ from ..adapters.threat_model import NORMS
 from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
 from ..engine.tables.metric_matrix import build_layers
 from ..errors import InvalidInput, UnknownName, as_invalid_input
-from ..scoring import Placement, Ranking, Responses, choose_results, place_results, rank_results
+from ..scoring import (
+    VIEWS,
+    Placement,
+    Ranking,
+    Responses,
+    choose_results,
+    drop_each,
+    metrics_of,
+    place_results,
+    place_row,
+    rank_metrics,
+    rank_results,
+)
 from ..scoring.result_rows import Choices, Per, Subjects, Unequal
+
+PUBLISHED = "published:"  # before the name of a table that comes with davylamp
 
 
 @dataclass(frozen=True)
@@ -117,8 +132,7 @@ def place_images(
     Raises:
         InvalidInput: if they cannot be placed.
     """
-    if options.pop("scoring", "irt") != "irt":
-        raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
+    options.pop("scoring", None)
     (new, notes), (known, _) = chosen.read(source), chosen.read(baseline)
     check_made_alike(known, new)
     return place_results(known, new, **chosen.of_responses, **options), notes
@@ -186,49 +200,221 @@ def rank(
     """
     kind: dict[str, Any] = {"norm": norm, "knowledge": knowledge, "per": per, "original": original}
     chosen = RankedResults(subjects, budget, unequal=unequal, examples=examples, **kind)
-    if options.get("scoring") == "canary" or _is_csv(results):
-        given = {"against": against is not None, "budget": budget is not None, "unequal": unequal != "common"}
-        return _rank_layers(results, subjects, {**kind, "examples": examples}, given, options)
+    scoring = options.get("scoring", "irt")
+    usual = {"per": "attack", "unequal": "common", "propagate": False, "adaptive": False}
+    choices = {**kind, **options, "against": against, "budget": budget, "unequal": unequal, "examples": examples}
+    stated = {name: value for name, value in choices.items() if value is not None}
+    given = {name for name, value in stated.items() if isinstance(value, pd.DataFrame) or value != usual.get(name)}
+    refuse_ignored(given, results, subjects, scoring, against)
+    if is_of_metrics(results, scoring, against):
+        layers = {**kind, "examples": examples}
+        seed = options.get("seed", 0)
+        if against is not None:
+            return place_metrics(results, against, subjects, layers, seed)[0]
+        return _rank_first(results, subjects, layers, propagate=options.get("propagate", False), seed=seed)
     if against is not None:
         return place_images(results, against, chosen, **options)[0]
     return rank_images(results, chosen, **options).ranking
 
 
-def _is_csv(results: str | Path | pd.DataFrame) -> bool:
-    return not isinstance(results, pd.DataFrame) and Path(results).suffix == ".csv"
+def is_csv(results: Any) -> bool:
+    """Whether these are a CSV table of metrics."""
+    return isinstance(results, (str, Path)) and Path(results).suffix == ".csv"
 
 
-def _rank_layers(
-    results: Any, subjects: Any, kind: dict[str, Any], given: dict[str, bool], options: dict[str, Any]
-) -> Ranking:
-    """By means of metrics; InvalidInput for what would be ignored."""
-    ignored = dict(given)
-    if _is_csv(results):
-        ignored |= {name: kind[name] is not None for name in ("norm", "knowledge", "original", "examples")}
-        ignored |= {"per": kind["per"] != "attack", "scoring": options.get("scoring", "canary") != "canary"}
-    used = ("scoring", "propagate", "seed")
-    ignored |= {name: name not in used for name in options if name != "scoring"}
-    wrong = [name for name, is_given in ignored.items() if is_given]
-    if wrong:
-        raise InvalidInput(f"expected no {', '.join(wrong)}: means of metrics are ranked, with CANARY's model")
-    return _rank_metrics(results, subjects, kind, **{k: v for k, v in options.items() if k != "scoring"})
+def is_of_metrics(results: Any, scoring: str, against: Any = None) -> bool:
+    """Whether means of metrics are ranked, with CANARY's model, and not responses to images."""
+    published = isinstance(against, str) and against.startswith(PUBLISHED)
+    return scoring == "canary" or is_csv(results) or is_csv(against) or published
 
 
-def _rank_metrics(
-    results: Any, subjects: Any, chosen: dict[str, Any], *, propagate: bool = False, seed: int = 0
-) -> Ranking:
-    """As CANARY, by the first layer of attacks that there is."""
-    from ..scoring import VIEWS, metrics_of, rank_metrics
+def refuse_ignored(
+    given: Collection[str], results: Any, subjects: str, scoring: str = "irt", against: Any = None
+) -> None:
+    """Refuse choices that a ranking would ignore; what the results refuse is refused where they are read.
 
+    Args:
+        given: the keywords that were given.
+        results: what is ranked.
+        subjects: see `rank`.
+        scoring: how the scores are computed.
+        against: the baseline.
+
+    Raises:
+        InvalidInput: for the first of them.
+    """
+    of_metrics, of_defences = is_of_metrics(results, scoring, against), subjects == "defences"
+    is_file = is_csv(results) and (against is None or is_csv(against))
+    by_mean = scoring in ("mean", "borda")
+
+    def listed(*names: str) -> str:
+        return ", ".join(f"`{name}`" for name in names if name in given)
+
+    def refuse(names: str, line: str, *, unless: bool = False) -> None:
+        if names and not unless:
+            raise InvalidInput(f"expected {line}")
+
+    adaptive = listed("adaptive", "width", "batch")
+    is_placed = against is not None
+    line = f"{adaptive} with `against` and responses to images"
+    refuse(adaptive, line, unless=is_placed and not of_metrics)
+    refuse(adaptive, f"`adaptive` with {adaptive}", unless="adaptive" in given)
+    if is_placed:
+        line = f"`against` without scoring='{scoring}': means over different images are no ranking"
+        refuse("scoring" if by_mean else "", line)
+        ignored = listed("library", "items", "sensitivity", "stability", "propagate")
+        refuse(ignored, f"`against` without {ignored}: the items are the baseline's")
+    if of_metrics:
+        names = ["budget", "library", "unequal", "model", "method", "items", "stability"]
+        names += ["norm", "knowledge", "per", "original"] if is_file else []
+        ignored = listed(*names, *(["scoring"] if by_mean else []))
+        what = "a CSV table" if is_file else "scoring='canary'" if scoring == "canary" else "a table of metrics"
+        refuse(ignored, f"{what} without {ignored}: it ranks means of metrics with CANARY's model")
+        line = "scoring='canary' for subjects='defences' without `per`: libraries are averaged"
+        refuse(listed("per"), line, unless=not of_defences)
+    else:
+        refuse(listed("propagate"), "`propagate` with scoring='canary': no other has two layers")
+        ignored = listed("model", "method", "items")
+        refuse(ignored, f"{ignored} with scoring='irt', got scoring='{scoring}'", unless=scoring == "irt")
+    of_implementations = subjects == "implementations"
+    line = "`library` with subjects='implementations' and scoring='irt'"
+    refuse(listed("library"), line, unless=of_implementations and scoring == "irt")
+    line = "`per` without subjects='implementations': each counts there"
+    refuse(listed("per"), line, unless=not of_implementations)
+    line = "`examples` with subjects='defences' of a results folder"
+    refuse(listed("examples"), line, unless=of_defences and not is_csv(results))
+    line = "`examples` without a baseline of metrics, whose examples nobody knows"
+    refuse(listed("examples"), line, unless=not is_placed or not of_metrics)
+    refuse(listed("original"), "`original` with subjects='defences'", unless=of_defences)
+
+
+class LayerRanking(NamedTuple):
+    """A ranking by the means of metrics of one kind of attacks.
+
+    Attributes:
+        layer: "white-box" or "black-box"; of a table "all".
+        ranking: of these attacks.
+        metrics: how many.
+        notes: on the table of metrics.
+        without: the ranking without each metric; None: not asked for.
+    """
+
+    layer: str
+    ranking: Ranking
+    metrics: int
+    notes: tuple[str, ...]
+    without: Any = None
+
+
+def rank_layers(
+    results: Any,
+    subjects: Any,
+    chosen: dict[str, Any],
+    *,
+    propagate: bool = False,
+    sensitivity: bool = False,
+    seed: int = 0,
+) -> list[LayerRanking]:
+    """As CANARY: a table of metrics from a file, or one each of white-box and of black-box attacks from a folder.
+
+    Args:
+        results: a results folder or a CSV table.
+        subjects: see `rank`.
+        chosen: of `build_layers`: norm, knowledge, per, original, examples.
+        propagate: the uncertainty of both layers.
+        sensitivity: rank again without each metric.
+        seed: random seed of every draw.
+
+    Raises:
+        InvalidInput: if none of them can be ranked.
+    """
     if isinstance(results, pd.DataFrame):
         raise InvalidInput("expected a results folder or a CSV table of metrics with scoring='canary', got a frame")
     if subjects not in VIEWS:
         raise UnknownName("subjects", str(subjects), list(VIEWS))
-    layers = build_layers(results, subjects, metrics_of(VIEWS[subjects]), **chosen)
-    first, *others = layers
-    try:
-        ranking = rank_metrics(layers[first].frame, subjects, propagate=propagate, seed=seed)
-    except ValueError as error:
-        raise InvalidInput(str(error)) from error
-    apart = tuple(f"by {first} attacks; knowledge={other!r} ranks by the others" for other in others)
-    return replace(ranking, notes=(*ranking.notes, *layers[first].notes, *apart))
+    every: list[LayerRanking] = []
+    wrong: dict[str, ValueError] = {}
+    for layer, matrix in build_layers(results, subjects, metrics_of(VIEWS[subjects]), **chosen).items():
+
+        def score(kept: Any, frame: pd.DataFrame = matrix.frame) -> Any:
+            return rank_metrics(frame.iloc[:, kept], subjects, seed=seed).score
+
+        try:
+            ranking = rank_metrics(matrix.frame, subjects, propagate=propagate, seed=seed)
+        except ValueError as error:
+            wrong[layer] = error
+            continue
+        columns = list(matrix.frame.columns)
+        without = drop_each(score, columns, axis="items") if sensitivity else None
+        every.append(LayerRanking(layer, ranking, len(columns), matrix.notes, without))
+    if not every:
+        raise InvalidInput(" ".join(str(next(iter(wrong.values()))).split()))
+    notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in wrong.items())
+    return [each._replace(notes=(*each.notes, *notes)) for each in every]
+
+
+def _rank_first(results: Any, subjects: Any, chosen: dict[str, Any], *, propagate: bool, seed: int) -> Ranking:
+    """By the first layer of attacks that there is; a note says how to rank by the others."""
+    first, *others = rank_layers(results, subjects, chosen, propagate=propagate, seed=seed)
+    apart = tuple(f"by {first.layer} attacks; knowledge={other.layer!r} ranks by the others" for other in others)
+    return replace(first.ranking, notes=(*first.ranking.notes, *first.notes, *apart))
+
+
+def place_metrics(
+    folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], seed: int
+) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
+    """As CANARY: every row of metrics that the baseline lacks, among those of the baseline.
+
+    Args:
+        folder: of the newcomers, or a CSV table of metrics.
+        against: folder or table of the baseline, or a published one.
+        subjects: what is placed.
+        chosen: of `build_layers`: norm, knowledge, per, original.
+        seed: random seed of every draw.
+
+    Returns:
+        The placements, and notes on the tables.
+
+    Raises:
+        InvalidInput: if there is nothing to place.
+    """
+    from ..benchmarks.canary.table9 import PUBLISHED as TABLES
+    from ..benchmarks.canary.table9 import published_baseline
+
+    for each in (folder, against):
+        if isinstance(each, pd.DataFrame):
+            raise InvalidInput("expected folders or CSV tables of metrics with scoring='canary', got a frame")
+    against = str(against)
+    new = _read_layer(Path(folder), subjects, chosen, least=1)
+    notes: list[str] = [*new.notes]
+    if against.startswith(PUBLISHED):
+        name = against.removeprefix(PUBLISHED)
+        values, names, metrics = published_baseline(name, chosen["knowledge"])
+        if subjects != TABLES[name]:
+            raise InvalidInput(f"expected subjects='{TABLES[name]}' with {against}, got {subjects}")
+        notes.append(f"{against} is over the images and attacks of the paper: as far as yours differ, so do the means")
+    else:
+        matrix = _read_layer(Path(against), subjects, chosen)
+        values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
+        notes += [note for note in matrix.notes if note not in notes]
+    unknown = [symbol for symbol in new.frame.columns if symbol not in metrics]
+    notes += [f"left out: {', '.join(unknown)}: the baseline lacks them"] if unknown else []
+    both = [name for name in new.frame.index if name in names]
+    notes += [f"left out: {', '.join(both)}: the baseline has them"] if both else []
+    rows = new.frame.drop(index=both).reindex(columns=metrics)
+    if rows.empty:
+        raise InvalidInput(f"expected {subjects} that {against} lacks, got none")
+    options = {"view": VIEWS[subjects], "seed": seed}
+    answers = dict(zip(map(str, rows.index), rows.to_numpy(dtype=float), strict=True))
+    placements = [place_row(values, names, metrics, row, name, **options) for name, row in answers.items()]
+    return tuple(placements), tuple(notes)
+
+
+def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
+    """A table of metrics of the attacks that were chosen, white-box where none were; a note says which."""
+    layers = build_layers(folder, subjects, metrics_of(VIEWS[subjects]), least=least, **chosen)
+    layer, matrix = next(iter(layers.items()))
+    if len(layers) == 1:
+        return matrix
+    note = f"by {layer} attacks; choose others by `knowledge`: {', '.join(name for name in layers if name != layer)}"
+    return matrix._replace(notes=(*matrix.notes, note))

@@ -45,7 +45,7 @@ from ..engine.challenge.document import Challenge
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.comparison.compare import matched_parameters
 from ..engine.comparison.searches import SearchRow, is_search, search_rows
-from ..engine.plan.choices import chosen_of, chosen_text, join_chosen
+from ..engine.plan.choices import chosen_of, chosen_text, join_chosen, no_library
 from ..engine.searches.reach import note_library_step, warn_repeated_draws, warn_unreachable
 from ..engine.training.harden import Hardened
 from ..engine.training.harden import harden as harden_classifier
@@ -449,9 +449,7 @@ def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | 
         rows = [row_of(attack)]
     chosen = [row for row in rows if not wanted or row.library in wanted]
     if not chosen:
-        have = ", ".join(dict.fromkeys(row.library for row in rows))
-        name = attack if isinstance(attack, str) else rows[0].name
-        raise InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(wanted)}")
+        raise no_library(attack if isinstance(attack, str) else rows[0].name, rows, wanted)
     return chosen
 
 

@@ -13,7 +13,18 @@ from ..errors import InvalidInput
 from .config_options import Given
 from .input_options import InputOptions
 from .loading import LOADING, LOADING_AT_FULL_RATE, loading_from, say_traffic
-from .options import Data, Json, Latex, LatexWords, Model, latex_style, one_format, read_parameters, split_list
+from .options import (
+    Data,
+    Json,
+    Latex,
+    LatexWords,
+    Model,
+    latex_style,
+    one_format,
+    read_parameters,
+    split_list,
+    split_settings,
+)
 from .table_options import TableOptions
 from .train import Lesson, is_attack, train_attack
 
@@ -116,7 +127,7 @@ def train_beside(
         lesson = Lesson(model, data, limit, norm, epsilon, param or [], seed, device, how)
         train_attack(what, lesson, out, as_json=as_json)
         return
-    row, values = read_detector_name(what, _settings(param or []))
+    row, values = read_detector_name(what, split_settings(param or []))
     asked = AskedAttack(attack, norm, epsilon, target, attack_param or [])
     check_shown(row, None if attack is None else _named(attack))
     check_place(out)
@@ -233,18 +244,6 @@ def _shown(asked: AskedAttack, components: int) -> Any:
     rules = choose_threat_model(row.attack, [row], components, norm=asked.norm, epsilon=radius, targeted=bool(target))
     given = read_parameters({}, asked.param, attacks)
     return Examples(row.name, rules, given, target or "second-likely")
-
-
-def _settings(texts: list[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for text in texts:
-        word, equals, value = text.partition("=")
-        if not equals or not value:
-            raise InvalidInput(f"expected --param name=value, got {text!r}")
-        if word in given:
-            raise InvalidInput(f"expected one value of {word}, got {given[word]} and {value}")
-        given[word] = value
-    return given
 
 
 def _describe(row: Any) -> dict[str, Any]:

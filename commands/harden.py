@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .input_options import InputOptions
-from .options import Data, Epsilon, Json
+from .options import Data, Epsilon, Json, split_settings
 
 _MODEL = (
     "demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, FILE.py:FACTORY, WEIGHTS.pt: where the training begins"
@@ -58,7 +58,12 @@ def harden_model(
     from .progress import show_progress
 
     words = {"steps": steps, "step_size": step_size, "epochs": epochs}
-    given = _given({**words, "batch_size": batch_size, "learning_rate": learning_rate}, param or [])
+    given: dict[str, Any] = {
+        name: value
+        for name, value in {**words, "batch_size": batch_size, "learning_rate": learning_rate}.items()
+        if value is not None
+    }
+    given |= split_settings(param or [], given)
     radius = None if epsilon is None else parse_number(epsilon, "epsilon")
     model = seen.of(model)
     base = base_name(model)
@@ -83,21 +88,6 @@ def harden_model(
         print(json.dumps({"file": str(out), **made.card}, indent=2))  # noqa: T201 - the product
         return
     _print_card(made.card, out)
-
-
-def _given(options: dict[str, Any], texts: list[str]) -> dict[str, Any]:
-    """The numbers that were given, each once."""
-    from ..errors import InvalidInput
-
-    given = {word: value for word, value in options.items() if value is not None}
-    for text in texts:
-        word, equals, value = text.partition("=")
-        if not equals or not value:
-            raise InvalidInput(f"expected --param name=value, got {text!r}")
-        if word in given:
-            raise InvalidInput(f"expected one value of {word}, got {given[word]} and {value}")
-        given[word] = value
-    return given
 
 
 def _print_card(card: dict[str, Any], out: Path) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -140,6 +141,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
     """The rows of an attack (None: of all), of the named libraries, in the catalogue's order."""
     from ..adapters import IMPLEMENTATIONS, find_implementation, implementations_of
     from ..adapters.catalogue.lookup import find_library
+    from ..engine.plan.choices import no_library
 
     if attack is not None and ":" in attack:
         return [find_implementation(attack)]
@@ -148,8 +150,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
     rows = list(IMPLEMENTATIONS.values()) if attack is None else implementations_of(attack)
     chosen = [row for row in rows if (not libraries or row.library in libraries) and (repaired or not row.variant)]
     if not chosen:
-        have = ", ".join(dict.fromkeys(row.library for row in rows))
-        raise InvalidInput(f"expected a library that has {attack} ({have}), got {', '.join(libraries or [])}")
+        raise no_library(str(attack), rows, libraries or [])
     order = {name: place for place, name in enumerate(dict.fromkeys(row.attack for row in rows))}
     return sorted(chosen, key=lambda row: order[row.attack])
 
@@ -165,17 +166,30 @@ def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence
         for name, value in options.items()
         if value is not None
     }
+    texts_of = split_settings(texts, given)
+    return {**given, **{name: parse_text(name, text, more) for name, text in texts_of.items()}}
+
+
+def split_settings(texts: Iterable[str], given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, str]:
+    """Values by name, from texts `name=value`.
+
+    Args:
+        texts: of `--param`.
+        given: what was given by options of their own.
+
+    Raises:
+        InvalidInput: for a text of another form, or a second value of one name.
+    """
+    settings: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value:
             raise InvalidInput(f"expected --param name=value, got {text!r}")
-        name = name.strip()
-        if name in given:
-            raise InvalidInput(
-                f"expected one value of {name}, got {given[name]} and {value}; a grid belongs in a TOML file"
-            )
-        given[name] = parse_text(name, value.strip(), more)
-    return given
+        if name in given or name in settings:
+            before = given.get(name, settings.get(name))
+            raise InvalidInput(f"expected one value of {name}, got {before} and {value}; a grid belongs in a TOML file")
+        settings[name] = value
+    return settings
 
 
 def given_options(context: typer.Context) -> set[str]:

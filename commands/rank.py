@@ -22,7 +22,7 @@ from .options import (
     say_defaults,
     versions_of,
 )
-from .placement import PUBLISHED, place_folder, place_metrics, refused_in_options, reworded
+from .placement import place_folder, refused_in_options, reworded
 from .table_options import TableOptions
 
 
@@ -81,6 +81,10 @@ class Fit(str, Enum):
     fast = "fast"
     svi = "svi"
     nuts = "nuts"
+
+
+# Keywords of `davylamp.rank` by option.
+_KEYWORDS = {"epsilon": "budget", "method": "scoring", "item_model": "model", "fit": "method"}
 
 
 @dataclass(frozen=True)
@@ -196,19 +200,22 @@ def rank_subjects(
     as_json: Json = False,
 ) -> None:
     """Rank models, attacks or implementations: ability, rank intervals, groups without significant differences."""
+    from ..api.rankings import is_of_metrics, place_metrics
+
     view.check(one_format({"csv": as_csv, "latex": as_latex, "json": as_json}))
     style = latex_style(latex_words)
-    from ..report.text.ranking import rankings_document, rankings_frame
+    from ..report.text.ranking import Placed, rankings_document, rankings_frame
 
     given = given_options(context)
     folder, against, titles = open_named(context, results, baseline.against)
-    of_metrics = _of_metrics(folder, fit.method, against)
-    _refuse(given, folder, fit, against)
+    of_metrics = is_of_metrics(folder, fit.method.value, against)
     of_fit = {"scoring": fit.method.value, "model": fit.item_model.value, "method": fit.fit.value, "seed": seed}
     with refused_in_options():
+        _refuse(given, folder, fit, against)
         every: list[Any]
         if against is not None and of_metrics:
-            every = [place_metrics(folder, against, fit.subjects.value, chosen.of_layers, seed)]
+            placed = place_metrics(folder, against, fit.subjects.value, chosen.of_layers, seed)
+            every = [Placed(f"{folder} against {against}", *placed)]
         elif against is not None:
             more = {"adaptive": baseline.adaptive, "width": baseline.width, "batch": baseline.batch}
             every = [place_folder(folder, against, chosen.of_images(fit.subjects), of_fit | more)]
@@ -241,62 +248,17 @@ def rank_subjects(
                 shown.print(details.items if view.verbose or "items" in given else 0, console)
 
 
-def _of_metrics(folder: Path, method: Method, against: str | None) -> bool:
-    """Whether means of metrics are ranked, with CANARY's model, and not responses to images."""
-    baseline = against or ""
-    is_table = folder.suffix == ".csv" or Path(baseline).suffix == ".csv" or baseline.startswith(PUBLISHED)
-    return method is Method.canary or is_table
-
-
 def _refuse(given: Collection[str], folder: Path, fit: FitOptions, against: str | None) -> None:
-    """Refuse options that the ranking would ignore; what the results refuse is refused where they are read."""
-    method, of_metrics = fit.method, _of_metrics(folder, fit.method, against)
-    is_placed, of_defences = "against" in given, fit.subjects is Subjects.defences
-    is_file = folder.suffix == ".csv" and (against is None or Path(against).suffix == ".csv")
+    """Refuse options that the form of the output or the ranking would ignore."""
+    from ..api.rankings import refuse_ignored
 
-    def options(*names: str) -> str:
-        return ", ".join(f"--{name.replace('_', '-')}" for name in names if name in given)
-
-    def refuse(names: str, line: str, *, unless: bool = False) -> None:
-        if names and not unless:
-            raise InvalidInput(f"expected {line}")
-
-    if "as_csv" in given:
-        unprinted = options("library", "sensitivity", "items")
-        refuse(unprinted, f"--json or a table with {unprinted}: CSV is the ranking alone")
-    adaptive = options("adaptive", "width", "batch")
-    refuse(adaptive, f"{adaptive} with --against and responses to images", unless=is_placed and not of_metrics)
-    refuse(adaptive, f"--adaptive with {adaptive}", unless="adaptive" in given)
-    if is_placed:
-        refuse(options("as_latex"), "--against without --latex: placements are no table of a ranking")
-        if method in (Method.mean, Method.borda):
-            refuse("--method", f"--against without --method {method.value}: means over different images are no ranking")
-        ignored = options("library", "items", "sensitivity", "stability", "propagate")
-        refuse(ignored, f"--against without {ignored}: the items are the baseline's")
-    if of_metrics:
-        names = ["epsilon", "library", "unequal", "item_model", "fit", "items", "stability"]
-        names += ["norm", "knowledge", "per", "original"] if is_file else []
-        ignored = options(*names, *(["method"] if method in (Method.mean, Method.borda) else []))
-        table = "a table of metrics" if method is not Method.canary else "--method canary"
-        what = "a CSV table" if is_file else table
-        refuse(ignored, f"{what} without {ignored}: it ranks means of metrics with CANARY's model")
-        why = "--method canary --subjects defences without --per: libraries are averaged"
-        refuse(options("per"), why, unless=not of_defences)
-    else:
-        refuse(options("propagate"), "--propagate with --method canary: no other has two layers")
-        ignored = options("item_model", "fit", "items")
-        line = f"{ignored} with --method irt, got --method {method.value}"
-        refuse(ignored, line, unless=method is Method.irt)
-    of_implementations = fit.subjects is Subjects.implementations
-    line = "--library with --subjects implementations and --method irt"
-    refuse(options("library"), line, unless=of_implementations and method is Method.irt)
-    line = "--per without --subjects implementations: each counts there"
-    refuse(options("per"), line, unless=not of_implementations)
-    line = "--examples with --subjects defences of a results folder"
-    refuse(options("examples"), line, unless=of_defences and folder.suffix != ".csv")
-    line = "--examples without a baseline of metrics, whose examples nobody knows"
-    refuse(options("examples"), line, unless=against is None or not of_metrics)
-    refuse(options("original"), "--original with --subjects defences", unless=of_defences)
+    unprinted = ", ".join(f"--{name}" for name in ("library", "sensitivity", "items") if name in given)
+    if "as_csv" in given and unprinted:
+        raise InvalidInput(f"expected --json or a table with {unprinted}: CSV is the ranking alone")
+    if "as_latex" in given and against is not None:
+        raise InvalidInput("expected --against without --latex: placements are no table of a ranking")
+    keywords = {_KEYWORDS.get(name, name) for name in given}
+    refuse_ignored(keywords, folder, fit.subjects.value, fit.method.value, against)
 
 
 def _rank_folder(folder: Path, chosen: Any, details: DetailOptions, options: dict[str, Any]) -> Any:
@@ -345,31 +307,14 @@ def _check_library(library: str, implementations: Collection[str]) -> None:
 def _rank_layers(
     folder: Path, subjects: Subjects, chosen: dict[str, Any], details: DetailOptions, seed: int
 ) -> list[Any]:
-    """As CANARY: a table of metrics from a file, or one each of white-box and of black-box attacks from a folder."""
-    from ..engine.tables.metric_matrix import build_layers
+    """As CANARY, a ranking for each kind of attacks."""
+    from ..api.rankings import rank_layers
     from ..report.text.ranking import Ranked
-    from ..scoring import VIEWS, drop_each, metrics_of, rank_metrics
 
-    every: list[Ranked] = []
-    wrong: dict[str, ValueError] = {}
-    layers = build_layers(folder, subjects.value, metrics_of(VIEWS[subjects.value]), **chosen)
-    for layer, matrix in layers.items():
-        frame, dropped = matrix.frame, None
-        try:
-            ranking = rank_metrics(frame, subjects.value, propagate=details.propagate, seed=seed)
-        except ValueError as error:
-            wrong[layer] = error
-            continue
-        if details.sensitivity:
-
-            def score(kept: Any, frame: Any = frame) -> Any:
-                return rank_metrics(frame.iloc[:, kept], subjects.value, seed=seed).score
-
-            dropped = drop_each(score, list(frame.columns), axis="items")
-        which = "" if folder.suffix == ".csv" else f", {layer} attacks"
-        title = f"{subjects.value} of {folder}{which}: {ranking.method}, {len(frame.columns)} metrics"
-        every.append(Ranked(title, ranking, matrix.notes, sensitivity=dropped, layer=layer))
-    if not every:
-        raise next(iter(wrong.values()))
-    notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in wrong.items())
-    return [replace(ranked, notes=(*ranked.notes, *notes)) for ranked in every]
+    more = {"propagate": details.propagate, "sensitivity": details.sensitivity, "seed": seed}
+    every = []
+    for each in rank_layers(folder, subjects.value, chosen, **more):
+        which = "" if folder.suffix == ".csv" else f", {each.layer} attacks"
+        title = f"{subjects.value} of {folder}{which}: {each.ranking.method}, {each.metrics} metrics"
+        every.append(Ranked(title, each.ranking, each.notes, sensitivity=each.without, layer=each.layer))
+    return every

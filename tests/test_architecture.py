@@ -29,7 +29,7 @@ MAY_IMPORT = {
     },
     "server": {"adapters", "scoring", "engine", "report", "conventions", "errors", "intervals", "memory"},
     "testing": {"adapters", "errors"},
-    "api": {"metrics", "adapters", "scoring", "engine", "report", "errors", "memory"},
+    "api": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors", "memory"},
     "cli": {"commands", "errors", "memory"},
     # Not in the wheel, and imported by nothing in it.
     "tools": {

@@ -1,8 +1,9 @@
 """The one verb: run an implementation on a classifier and judge what comes back."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -34,6 +35,42 @@ from .trace import Trace
 DEFAULT_BATCH_SIZE = 32
 _LONG = 400  # passes to two that look whether the model answers as before
 _PROBES = 32  # images of each kind by which a changed model is told
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Everything about a run besides its five nouns and the attack's parameters; the fields are as for `run_attack`."""
+
+    targets: Tensor | None = None
+    seed: int = 0
+    first: int | Tensor = 0
+    spent: Tensor | None = None
+    radii: Tensor | None = None
+    logits: Tensor | None = None
+    attacked: Tensor | None = None
+    fitted: Fitted | None = None
+    progress: Callable[[int], object] | None = None
+    watch: Callable[[Returned], object] | None = None
+    trace: Trace | None = None
+    draws: int | None = None
+    eot: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", read_seed(self.seed))
+        if self.logits is not None and not (isinstance(self.logits, Tensor) and self.logits.ndim == 2):
+            raise wrong_type("logits as a tensor of shape (N, K)", self.logits)
+
+    def note(self, call: Returned) -> None:
+        """Tell what a library call gave back to whoever watches."""
+        if self.watch is not None:
+            self.watch(call)
+        if self.progress is not None:
+            self.progress(len(call.adv_inputs))
+
+    @property
+    def asked(self) -> Callable[[int], object] | None:
+        """Called with the number of passes just made; None if nobody counts them."""
+        return getattr(self.progress, "asked", None)
 
 
 def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the rest by keyword
@@ -108,46 +145,66 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         MissingLibrary: if the library is not installed.
         AttackFailed: if the library crashed on every batch; its error is the cause.
     """
-    row = row_of(implementation)
+    options = RunOptions(
+        targets=targets,
+        seed=seed,
+        first=first,
+        spent=spent,
+        radii=radii,
+        logits=logits,
+        attacked=attacked,
+        fitted=fitted,
+        progress=progress,
+        watch=watch,
+        trace=trace,
+        draws=draws,
+        eot=eot,
+    )
+    return _run(row_of(implementation), classifier, Images(inputs, labels, targets), threat_model, options, parameters)
+
+
+def _run(
+    row: Implementation,
+    classifier: Classifier,
+    images: Images,
+    threat_model: ThreatModel,
+    options: RunOptions,
+    parameters: Mapping[str, Any],
+) -> AttackResult:
+    """As `run_attack`; of the images nothing is checked yet."""
+    inputs, labels, targets = images
+    fitted = options.fitted
     if fitted is not None:
         check_fitted(row, fitted, threat_model, labels, targets)
         parameters = {**fitted.parameters, **parameters}
-    settings = check_settings(row, threat_model, parameters, radii)
+    settings = check_settings(row, threat_model, parameters, options.radii)
     load_class(row, threat_model.norm)
-    seed = read_seed(seed)
     check_images(inputs)
-    if logits is not None and not (isinstance(logits, Tensor) and logits.ndim == 2):
-        raise wrong_type("logits as a tensor of shape (N, K)", logits)
     threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
     renew(classifier)
     check_unchanged(classifier)
-    with naming_replaced(), classifier.frozen(), drawing(classifier, draws=draws, eot=eot):
-        logits = clean_logits(classifier, inputs, labels, logits)
+    with naming_replaced(), classifier.frozen(), drawing(classifier, draws=options.draws, eot=options.eot):
+        logits = clean_logits(classifier, inputs, labels, options.logits)
         labels = labels.to(inputs.device, torch.long)
         check_aim(classifier, threat_model)
         if fitted is None or row.learned:
             check_access(row, classifier, inputs, norm=threat_model.norm, aimed=targets is not None)
             check_precision(precision_of(row, settings), classifier, row)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
-        places = _check_whole("first", _places(first, len(labels)), labels)
-        spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
+        spent = torch.zeros_like(labels) if options.spent is None else options.spent
+        spent = _check_whole("spent", spent, labels)
+        options = replace(options, first=_check_whole("first", _places(options.first, len(labels)), labels))
         setting = RunSetting(classifier.model, logits.shape[1], tuple(inputs.shape[1:]), threat_model, settings)
         if why := why_not_on(row, setting):
             raise Unsupported(f"{row.name} {why}")
-        attacked = logits.argmax(1) == labels if attacked is None else _check_flags(attacked, labels)
-        rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
-        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent, trace=trace, fitted=fitted, seed=seed)
-
-        def note(call: Returned) -> None:
-            if watch is not None:
-                watch(call)
-            if progress is not None:
-                progress(len(call.adv_inputs))
-
+        given = options.attacked
+        attacked = logits.argmax(1) == labels if given is None else _check_flags(given, labels)
+        rules = threat_model if options.radii is None else threat_model.with_radii(options.radii, labels)
+        checked, seed = Images(inputs, labels, targets), options.seed
+        evidence = Evidence(checked, rules, row, spent, trace=options.trace, fitted=fitted, seed=seed)
         steady = classifier.random or is_steady(classifier, inputs, logits, seed)
-        asked = getattr(progress, "asked", None)
-        _attack_all(classifier, evidence, attacked, settings, seed, places, note, asked, logits)
+        _attack_all(classifier, evidence, attacked, settings, options, logits)
         (adv_logits, success, rounded), steady = _conclude(classifier, evidence, attacked, logits, steady=steady)
         return AttackResult(
             implementation=row.name,
@@ -197,17 +254,16 @@ def _conclude(
     return evidence.conclude(classifier, attacked, seed), False
 
 
-def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what that knows
+def _attack_all(
     classifier: Classifier,
     evidence: Evidence,
     attacked: Tensor,
     settings: Mapping[str, Any],
-    seed: int,
-    places: Tensor,
-    note: Callable[[Returned], object],
-    asked: Callable[[int], object] | None,
+    options: RunOptions,
     logits: Tensor,
 ) -> None:
+    """Call the library on every batch of images that is attacked; `options.first` has the place of every image."""
+    seed, places = options.seed, cast("Tensor", options.first)
     row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
     applied = fitted is not None and not row.learned
@@ -231,9 +287,9 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
                 else:
                     words = pick_words(kwargs, rows, classifier.device) | learned
                     meter = evidence.meter(rows, remaining.get("max_queries"))
-                    meter = meter._replace(asked=asked, precision=precision_of(row, remaining))
+                    meter = meter._replace(asked=options.asked, precision=precision_of(row, remaining))
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
-                note(call._replace(rows=rows))
+                options.note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error
                 if isinstance(call.error, (AttackDied, ModelDied)):  # nothing is left to ask
                     raise call.error

@@ -40,13 +40,18 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     rows = [choice.row] if choice.row else [find_implementation(name)] if ":" in name else implementations_of(name)
     chosen = [row for row in rows if not libraries or row.library in libraries or row.given is not None]
     if not chosen:
-        have = ", ".join(dict.fromkeys(row.library for row in rows))
-        raise InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(libraries)}")
+        raise no_library(name, rows, libraries)
     if ":" not in name:
         chosen = [row for row in chosen if repaired or not row.variant]
     if choice.norm is None:
         return chosen
     return [row for row in chosen if choice.norm in row.classes] or chosen
+
+
+def no_library(name: str, rows: Iterable[Implementation], libraries: Iterable[str]) -> InvalidInput:
+    """The error where none of some libraries has an attack, whose rows are these."""
+    have = ", ".join(dict.fromkeys(row.library for row in rows))
+    return InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(libraries)}")
 
 
 def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:

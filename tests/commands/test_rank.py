@@ -186,10 +186,10 @@ def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, 
     rank: Any = davylamp.rank
     assert list(rank(path, "attacks").to_frame()["subject"]) == ["fast", "slow", "bad"]
     for results, options, words in (
-        (path, {"norm": "l2"}, "expected no norm"),
-        (path, {"scoring": "borda"}, "expected no scoring"),
-        (both, {"scoring": "canary", "budget": 0.1}, "expected no budget"),
-        (both, {"scoring": "canary", "model": "2pl"}, "expected no model"),
+        (path, {"norm": "l2"}, "a CSV table without `norm`"),
+        (path, {"scoring": "borda"}, "a CSV table without `scoring`"),
+        (both, {"scoring": "canary", "budget": 0.1}, "scoring='canary' without `budget`"),
+        (both, {"scoring": "canary", "model": "2pl"}, "scoring='canary' without `model`"),
         (davylamp.load(both), {"scoring": "canary"}, "expected a results folder or a CSV table"),
     ):
         with pytest.raises(DavylampError, match=words):
