@@ -33,10 +33,8 @@ def list_defences(
         return
     with view.open() as console:
         _print_defences(rows, methods, console, chosen=chosen if defence else [])
-    if defence is not None:
-        return
-    for name, reason in LEFT_OUT.items():
-        console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
+        for name, reason in {} if defence is not None else LEFT_OUT.items():
+            console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
 
 
 def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen: list[Any]) -> None:

@@ -43,7 +43,6 @@ def find_saturation(
             "--epsilon",
             "--eps",
             "--budget",
-            "--budget",
             help="radius to try: 4/255 (repeatable; default: 9 around the customary one)",
         ),
     ] = None,

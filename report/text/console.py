@@ -141,6 +141,7 @@ def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool 
     for name in page.columns:
         if name not in page.seen and page.seen:
             raise UnknownName("column", name, dict.fromkeys(page.seen))
+    console.page = None  # what comes later is printed at once
     console.show(page)
 
 
