@@ -17,7 +17,7 @@ Model = Annotated[
     str,
     typer.Option(
         help="demo:efficientnet-lite0, WEIGHTS.pth+torchvision:NAME, torchvision:NAME, timm:NAME, "
-        "hf:ORG/NAME, onnx:FILE, FILE.py:FACTORY, http://HOST:PORT/v2/models/NAME",
+        "hf:ORG/NAME, onnx:FILE, FILE.py:FACTORY, http://HOST/v2/models/NAME",
     ),
 ]
 Data = Annotated[
