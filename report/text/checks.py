@@ -72,7 +72,7 @@ def print_promises(promises: Sequence[Any], attacks: int, console: PlainConsole)
         print_table("", columns, rows, console, keys=3, order=("state", "detail"), rest="blocks")
     counts = Counter(each.state for each in promises)
     summary = ", ".join(f"{counts[state]} {state}" for state in states if counts[state] or state == "broken")
-    console.print(f"{attacks} attacks: {summary}")
+    console.print(f"{attacks} attack{'' if attacks == 1 else 's'}: {summary}")
 
 
 def print_conformance(findings: Sequence[Any], console: PlainConsole) -> None:

@@ -206,9 +206,7 @@ def _first(ranking: Any, rows: Sequence[Sequence[Any]]) -> str:
     rank, name, score, ends, ranks, first, *_ = rows[0]
     others = ranking.apart[ranking.subjects.index(name)]
     tied = [each for each, apart in zip(ranking.subjects, others, strict=True) if not apart and each != name]
-    beside = (
-        f"; it does not differ significantly from {some_of(tied)}" if tied else "; it differs significantly from all"
-    )
+    beside = f"does not differ significantly from {some_of(tied)}" if tied else "differs significantly from all others"
     interval = "" if ends == "-" else f" ({ends})"
     return f"rank {rank}: {name}, {ranking.score_name} {score}{interval}, ranks {ranks}, P(first) {first}; it {beside}"
 
