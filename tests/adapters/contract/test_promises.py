@@ -327,7 +327,7 @@ def test_the_command(run, tmp_path):
     code, out, _ = run("contract", "mine.py:bad", "--quick")
     assert code == 1
     assert "out-of-ball" in out
-    assert "1 attacks:" in out
+    assert "1 attack: 1 broken" in out
 
 
 def test_the_command_takes_norms(run):
