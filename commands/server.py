@@ -94,7 +94,7 @@ def work(
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     if until_closed:
         end_with_parent(stopped)
-    opened = ServerFolder(folder, database, Settings(trust=trust))
+    opened = ServerFolder(folder, database, Settings(trust=trust), create=False)
     where = RunningOn(executor, workers, address, device)
     working = Working(where, TaskLimits(time_limit, memory_limit, disk_limit), trust=trust)
     TaskWorker(opened, working, stopped.is_set).run()
@@ -120,7 +120,7 @@ def change_users(
 
     console = make_console()
     if action == "list":
-        _list_users(ServerFolder(Path(name), database), console)
+        _list_users(ServerFolder(Path(name), database, create=False), console)
         return
     if action not in ("add", "password", "lock", "unlock", "limit") or folder is None:
         raise InvalidInput(
@@ -128,7 +128,7 @@ def change_users(
         )
     if hours is not None and action not in ("add", "limit"):
         raise InvalidInput(f"expected --hours with add or limit, got {action}")
-    opened, password = ServerFolder(folder, database), ""
+    opened, password = ServerFolder(folder, database, create=action == "add"), ""
     if action in ("add", "password"):
         password = typer.prompt("password", hide_input=True, confirmation_prompt=True) if ask else generate_password()
     with opened.database.writing() as session:
@@ -155,7 +155,7 @@ def back_up(
     from ..server.folder import ServerFolder
     from ..server.tasks.backup import back_up
 
-    written = back_up(ServerFolder(folder, database), out)
+    written = back_up(ServerFolder(folder, database, create=False), out)
     _say(f"{written}: {written.stat().st_size / 1e6:.1f} MB; keep it secret, the server's keys are in it")
 
 

@@ -48,18 +48,21 @@ class ServerFolder:
     task reads and writes, `secret.key` the key of forms, `signing.key` that of finished tasks.
 
     Args:
-        folder: made if it is not there.
+        folder: made if it is not there, unless `create` says otherwise.
         database: "postgresql://..."; "": SQLite in the folder.
         settings: what is allowed.
+        create: make the folder; else it has to be a server's already.
 
     Raises:
-        InvalidInput: if the folder is something else's.
+        InvalidInput: if the folder is something else's, or not there and not to be made.
         Unavailable: if it cannot be made, or the database not be reached.
     """
 
-    def __init__(self, folder: str | Path, database: str = "", settings: Settings = Settings()):
+    def __init__(self, folder: str | Path, database: str = "", settings: Settings = Settings(), *, create: bool = True):
         require_packages()
         self.path, self.settings = expand_path(folder).absolute(), settings
+        if not create and not (self.path / LAB_MARK).is_file():
+            raise InvalidInput(f"expected a server's folder (made by `davylamp serve FOLDER --tasks`), got {folder}")
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not (self.path / LAB_MARK).is_file():

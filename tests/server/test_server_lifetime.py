@@ -240,6 +240,18 @@ def test_a_task_that_uses_its_owners_hours_up_waits_and_goes_on_later(folder, us
         assert session.get_one(TaskRow, number).state == "done"
 
 
+def test_a_mistyped_folder_is_no_new_server(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "typo", tmp_path / "empty"):
+        lines = [("backup", folder, "-o", tmp_path / "x.tar.gz"), ("users", "list", folder), ("work", folder)]
+        for line in (*lines, ("users", "limit", "ada", folder)):
+            code, _, error = run(*line)
+            assert code == 1
+            assert str(folder) in error
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
 def test_the_commands(run, tmp_path):
     lab = tmp_path / "lab"
     assert run("users", "add", "ada", lab, "--hours", "3")[0] == 0
