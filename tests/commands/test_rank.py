@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 import davylamp
 import davylamp.report.sections.ranking
+from davylamp.commands.placement import reworded
 from davylamp.errors import DavylampError
 from davylamp.report.parts.reading import read_folder
+from davylamp.report.text.ranking import Placed, Ranked
 from davylamp.tools.speed.synthetic_results import write_results
 
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -392,3 +395,16 @@ def test_sensitivity_where_a_subject_alone_answered_an_item(run, tmp_path):
     records = json.loads(out)["sensitivity"]
     assert {record["name"] for record in records} == {"model-a", "model-b", "model-c"}
     assert all(record["tau"] is not None for record in records)
+
+
+def test_notes_of_a_ranking_name_options_and_not_keywords():
+    @dataclass(frozen=True)
+    class Noted:
+        notes: tuple[str, ...]
+
+    words = ("left out: use `unequal`, or scoring='mean'",)
+    options = ("left out: use --unequal, or --method mean",)
+    ranked = reworded(Ranked("models", Noted(words), words))
+    assert ranked.lines == (*options, *options)
+    placed = reworded(Placed("models", (Noted(words),), words))
+    assert (placed.placements[0].notes, placed.notes) == (options, options)
