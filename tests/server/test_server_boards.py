@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 import zipfile
 
 import pytest
@@ -301,13 +302,18 @@ def test_a_board_that_is_made_again_while_the_database_goes_away_says_nothing(ev
     with monkeypatch.context() as patch:
         patch.setattr(made, "_rank", lambda *_: folder.database.close() or fail())
         assert made.show(VISITOR, "models", Filters()) == first
-        for thread in set(threading.enumerate()) - before:
-            thread.join(20)
+        join_all_but(before)
     assert errors == []
     made.show(VISITOR, "models", Filters())  # which begins to make it once more
-    for thread in set(threading.enumerate()) - before:
-        thread.join(20)
+    join_all_but(before)
     assert (first.cells, made.show(VISITOR, "models", Filters()).cells) == (2, 4)
+
+
+def join_all_but(before):
+    for thread in set(threading.enumerate()) - before:
+        while thread.ident is None:  # it is listed before it is started
+            time.sleep(0.001)
+        thread.join(20)
 
 
 def fail():
