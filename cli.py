@@ -26,6 +26,7 @@ from .commands import (
     merge,
     metrics,
     papers,
+    quickstart,
     rank,
     report,
     reproduce,
@@ -105,7 +106,7 @@ COMMANDS = {
     "fetch": server.fetch,
     "verify": server.verify,
     "doctor": doctor.examine,
-    "quickstart": attacks.quickstart,
+    "quickstart": quickstart.quickstart,
 }
 for _name, _function in COMMANDS.items():
     app.command(_name, cls=Command, epilog=epilog_of(_name))(with_options(_function))

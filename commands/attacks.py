@@ -1,7 +1,6 @@
 """The commands about attacks: the catalogue, one attack through every library, the quickstart."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,11 +24,10 @@ from .options import (
     one_format,
     read_parameters,
     say_assumed,
-    say_defaults,
     split_list,
 )
 from .progress import show_progress
-from .table_options import TableOptions, Verbose
+from .table_options import TableOptions
 
 
 def list_attacks(
@@ -317,57 +315,6 @@ def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set
     settled = {name for name in ("models", "data", "limit", "seeds", "device") if names.get(name, name) in given}
     if line := join_chosen([*parts, *settings_texts(config, settled)]):
         print_error(line)
-
-
-def quickstart(
-    context: typer.Context,
-    seed: Annotated[int, typer.Option(help="random seed")] = 0,
-    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder for the results and report.html")] = Path(
-        "quickstart"
-    ),
-    verbose: Verbose = False,
-) -> None:
-    """Compare three attacks across the libraries on a real ImageNet model and real images, in about three minutes."""
-    from ..adapters.catalogue.findings import FINDINGS
-    from ..adapters.data.datasets import load_data_for
-    from ..adapters.models.zoo.load import load_model
-    from ..engine.comparison.quickstart import TRIALS, run_quickstart
-    from ..report.text.comparison import print_comparisons
-    from ..report.text.console import open_page
-
-    model, data = "demo:efficientnet-lite0", "demo:imagenet"
-    classifier = load_model(model, device)
-    images = load_data_for(classifier, data)
-    counts = " and ".join(map(str, sorted({trial.images for trial in TRIALS})))
-    with show_progress(sum(3 * trial.images for trial in TRIALS)) as progress:
-        done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
-    say_defaults(context, ("seed", "device"))
-    errors = [row.error for _, comparison in done for row in comparison.rows]
-    failed = all_failed([error for error in errors if error], len(errors), "implementations")
-    page = None if failed else _keep_quickstart(out, done, classifier, images, (model, data))
-    with open_page(verbose=verbose) as console:
-        console.print(f"{model} on {data}: {counts} images by attack; those classified correctly are attacked")
-        print_comparisons([(trial.title, comparison) for trial, comparison in done], FINDINGS, console)
-        if page is not None:
-            console.print(f"Report: {page}   (open it in a browser; it needs no network)")
-            console.print("Try next: davylamp compare pgd --defaults")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, names: tuple[str, str]) -> Path:
-    """The trials as a results folder with its report inside."""
-    from ..adapters.data.datasets import Data as Images
-    from ..engine.comparison.save import keep_comparison
-    from ..engine.store.store import ResultsStore
-    from ..report.page.build import build_report, write_file
-
-    store = ResultsStore(out)
-    for trial, comparison in done:
-        seen = Images(*(part[: trial.images] for part in (images.inputs, images.labels, images.names)))
-        keep_comparison(store, comparison, classifier, seen, model=names[0], data_name=names[1], preset="quickstart")
-    return write_file(build_report(out), out / "report.html")
 
 
 def _print_comparison(comparison: Any, title: str, console: Any, *, defaults: bool = False) -> None:

@@ -28,7 +28,7 @@ from .hub_parts import PREFIX as HUB
 from .hub_sets import list_hub_set
 from .image_folders import Item, has_wordnet_ids, list_folder
 from .published_sets import PREFIX, read_published
-from .samples import IMAGENET, SAMPLES, WHOLE, list_samples, open_picture
+from .samples import DIGITS, IMAGENET, SAMPLES, WHOLE, list_samples, open_picture, read_test_digits
 
 IN_FOLDERS = ("imagefolder:", f"{FOLDERS}:")  # of data whose classes are folders
 _GREY = ("1", "L", "LA")  # Pillow's modes
@@ -97,7 +97,8 @@ def load_data(
     """Load images and labels; only the image files that are needed are read.
 
     `demo:imagenet`, `demo:cifar10`, `demo:mnist` and `foolbox:NAME` are the 20 samples of a data set that Foolbox
-    ships. `demo:tiny-imagenet` are 499 photos of 64 x 64 of 107 of ImageNet's classes. `imagefolder:PATH` has a
+    ships. `demo:tiny-imagenet` are 499 photos of 64 x 64 of 107 of ImageNet's classes, `demo:digits` 397 handwritten
+    digits of scikit-learn, enlarged to 32 x 32 whatever size is asked for. `imagefolder:PATH` has a
     folder for each class (the sorted folder names are the classes 0, 1, ...) or a `labels.csv` with the columns `file`
     and `label`; its images become RGB and come in turns, one of each class, so that any `limit` is spread over the
     classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
@@ -199,8 +200,8 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
     if source == "npz" and rest:
         inputs, labels = _read_arrays(expand_path(rest), limit)
         return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
-    if name.startswith(PREFIX):
-        inputs, labels = read_published(name, limit)
+    if name.startswith(PREFIX) or name == DIGITS:
+        inputs, labels = read_test_digits(limit) if name == DIGITS else read_published(name, limit)
         return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
     if is_file_name(name):
         return choose_named(Data(*read_data_file(name, limit)), chosen)

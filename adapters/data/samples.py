@@ -1,10 +1,12 @@
-"""Sample images that packages ship: Foolbox's twenty of each data set, and photos of Tiny-ImageNet's classes."""
+"""Sample images that packages ship: Foolbox's twenty of each data set, photos of Tiny-ImageNet's classes, digits."""
 
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ...errors import MissingLibrary, Unavailable
 from .image_folders import Item, in_turns
@@ -13,7 +15,9 @@ _FOOLBOX = ("cifar10", "cifar100", "fashionMNIST", "imagenet", "mnist")
 _TINY = "demo:tiny-imagenet"
 IMAGENET = ("demo:imagenet", "foolbox:imagenet")  # photos of many sizes
 WHOLE = (_TINY,)  # as small as they were cropped: nothing more is cut off
-SAMPLES = ("demo:cifar10", "demo:imagenet", "demo:mnist", _TINY, *(f"foolbox:{name}" for name in _FOOLBOX))
+DIGITS = "demo:digits"
+TRAINED_ON = 1400  # of the digits; `demo:digits` is the others
+SAMPLES = ("demo:cifar10", DIGITS, "demo:imagenet", "demo:mnist", _TINY, *(f"foolbox:{name}" for name in _FOOLBOX))
 
 # The class among ImageNet's 1000 of each of Tiny-ImageNet's 200, in the order of its wnids.txt (a test has the ids).
 TINY_CLASSES = (
@@ -38,6 +42,31 @@ def list_samples(name: str) -> list[Item]:
         Unavailable: if it lacks them.
     """
     return _list_tiny() if name == _TINY else _list_foolbox(name)
+
+
+def read_digits() -> tuple[Tensor, Tensor]:
+    """All 1797 digits of scikit-learn (UCI, CC BY 4.0) and their labels.
+
+    Returns:
+        Images in [0, 1], float32, shape (1797, 1, 32, 32): the 8 x 8 pixels enlarged bilinearly; labels, int64.
+
+    Raises:
+        MissingLibrary: if scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingLibrary("scikit-learn", "demo") from error
+    digits: Any = load_digits()
+    small = torch.tensor(digits.images / 16, dtype=torch.float32)[:, None]
+    enlarged = torch.nn.functional.interpolate(small, scale_factor=4, mode="bilinear")
+    return enlarged.clamp(0, 1), torch.tensor(digits.target, dtype=torch.int64)
+
+
+def read_test_digits(limit: int | None) -> tuple[Tensor, Tensor]:
+    """The first of the digits that no embedded model was trained on; see `read_digits`."""
+    images, labels = read_digits()
+    return images[TRAINED_ON:][:limit], labels[TRAINED_ON:][:limit]
 
 
 def open_picture(path: Path) -> Any:

@@ -7,9 +7,7 @@ import sys
 import pytest
 
 from davylamp import cli
-from davylamp.adapters import ThreatModel
-from davylamp.engine.comparison import quickstart
-from davylamp.engine.comparison.quickstart import Trial
+from davylamp.commands import quickstart
 from davylamp.report.text.comparison import verdict_groups
 
 from ..golden.corpus import copy_inputs, unpack
@@ -132,17 +130,11 @@ def test_a_challenge_a_contract_and_the_robust_accuracy(screen):
 
 
 def test_the_quickstart(screen, monkeypatch, with_few_draws):
-    trials = (
-        Trial("pgd", ThreatModel("linf", 4 / 255), 3, "PGD", {"steps": 1}),
-        Trial("cw", ThreatModel("l2"), 3, "C&W", {"steps": 1, "binary_search_steps": 1, "initial_const": 1.0}),
-        Trial("fgsm", ThreatModel("linf", 4 / 255), 3, "FGSM"),
-    )
-    monkeypatch.setattr(quickstart, "TRIALS", trials)
+    monkeypatch.setattr(quickstart, "IMAGES", 10)
     with with_few_draws():
         lines = screen("quickstart -o Q")
-    answer = check(lines)
-    assert "share of" in answer
-    assert "Report: Q/report.html" in answer
+    assert "Report: Q/report.html" in check(lines)
+    assert len(lines) <= 30
 
 
 class Pair:

@@ -87,7 +87,7 @@ HELP_ONLY = {
     **dict.fromkeys(
         ("work", "users", "backup", "restore", "submit", "tasks", "fetch", "verify"), "it needs a server: tests/server"
     ),
-    "quickstart": "three minutes; its tables are those of compare",
+    "quickstart": "half a minute; tests/report/test_quickstart.py reads it",
 }
 RESUMED = {"evaluate", "corrupt-table"}  # which say another thing when all is there
 TIMED = {"compare", "evaluate"}  # whose seconds differ from run to run

@@ -1,74 +1,87 @@
-"""What `davylamp quickstart` prints and the page that it writes have the same images, pairs, verdicts and medians."""
+"""The quickstart's numbers: a PGD written here finds them, and its folder and its page have the same."""
 
 import re
-from collections import Counter
 
 import pytest
+import torch
+from torch import nn
 from typer.testing import CliRunner
 
+import davylamp
 from davylamp import cli
-from davylamp.adapters import ThreatModel
-from davylamp.engine.comparison import quickstart
-from davylamp.engine.comparison.quickstart import Trial
+from davylamp.commands import quickstart
 
-SMALL = (
-    Trial("pgd", ThreatModel("linf", 4 / 255), 3, "PGD", {"steps": 1}),
-    Trial("cw", ThreatModel("l2"), 10, "C&W", {"steps": 3, "binary_search_steps": 1, "initial_const": 1.0}),
-)
+IMAGES = 40
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory, read_page, with_few_draws):
-    """The terminal's lines, and the page, of shorter trials than the quickstart has."""
+    """The terminal's lines, the folder and the page, of fewer images than the quickstart has."""
     folder = tmp_path_factory.mktemp("quickstart")
     with pytest.MonkeyPatch.context() as patch, with_few_draws():
-        patch.setattr(quickstart, "TRIALS", SMALL)
-        done = CliRunner().invoke(cli.app, ["quickstart", "-v", "-o", str(folder)])
+        patch.setattr(quickstart, "IMAGES", IMAGES)
+        done = CliRunner().invoke(cli.app, ["quickstart", "-o", str(folder)])
     assert done.exit_code == 0, done.output
-    return done.stdout.splitlines(), read_page((folder / "report.html").read_text(encoding="utf-8"))
+    return done.stdout.splitlines(), folder, read_page((folder / "report.html").read_text(encoding="utf-8"))
 
 
-def text_of(page):
-    return " ".join("".join(page.texts).split())
+def ascend(name, steps=20, epsilon=0.1):
+    """Of the first images: which are right, and which of these PGD as Madry et al. write it fools."""
+    model, (inputs, labels, _) = davylamp.load_model(name), davylamp.load_data("demo:digits", limit=IMAGES)
+    right = model(inputs).argmax(1) == labels
+    moved = inputs.clone()
+    for _ in range(steps):
+        moved.requires_grad_()
+        (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(model(moved), labels), moved)
+        moved = moved.detach() + 2.5 * epsilon / steps * gradient.sign()
+        moved = torch.minimum(torch.maximum(moved, inputs - epsilon), inputs + epsilon).clamp(0, 1)
+    return int(right.sum()), int((right & (model(moved).argmax(1) != labels)).sum())
 
 
-def test_the_images_that_are_announced_are_those_of_tables_and_page(both):
-    lines, page = both
-    assert lines[0].startswith("demo:efficientnet-lite0 on demo:imagenet: 3 and 10 images")
-    assert "3 and 10 images of demo:imagenet" in text_of(page)
-    rows = page.table("agreement-rows")
-    assert len(rows) == 6
-    for row in rows:
-        name = row["implementation"].text
-        line = next(line for line in lines if re.match(rf"{name} +\d", line))
-        assert int(line.split()[1]) == row["n"].value <= (3 if name.endswith("pgd") else 10)
+def test_the_libraries_agree_with_a_pgd_written_here_once_they_have_its_parameters(both):
+    lines, _, _ = both
+    right, fooled = ascend(quickstart.PLAIN)
+    (line,) = (line for line in lines if line.startswith("With 20 steps"))
+    assert line.endswith(f" {fooled / right:.0%}")
+    (identical,) = (line for line in lines if line.startswith("identical: "))
+    assert {*identical.removeprefix("identical: ").split(", ")} == {*quickstart.LIBRARIES}
 
 
-def test_the_pairs_and_their_verdicts_are_those_of_the_page(both):
-    lines, page = both
-    rows = page.table("agreement-pairs")
-    pairs = {(row["a"].text, row["b"].text): row["demo:efficientnet-lite0"].text for row in rows}
-    ours = {tuple(line.split()[:2]): re.split(r"\s{2,}", line)[2:3] for line in lines}
-    assert len(pairs) == 6
-    assert {pair: ours[pair] for pair in pairs} == {pair: [verdict] for pair, verdict in pairs.items()}
-    counts = Counter(verdict.partition(":")[0] for verdict in pairs.values())
-    assert counts["broken"] == 2
-    said: Counter[str] = Counter()
-    for line in re.findall(r"^3 pairs: (.*)$", "\n".join(lines), re.M):
-        said.update({verdict: int(count) for count, verdict in re.findall(r"(\d+) ([^,]+)", line)})
-    assert said == counts
+def test_the_terminal_says_what_is_in_the_folder_and_on_the_page(both):
+    lines, folder, page = both
+    results = davylamp.load(folder)
+    mine = results[(results["model"] == quickstart.PLAIN) & results["attacked"]]
+    shares = mine.groupby("implementation")["success"].mean()
+    assert len(shares) == len(quickstart.LIBRARIES)
+    for name, share in shares.items():
+        (line,) = (line for line in lines if line.startswith(f"{name} "))
+        assert line.split()[1] == f"{share:.0%}"
+    for model in (quickstart.PLAIN, quickstart.ROBUST):
+        images = results[results["model"] == model].groupby("image")
+        kept = (images["attacked"].all() & ~images["success"].any()).mean()
+        (line,) = (line for line in lines if line.startswith(f"{model}:"))
+        assert line.split()[1] == f"{kept:.2f}"
+    assert shares.max() - shares.min() > 0.2
+    assert {row["implementation"].text for row in page.table("agreement-rows")} == {*shares.index}
 
 
-def test_a_median_is_one_number_and_another_one_says_over_what_it_is(both):
-    lines, page = both
-    heading = re.split(r"\s{2,}", next(line for line in lines if line.startswith("implementation ")))
-    smallest = []
-    for row in page.table("agreement-rows"):
-        name = row["implementation"].text
-        line = re.split(r"\s{2,}", next(line for line in lines if re.match(rf"{name} +\d", line)))
-        shown = line[heading.index("l2 median" if name.endswith("cw") else "linf median")]
-        assert float(shown) == pytest.approx(row["median distance"].value, rel=5e-3)
-        smallest += [row["median distance"].value] if name.endswith("cw") else []
-    over = r"needs a change of ([\d.]+) in the median over its 10 images, 0 where wrong when clean"
-    (median,) = re.findall(over, text_of(page))
-    assert float(median) < min(smallest)  # of 10 images, 2 of them at 0, and not of 8
+def test_a_defence_without_gradients_is_not_called_robust(both):
+    lines, folder, _ = both
+    results = davylamp.load(folder)
+    masked = results[results["model"] == quickstart.MASKED]
+    assert masked["violated"].sum() == len(masked[masked["attacked"]]) > 0
+    (said,) = (line for line in lines if "results prove nothing" in line)
+    assert re.search(r"but (\d+) results", said)[1] == str(int(masked["violated"].sum()))
+    assert any("Unavailable gradients" in line for line in lines)
+
+
+@pytest.mark.parametrize(("name", "right"), [(quickstart.PLAIN, 369), (quickstart.ROBUST, 375)])
+def test_the_weights_that_are_shipped_know_the_digits(name, right):
+    inputs, labels, names = davylamp.load_data("demo:digits")
+    assert (len(inputs), names[0]) == (397, "0")
+    assert int((davylamp.load_model(name)(inputs).argmax(1) == labels).sum()) == right
+
+
+def test_adversarial_training_shows():
+    (right, fooled), (still_right, still_fooled) = ascend(quickstart.PLAIN), ascend(quickstart.ROBUST)
+    assert still_fooled / still_right < 0.5 * fooled / right

@@ -15,12 +15,14 @@ from ..classifier import Classifier
 from .provider import Provider
 from .weights import loading
 
+DIGITS = Path(__file__).parent / "digits"  # weights for scikit-learn's digits
+
 
 class Embedded(NamedTuple):
     """A model that a package ships.
 
     Args:
-        data_set: whose classes it has, as the names of data end: "imagenet", "mnist", "cifar10".
+        data_set: whose classes it has, as the names of data end: "imagenet", "mnist", "cifar10", "digits".
         load: name -> its classifier.
     """
 
@@ -75,6 +77,29 @@ def _resnet(name: str) -> Classifier:
     return Classifier(model, num_classes=10, name=name, resize=32, crop=32)
 
 
+def digits_network() -> nn.Sequential:
+    """The untrained network of the models for scikit-learn's digits: three convolutions and a linear layer."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(2048, 10),
+    )
+
+
+def _digits(name: str) -> Classifier:
+    """One of the two small networks whose weights davylamp ships; tools/digits trained them."""
+    file = DIGITS / f"{name.removeprefix('demo:')}.pt"
+    with loading(name, file), torch.random.fork_rng(devices=[]):
+        model = digits_network()
+        model.load_state_dict(_read(file))
+    return Classifier(model, num_classes=10, name=name)
+
+
 def _torchvision_key(key: str) -> str:
     return key.replace(".shortcut.", ".downsample.").replace("linear.", "fc.")
 
@@ -98,8 +123,10 @@ _MODELS: Mapping[str, Embedded] = {
     "mnist-lenet5": Embedded("mnist", partial(_lenet, weights="mnist_lenet5_clntrained.pt")),
     "mnist-lenet5-robust": Embedded("mnist", partial(_lenet, weights="mnist_lenet5_advtrained.pt")),
     "cifar10-resnet18": Embedded("cifar10", _resnet),
+    "digits-cnn": Embedded("digits", _digits),
+    "digits-cnn-robust": Embedded("digits", _digits),
 }
-_SMALL = ("cifar10", "cifar100", "fashionMNIST", "mnist")  # data sets of other classes than ImageNet's
+_SMALL = ("cifar10", "cifar100", "digits", "fashionMNIST", "mnist")  # data sets of other classes than ImageNet's
 
 
 def check_classes(model: str, data: str) -> None:

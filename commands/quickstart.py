@@ -1,0 +1,135 @@
+"""`davylamp quickstart`: what davylamp is for, on embedded models and images, in about half a minute, offline."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any
+
+import typer
+
+from .table_options import Verbose
+
+DATA, IMAGES = "demo:digits", 100
+PLAIN, ROBUST = "demo:digits-cnn", "demo:digits-cnn-robust"
+DEFENDED = f"{PLAIN}+bit-depth:bits=3"
+MASKED = f"{DEFENDED},gradients=none"
+LIBRARIES = ("art", "cleverhans", "foolbox", "torchattack", "torchattacks")
+EPSILON, STEPS = 0.1, 20
+
+
+def quickstart(
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder for the results and report.html")] = Path(
+        "quickstart"
+    ),
+    verbose: Verbose = False,
+) -> None:
+    """PGD of five libraries on two small models: which agree, which model is more robust, which only looks robust."""
+    from ..api.evaluation import evaluate
+    from ..report.text.console import open_page
+
+    evaluation = evaluate(
+        [PLAIN, ROBUST, DEFENDED, MASKED],
+        data=DATA,
+        limit=IMAGES,
+        attacks=["pgd"],
+        libraries=LIBRARIES,
+        defaults=True,
+        norm="linf",
+        epsilon=EPSILON,
+        seeds=[seed],
+        device=device,
+        out=out,
+        progress=_begin,
+    )
+    if evaluation.attempted == len(evaluation.failed):
+        raise typer.Exit(1)
+    page = evaluation.report(out / "report.html")
+    with open_page(verbose=verbose) as console:
+        head = f"PGD inside linf {EPSILON:g} on {IMAGES} handwritten digits ({DATA}); seed {seed}, {device}"
+        console.print(head)
+        console.print(f"1. One attack with the defaults of five libraries, on {PLAIN}")
+        _print_libraries(evaluation, console)
+        for line in (*_matched(seed, device), "", *_models(evaluation), "", *_masked(evaluation), ""):
+            console.print(line)
+        console.print(f"Report: {page}   (open it in a browser; it needs no network)")
+        console.print(f"Next:   davylamp robust-accuracy {ROBUST} --data {DATA}")
+        console.print(f"        davylamp check {quote(str(out))}")
+        console.print("        davylamp compare cw")
+
+
+def _begin(evaluation: Any) -> Any:
+    from .progress import show_progress
+
+    return show_progress(evaluation.plan.images)
+
+
+def _print_libraries(evaluation: Any, console: Any) -> None:
+    """What each library's version fools by its defaults, the weakest first, and which cannot reach the radius."""
+    from ..adapters.catalogue.lookup import IMPLEMENTATIONS, library_defaults
+    from ..report.text.console import print_table
+
+    passes = evaluation.to_frame().groupby("implementation")[["forwards", "backwards"]].median().sum(axis=1)
+    rows = []
+    for row in evaluation.table("pairs", metrics=["MR"]).rows:
+        name, share = row.labels["implementation"], row.metrics["MR"]
+        if row.labels["model"] == PLAIN and share.n:
+            defaults = library_defaults(IMPLEMENTATIONS[name], "linf")
+            chosen = [
+                defaults.get(word, "-") for word in ("steps", "step_size")
+            ]  # "-": it has none, davylamp's are used
+            interval = f"{share.low:.0%} - {share.high:.0%}"
+            rows.append((share.value, [name, f"{share.value:.0%}", interval, *chosen, int(passes[name])]))
+    columns = ["implementation", "fooled", "95 % interval", "steps", "step size", "passes"]
+    print_table("", columns, [cells for _, cells in sorted(rows, key=lambda each: each[0])], console)
+    for warning in evaluation.warnings:
+        name, said = warning.split(": ")[:2]
+        console.print(f"{name}: {said}, by its own defaults")
+
+
+def _matched(seed: int, device: str) -> Iterator[str]:
+    """The same attack with the same parameters in every library."""
+    from ..adapters.data.datasets import load_data
+    from ..adapters.models.zoo.load import load_model
+    from ..api.verbs import compare
+    from ..report.text.comparison import verdict_groups
+
+    images, labels, _ = load_data(DATA, limit=IMAGES)
+    model = load_model(PLAIN, device)
+    rules = {"norm": "linf", "epsilon": EPSILON, "libraries": LIBRARIES, "seed": seed}
+    matched = compare("pgd", model, images, labels, **rules, steps=STEPS)
+    shares = sorted({f"{value:.0%}" for value in matched.to_frame()["MR"].dropna()})
+    yield f"With {STEPS} steps of 2.5 epsilon / {STEPS} in each: {' to '.join(shares[:: max(1, len(shares) - 1)])}"
+    yield from verdict_groups(matched)
+
+
+def _models(evaluation: Any) -> Iterator[str]:
+    """Clean and robust accuracy of the undefended and of the adversarially trained model, and whether they differ."""
+    rows = {row.labels["model"]: row.metrics for row in evaluation.table("models", metrics=["CA", "RA"]).rows}
+    yield "2. Which model is more robust? Images still right after every attack"
+    for name in (PLAIN, ROBUST):
+        yield f"{name + ':':24}{_shown(rows[name]['RA'])}, without an attack {_shown(rows[name]['CA'])}"
+    apart = rows[ROBUST]["RA"].low > rows[PLAIN]["RA"].high
+    yield "The second was adversarially trained, " + (
+        "and is more robust: the intervals are apart" if apart else "but the intervals overlap: more images are needed"
+    )
+
+
+def _masked(evaluation: Any) -> Iterator[str]:
+    """A defence that lets no gradient through, and the same one attacked as if it did."""
+    from ..engine.checks.check_folder import check_folder
+
+    rows = {row.labels["model"]: row for row in evaluation.table("models", metrics=["RA", "MR"]).rows}
+    masked, attacked = rows[MASKED], rows[DEFENDED].metrics["RA"]
+    invalid, worst, fooled = masked.labels["violations"], masked.metrics["RA"], masked.metrics["MR"]
+    failed = [check for check in check_folder(evaluation.folder, models=[MASKED]) if check.state == "fail"]
+    yield f"3. A defence that only looks robust: {DEFENDED}"
+    yield f"No gradient passes it, and PGD fools {fooled.value:.0%}, but {invalid} results prove nothing:"
+    yield f"robust accuracy is between {worst.low:.2f} and {worst.high:.2f}. Failure indicators:"
+    yield from (f"- {title}" for title in dict.fromkeys(check.title for check in failed))
+    yield f"With gradients that go round it (BPDA): {_shown(attacked)}"
+
+
+def _shown(share: Any) -> str:
+    return f"{share.value:.2f} [{share.low:.2f}, {share.high:.2f}]"

@@ -1,0 +1,172 @@
+"""Break places of the product at random, one at a time, and see whether the tests that run them notice.
+
+    python -m pytest -n 2 --cov --cov-context=test         # once, for which test runs which line (needs pytest-cov)
+    python -m davylamp.tools.mutation.sample .coverage [--seed 1] [--count 40] [--seconds 120]
+
+It works in the checkout that the coverage is of: take a scratch one, nothing else may use it meanwhile. A place is a
+comparison, an operator, a boolean, a number or a returned value, drawn from all that the product has; it is broken in
+the one way that `break_node` has for it. The tests that run its line are run, those that run the fewest lines first,
+until one fails or the seconds are over. A line that no test runs counts as unnoticed. Compare two states of the suite
+on the same product and seed: the places are the same.
+"""
+
+import argparse
+import ast
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_OPPOSITE: dict[type[ast.AST], Any] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+_LEFT_OUT = ("tests/", "tools/", "docs/")
+
+
+class Mutation(NamedTuple):
+    """A piece of a file, from one byte of a line to another, and what stands there once it is broken."""
+
+    path: str
+    line: int
+    last_line: int
+    start: int
+    end: int
+    broken: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.broken}"
+
+
+def break_node(node: ast.AST) -> ast.AST | None:  # noqa: PLR0911
+    """The opposite of a node: `<` is `<=`, + is -, `and` is `or`, a number one more, a returned value None."""
+    match node:
+        case ast.Compare(left, [operator, *others], comparators) if type(operator) in _OPPOSITE:
+            return ast.Compare(left, [_OPPOSITE[type(operator)](), *others], comparators)
+        case ast.BinOp(left, operator, right) if type(operator) in _OPPOSITE and not _has_text(node):
+            return ast.BinOp(left, _OPPOSITE[type(operator)](), right)
+        case ast.BoolOp(operator, values):
+            return ast.BoolOp(_OPPOSITE[type(operator)](), values)
+        case ast.UnaryOp(ast.Not(), operand):
+            return operand
+        case ast.Constant(bool() as value):
+            return ast.Constant(not value)
+        case ast.Constant(int() | float() as value):
+            return ast.Constant(value + 1)
+        case ast.Return(ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+            return ast.Return(ast.Constant(None))
+    return None
+
+
+def _has_text(node: ast.AST) -> bool:
+    return any(isinstance(part, (ast.JoinedStr, ast.Constant)) and _is_text(part) for part in ast.walk(node))
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
+
+
+def places_of(path: str, text: str) -> Iterator[Mutation]:
+    """All places of a file that can be broken, outside annotations and f-strings."""
+    skipped: set[int] = set()
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        notes = [getattr(node, name, None) for name in ("annotation", "returns")]
+        texts = [node] if isinstance(node, ast.JoinedStr) else []
+        for hidden in (*filter(None, notes), *texts):
+            skipped.update(id(part) for part in ast.walk(hidden))
+    for node in ast.walk(tree):
+        if id(node) not in skipped and (broken := break_node(node)) is not None:
+            code = ast.unparse(ast.fix_missing_locations(broken))
+            code = code if isinstance(node, ast.stmt) else f"({code})"
+            yield Mutation(path, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset, code)  # type: ignore[attr-defined]
+
+
+def break_at(place: Mutation, text: str) -> str:
+    """The text of a file with a place broken, on as many lines as it had."""
+    lines = text.encode().splitlines(keepends=True)
+    first, last = place.line - 1, place.last_line - 1
+    gap = b" \\\n" * (last - first) if not place.broken.startswith("(") else b"\n" * (last - first)
+    broken = place.broken[:-1].encode() + gap + b")" if place.broken.startswith("(") else place.broken.encode()
+    lines[first : last + 1] = [lines[first][: place.start] + broken + lines[last][place.end :]]
+    return b"".join(lines).decode()
+
+
+def find_tests(data: str, root: Path) -> dict[tuple[str, int], list[str]]:
+    """Which tests run a line, those first that run the fewest lines of the product."""
+    import coverage  # type: ignore[import-not-by_line]
+
+    kept = coverage.CoverageData(data)
+    kept.read()
+    by_line: dict[tuple[str, int], set[str]] = {}
+    size: Counter[str] = Counter()
+    for file in kept.measured_files():
+        for line, contexts in kept.contexts_by_lineno(file).items():
+            tests = {context.rpartition("|")[0] for context in contexts if "::" in context}
+            by_line[str(Path(file).relative_to(root)), line] = tests
+            size.update(tests)
+    return {line: sorted(tests, key=lambda name: (size[name], name)) for line, tests in by_line.items()}
+
+
+def notices(place: Mutation, tests: list[str], seconds: float, root: Path) -> str:
+    """What noticed a broken place: a test, or "" if none did."""
+    path = root / place.path
+    text = path.read_text("utf-8")
+    path.write_text(break_at(place, text), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no"]
+    try:
+        done = subprocess.run(
+            [*command, *tests[:400]], cwd=root, timeout=seconds, capture_output=True, text=True, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    finally:
+        path.write_text(text, "utf-8")
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return "" if done.returncode in (0, 5) else (failed or ["does not start"])[0]
+
+
+def main() -> None:
+    """Print a line for each place, then how many were noticed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="of coverage, with a context for each test")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=120, help="for the tests of one place")
+    given = parser.parse_args()
+    root = Path.cwd()
+    listed = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()
+    product = sorted(path for path in listed if not path.startswith(_LEFT_OUT))
+    places = [place for path in product for place in places_of(path, (root / path).read_text("utf-8"))]
+    tests = find_tests(given.data, root)
+    noticed = 0
+    for place in random.Random(given.seed).sample(places, given.count):
+        mine = next(
+            (tests[place.path, n] for n in range(place.line, place.last_line + 1) if tests.get((place.path, n))), []
+        )
+        by = notices(place, mine, given.seconds, root) if mine else ""
+        noticed += bool(by)
+        sys.stdout.write(f"{'noticed' if by else 'MISSED'} {place} [{len(mine)} tests] {by}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{noticed} of {given.count} noticed\n")
+
+
+if __name__ == "__main__":
+    main()
