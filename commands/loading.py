@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .config_options import FromConfig, Given, named_by_option
+from .config_options import FromConfig, Given
 
 _APART = ("isolate", "time_limit", "memory_limit")
 _ASKING = ("cost", "token", "timeout", "request_size")
@@ -58,8 +58,7 @@ def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | No
     from ..engine.sources import Loading
 
     names = list(models)
-    with named_by_option():
-        config = Config(**loading_settings(values))
+    config = Config(**loading_settings(values))
     check_token(config.token, names)
     start_rooms(config.isolation, names)
     return Loading(config.transport("" if folder is None else folder / FILE), config.isolation)

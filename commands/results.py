@@ -115,7 +115,7 @@ def show_table(
             return
         table = transfer_rows(rates)
     else:
-        chosen = {"pooled": pooled, "mixed": mixed, "knowledge": None if knowledge is None else knowledge.value}
+        chosen = {"pooled": pooled, "mixed": mixed, "knowledge": knowledge}
         table = _build(folder, by, split_list("--metric", metric), defence, chosen, **drawing)
     if not form:
         with view.open() as console:

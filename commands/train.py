@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ..errors import InvalidInput, Unsupported
-from .config_options import Given, named_by_option
+from .config_options import Given
 from .loading import loading_settings, start_rooms
 from .options import read_parameters
 
@@ -68,8 +68,7 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
     known = {"attack": attack, "norm": lesson.norm, "epsilon": lesson.epsilon, "parameters": parameters}
     more: dict[str, Any] = {"limit": lesson.limit, "seeds": (lesson.seed,), "device": lesson.device}
     more |= loading_settings(lesson.how)
-    with named_by_option(models="--model"):
-        config = Config((lesson.model,), (choice_from(known),), lesson.data, **more)
+    config = Config((lesson.model,), (choice_from(known),), lesson.data, **more)
     start_rooms(config.isolation, config.models)
     plan = _only_learning(make_plan(config))
     if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):
