@@ -12,7 +12,7 @@ import typer
 from ..engine.plan.config import AttackChoice
 from ..errors import InvalidInput
 from .config_options import FromConfig, Given
-from .detectors import detections_document, print_detections
+from .detectors import print_detections
 from .ending import say_result
 from .failures import say_interrupted
 from .input_options import InputOptions
@@ -170,7 +170,7 @@ def _print_json(done: "Evaluation") -> None:
         "warnings": [*done.unsteady, *done.warnings],
     }
     if done.detections is not None:
-        document["detectors"] = detections_document(done.detections)
+        document["detectors"] = done.detections.document()
     print(json.dumps(document, indent=2))  # noqa: T201 - standard output is the product
     _print_hints(done)
 
