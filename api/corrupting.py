@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from ..adapters import Classifier
-from ..adapters.arguments import read_list, read_whole
+from ..adapters.arguments import read_list
 from ..adapters.data.corruptions.corrupted_sets import list_sets
 from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
 from ..adapters.data.corruptions.sequences import SEQUENCES
@@ -90,8 +90,8 @@ def _plan(
     on_disk = list_sets(data)
     asked = read_list(sequence, "sequences as names", str)
     chosen = tuple(SEQUENCES) if asked == ["all"] else tuple(name.replace("-", "_") for name in asked)
-    given = [severity] if isinstance(severity, int) else read_list(severity or _SEVERITIES, "severities from 1 to 5")
-    levels = [read_whole(each, "`severity` as a whole number from 1 to 5", 1, 5) for each in given]
+    several = [severity] if isinstance(severity, int) else severity or _SEVERITIES
+    levels = read_list(several, "severities as whole numbers", int)
     if corruption is None:
         # Of a published set without the four that its authors keep for tuning, unless there is nothing else.
         meant = tuple(name for name in on_disk if name in BENCHMARK or name not in CORRUPTIONS)
