@@ -267,7 +267,9 @@ def import_results(
         return VerbResult(headline, _records(merged.records), document, tuple(merged.notes), merged)
     if form == "robustbench":
         published = import_robustbench(what, out)
-        boards = [dict(zip(("data", "norm", "models", "images"), line, strict=True)) for line in boards_of(published)]
+        boards: list[dict[str, Any]] = [
+            dict(zip(("data", "norm", "models", "images"), line, strict=True)) for line in boards_of(published)
+        ]
         headline, refused = f"RobustBench, published rows in {out}", published.refused
         beside = "not judged by davylamp, no answers to single images: `davylamp table FOLDER --published` has them"
         return _imported(headline, boards, refused, [beside], published)

@@ -59,9 +59,9 @@ def loading_of(settings: Mapping[str, Any], models: Iterable[str] = (), folder: 
 
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any]) -> Classifier:
     """A module, borrowed as long as the stack is open, or the model of a name."""
-    if not isinstance(model, str):
-        return stack.enter_context(borrowed(model))
-    return loading_of(loading, [model]).load(model, device)
+    named = isinstance(model, str)
+    how = loading_of(loading, [model] if named else [])
+    return how.load(model, device) if named else stack.enter_context(borrowed(model))
 
 
 def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:

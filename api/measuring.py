@@ -1,6 +1,6 @@
 """Verbs that measure one model: under the standard ensemble, under adaptive attacks, with noise, at every radius."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -232,7 +232,7 @@ def certify(
     lines = [line._asdict() for line in certified_accuracy(certificates, images.labels, radii)]
     columns = (images.names, images.labels.tolist(), *(values.tolist() for values in certificates))
     names = ("image", "label", "predicted", "radius", "chance", "not_finite")
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     for row in rows:
         row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
     about = {"model": name, "data": source if isinstance(source, str) else "given", **settings}
@@ -381,6 +381,15 @@ def reproduce(
         if data is not None:
             given["data"] = take_labelled(data)
         result = table.run(Options(quick=quick, seed=seed, progress=progress, **given))
-    lines = [each for each in result.get("lines") or result.get("rows") or () if isinstance(each, Mapping)]
+    lines = result["lines"] if "lines" in result else [*_records_in(result)]
     notes = tuple(map(str, result.get("notes", ())))
     return VerbResult(f"{name}: {table.title}", lines, result, notes, table)
+
+
+def _records_in(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The records of a document and of those inside it, in order."""
+    for value in document.values():
+        if isinstance(value, Mapping):
+            yield from _records_in(value)
+        elif isinstance(value, list):
+            yield from (each for each in value if isinstance(each, Mapping))

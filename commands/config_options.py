@@ -211,7 +211,7 @@ def _typed(name: str, parameter: inspect.Parameter) -> tuple[str, str]:
     if info is None:
         return keyword, name.upper()
     names = (info.default, *(info.param_decls or ()))  # Typer takes the first for a default until it registers it
-    return keyword, next((each for each in names if str(each).startswith("--")), f"--{_dashed(name)}")
+    return keyword, next((str(each) for each in names if str(each).startswith("--")), f"--{_dashed(name)}")
 
 
 def _keyword_of(name: str, annotation: Any) -> str:

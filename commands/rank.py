@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -127,7 +127,9 @@ def rank_subjects(
         raise InvalidInput("expected --against without --latex: placements are no table of a ranking")
     folder, against, titles = open_named(context, results, options.against)
     asked = keywords_of(replace(options, against=against), given) | ({"items": items} if "items" in given else {})
-    details = {name: asked.pop(name) for name in ("library", "sensitivity", "stability") if name in asked}
+    details: dict[str, Any] = {
+        name: asked.pop(name) for name in ("library", "sensitivity", "stability") if name in asked
+    }
     every = [shown.reworded(in_options) for shown in rank_in_detail(folder, asked, **details)]
     every = [replace(shown, title=titles(shown.title)) for shown in every]
     _say_defaults(context, options, folder)

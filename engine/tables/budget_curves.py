@@ -144,7 +144,7 @@ class Curves(Displayed):
         names = ["implementation", "model", "norm", *self.statistics]
         frame = self.to_frame().drop_duplicates(["model", "implementation", "norm", "epsilon", "targeted", "setting"])
         count = f"{len(self.curves)} curve{'s' * (len(self.curves) > 1)}"
-        return f"Curves of accuracy against {self.against}: {count}", frame[names], self.notes
+        return f"Curves of accuracy against {self.against}: {count}", frame.filter(names), self.notes
 
 
 class _Steps(NamedTuple):

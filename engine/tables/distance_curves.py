@@ -81,7 +81,7 @@ class DistanceCurves(Displayed):
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         last = self.to_frame().drop_duplicates([*self.curves[0].labels], keep="last")
         names = ["implementation", "model", "norm", *COLUMNS, "n"]
-        return f"Median distance against passes: {len(last)} curves, at their ends", last[names], self.notes
+        return f"Median distance against passes: {len(last)} curves, at their ends", last.filter(names), self.notes
 
 
 def build_distance_curves(

@@ -74,7 +74,7 @@ class Table(Displayed):
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         size = f"{len(self.rows)} rows, {len(self.symbols)} metrics"
         about = [name for name in self.shown_labels if name not in ("cells", "images", "violations", "knowledge")]
-        frame = self.frame()[[*about, *self.symbols[:_REPR]]]
+        frame = self.frame().filter([*about, *self.symbols[:_REPR]])
         return f"Table by {self.by}: {size}; .to_frame() has every number with its interval", frame, self.notes
 
     def to_frame(self) -> pd.DataFrame:
