@@ -5,10 +5,11 @@
     davylamp.robust_accuracy(model, inputs, labels, epsilon=8 / 255)
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `challenge`, `place`,
-`best_effort`, `best_of`, `load`, `table`, `rank`, `report`, `cite`, `figure`) and nouns are loaded when used:
-importing loads nothing. The parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures,
-importable alone), `davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
+The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `challenge`, `certify`,
+`place`, `best_effort`, `best_of`, `corrupt_table`; `harden`, `train`, `detect`; `load`, `table`, `curve`, `check`,
+`rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and nouns are loaded when used: importing
+loads nothing. The parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone),
+`davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
 """
 
 from importlib import import_module
@@ -30,19 +31,14 @@ if TYPE_CHECKING:
         find_implementation,
     )
     from .adapters.data.maite import from_maite, to_maite
+    from .api.corrupting import corrupt_table
     from .api.evaluation import Evaluation, configure, evaluate, table
+    from .api.folders import check, curve, detect, export, import_results
+    from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
     from .api.placing import place
     from .api.rankings import rank
-    from .api.verbs import (
-        compare,
-        corrupt,
-        fit_attack,
-        harden,
-        load_data,
-        load_model,
-        robust_accuracy,
-        run_attack,
-    )
+    from .api.training import harden, train
+    from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, best_of, load
     from .errors import DavylampError
     from .memory import keep_freed_memory
@@ -51,10 +47,11 @@ if TYPE_CHECKING:
     from .scoring import Ranking
 
 _HOMES = {
-    ".api.verbs": (
-        *("challenge", "compare", "corrupt", "fit_attack", "harden", "load_data", "load_model", "robust_accuracy"),
-        "run_attack",
-    ),
+    ".api.verbs": ("compare", "corrupt", "fit_attack", "load_data", "load_model", "run_attack"),
+    ".api.measuring": ("certify", "challenge", "reproduce", "robust_accuracy", "saturation"),
+    ".api.corrupting": ("corrupt_table",),
+    ".api.training": ("harden", "train"),
+    ".api.folders": ("check", "curve", "detect", "export", "import_results"),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
     ".api.rankings": ("rank",),
     ".api.placing": ("place",),
@@ -76,23 +73,34 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [  # noqa: RUF022 - verbs first
     "best_effort",
     "best_of",
+    "certify",
+    "challenge",
+    "check",
     "cite",
     "compare",
     "configure",
     "corrupt",
+    "corrupt_table",
+    "curve",
+    "detect",
     "evaluate",
+    "export",
     "figure",
+    "fit_attack",
     "harden",
+    "import_results",
     "keep_freed_memory",
     "load",
     "load_data",
     "load_model",
     "place",
     "rank",
+    "reproduce",
     "robust_accuracy",
-    "fit_attack",
     "run_attack",
+    "saturation",
     "table",
+    "train",
     "Attack",
     "AttackChoice",
     "AttackResult",

@@ -1,4 +1,5 @@
 """The verbs of `davylamp`: what a script calls, and what every command of the command line calls, too.
 
-`verbs` attacks one model, `evaluation` fills a results folder, `rankings` ranks one, `placing` places new models.
+`verbs` attacks one model and `measuring` measures one; `training` trains models, detectors and attacks; `evaluation`
+fills a results folder, `folders` reads one, `rankings` ranks one, `placing` places new models.
 """

@@ -1,8 +1,9 @@
 """What a script hands to the verbs - images, labels, models, attacks, settings - as the engine takes it."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,72 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters import Classifier
-from ..adapters.arguments import read_list
-from ..adapters.data.datasets import Data
+from ..adapters.arguments import read_list, read_text
+from ..adapters.data.datasets import Data, load_data_for
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.images import check_images, read_labels
+from ..adapters.models.remote.kept_answers import FILE
+from ..adapters.models.remote.transport import check_token
+from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
 from ..adapters.parameters import FOREIGN, PARAMETERS
 from ..engine import Config
+from ..engine.sources import Loading
 from ..errors import InvalidInput, UnknownName
+
+# How models that are loaded by name are asked and kept apart: fields of `Config` that these verbs take, too.
+LOADING = ("isolate", "time_limit", "memory_limit", "rate", "cost", "token", "timeout", "request_size")
+Progress = Callable[[int], AbstractContextManager[Callable[[str, int], object]]]  # of images, to a context that counts
+
+
+@contextmanager
+def silent(_: int) -> Iterator[Callable[[str, int], object]]:
+    """Show no progress."""
+    yield lambda *_: None
+
+
+def loading_of(settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None) -> Loading:
+    """How models are loaded by their names; what isolated ones need begins to start.
+
+    Args:
+        settings: of `LOADING`; `tell` is called with a line on those that run in a process of their own.
+        models: the names, where they are known.
+        folder: the results folder in which servers' answers are kept; None: they are not.
+
+    Raises:
+        UnknownName: for another setting.
+        InvalidInput: if a value is wrong, or one token would be sent to several hosts.
+    """
+    for name in settings:
+        if name not in (*LOADING, "tell"):
+            raise UnknownName("keyword", name, LOADING)
+    config, names = Config(**{name: settings[name] for name in LOADING if name in settings}), list(models)
+    check_token(config.token, names)
+    prepare_rooms(config.isolation, names)
+    for line in describe_isolated(config.isolation, names) if "tell" in settings else ():
+        settings["tell"](line)
+    return Loading(config.transport("" if folder is None else Path(folder).expanduser() / FILE), config.isolation)
+
+
+def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any]) -> Classifier:
+    """A module, borrowed as long as the stack is open, or the model of a name."""
+    named = isinstance(model, str)
+    how = loading_of(loading, [model] if named else [])
+    return how.load(model, device) if named else stack.enter_context(borrowed(model))
+
+
+def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
+    """Images that were handed over, or the name of some; and what to say if they are rounded."""
+    images, rounded = take_data(inputs, labels, None)
+    if images is not None and data is not None:
+        raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
+    return images or read_text("demo:imagenet" if data is None else data, "the name of data as text"), rounded
+
+
+def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> Data:
+    """The first images of a source, in the form that the model takes; all of them without a limit."""
+    if isinstance(source, str):
+        return load_data_for(classifier, source, limit)
+    return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
 
 
 def take_images(inputs: Any) -> tuple[Tensor, str]:

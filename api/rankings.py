@@ -1,32 +1,42 @@
 """Rankings and placements of results folders, as `davylamp rank` and `davylamp.rank` make them."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 import pandas as pd
 
+from ..adapters.parameters import parse_number
 from ..adapters.threat_model import NORMS
+from ..engine import ResultsStore
 from ..engine.store.data_frames import check_made_alike, choose_examples, load_outcomes
+from ..engine.store.imported import published_note
 from ..engine.tables.metric_matrix import build_layers
 from ..errors import InvalidInput, UnknownName, as_invalid_input
+from ..report.text.ranking import Placed, Ranked, pair_sentences, separating_sentences
 from ..scoring import (
     VIEWS,
     Placement,
     Ranking,
     Responses,
     choose_results,
+    describe_items,
+    differential_items,
     drop_each,
     metrics_of,
+    of_subjects,
     place_results,
     place_row,
+    rank_matrix,
     rank_metrics,
     rank_results,
+    rank_subsamples,
 )
 from ..scoring.result_rows import Choices, Per, Subjects, Unequal
 
 PUBLISHED = "published:"  # before the name of a table that comes with davylamp
+_USUAL = {"subjects": "models", "per": "attack", "unequal": "common", "propagate": False, "adaptive": False}
 
 
 @dataclass(frozen=True)
@@ -198,23 +208,182 @@ def rank(
     Raises:
         InvalidInput: with fewer than two subjects, or a choice that leaves nothing or would be ignored.
     """
-    kind: dict[str, Any] = {"norm": norm, "knowledge": knowledge, "per": per, "original": original}
-    chosen = RankedResults(subjects, budget, unequal=unequal, examples=examples, **kind)
-    scoring = options.get("scoring", "irt")
-    usual = {"per": "attack", "unequal": "common", "propagate": False, "adaptive": False}
-    choices = {**kind, **options, "against": against, "budget": budget, "unequal": unequal, "examples": examples}
+    choices = {"against": against, "budget": budget, "per": per, "norm": norm, "knowledge": knowledge}
+    choices |= {"subjects": subjects, "unequal": unequal, "original": original, "examples": examples, **options}
     stated = {name: value for name, value in choices.items() if value is not None}
-    given = {name for name, value in stated.items() if isinstance(value, pd.DataFrame) or value != usual.get(name)}
-    refuse_ignored(given, results, subjects, scoring, against)
-    if is_of_metrics(results, scoring, against):
-        layers = {**kind, "examples": examples}
-        seed = options.get("seed", 0)
-        if against is not None:
-            return place_metrics(results, against, subjects, layers, seed)[0]
-        return _rank_first(results, subjects, layers, propagate=options.get("propagate", False), seed=seed)
+    asked = _settle(
+        results,
+        {name: value for name, value in stated.items() if _is_frame(value) or value != _USUAL.get(name)},
+    )
     if against is not None:
-        return place_images(results, against, chosen, **options)[0]
-    return rank_images(results, chosen, **options).ranking
+        return asked.place()[0]
+    if not asked.of_metrics:
+        return asked.rank().ranking
+    first, *others = asked.rank_layers()
+    apart = tuple(f"by {first.layer} attacks; knowledge={other.layer!r} ranks by the others" for other in others)
+    return replace(first.ranking, notes=(*first.ranking.notes, *first.notes, *apart))
+
+
+class LayerRanking(NamedTuple):
+    """A ranking by the means of metrics of one kind of attacks.
+
+    Attributes:
+        layer: "white-box" or "black-box"; of a table "all".
+        ranking: of these attacks.
+        metrics: how many.
+        notes: on the table of metrics.
+        without: the ranking without each metric; None: not asked for.
+    """
+
+    layer: str
+    ranking: Ranking
+    metrics: int
+    notes: tuple[str, ...]
+    without: Any = None
+
+
+class _RankRequest(NamedTuple):
+    """A ranking that was asked for.
+
+    Args:
+        results: a results folder, a frame of one, or a CSV table of metrics.
+        against: the baseline; None: none.
+        chosen: which results.
+        options: of the fit: scoring, model, method, seed; for a baseline adaptive, width, batch.
+        of_metrics: whether means of metrics are ranked.
+        propagate: of them, the uncertainty of both layers.
+    """
+
+    results: Any
+    against: Any
+    chosen: RankedResults
+    options: dict[str, Any]
+    of_metrics: bool
+    propagate: bool
+
+    @property
+    def layers(self) -> dict[str, Any]:
+        """Which metrics, by the names of `build_layers`."""
+        return {name: getattr(self.chosen, name) for name in ("norm", "knowledge", "per", "original", "examples")}
+
+    def rank(self) -> ImageRanking:
+        """By the responses to each image."""
+        return rank_images(self.results, self.chosen, **self.options)
+
+    def rank_layers(self, *, sensitivity: bool = False) -> list[LayerRanking]:
+        """By means of metrics of each kind of attacks."""
+        more = {"propagate": self.propagate, "sensitivity": sensitivity, "seed": self.options.get("seed", 0)}
+        return rank_layers(self.results, self.chosen.subjects, self.layers, **more)
+
+    def place(self) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
+        """Every subject that the baseline lacks, and notes."""
+        if not self.of_metrics:
+            return place_images(self.results, self.against, self.chosen, **self.options)
+        seed = self.options.get("seed", 0)
+        return place_metrics(self.results, self.against, self.chosen.subjects, self.layers, seed)
+
+
+def rank_in_detail(
+    results: str | Path | pd.DataFrame,
+    given: Mapping[str, Any],
+    *,
+    library: str | None = None,
+    sensitivity: bool = False,
+    stability: bool = False,
+) -> list[Any]:
+    """Everything that `davylamp rank` shows: the ranking of `rank`, or one of each kind of attacks, with its details.
+
+    Args:
+        results: as for `rank`.
+        given: keywords of `rank` with the values that were given; what would be ignored is refused.
+        library: look for images on which this library differs at equal ability.
+        sensitivity: rank again without each subject or metric.
+        stability: rank again by a part of the images.
+
+    Returns:
+        `Ranked`s, or one `Placed`.
+
+    Raises:
+        DavylampError: as `rank`.
+    """
+    details = {"library": library, "sensitivity": sensitivity, "stability": stability}
+    asked = _settle(results, {**given, **{name: value for name, value in details.items() if value}})
+    subjects, against = asked.chosen.subjects, given.get("against")
+    if against is not None:
+        return [Placed(f"{results} against {against}", *asked.place())]
+    if asked.of_metrics:
+        layers = []
+        for each in asked.rank_layers(sensitivity=sensitivity):
+            which = "" if is_csv(results) else f", {each.layer} attacks"
+            title = f"{subjects} of {results}{which}: {each.ranking.method}, {each.metrics} metrics"
+            layers.append(Ranked(title, each.ranking, each.notes, sensitivity=each.without, layer=each.layer))
+        return layers
+    with as_invalid_input():
+        return [_describe(asked, asked.rank(), library=library, sensitivity=sensitivity, stability=stability)]
+
+
+def _settle(results: Any, given: Mapping[str, Any]) -> _RankRequest:
+    """What was asked for, of the keywords that were given; InvalidInput for what would be ignored."""
+    rest = dict(given)
+    subjects, against, scoring = rest.get("subjects", "models"), rest.pop("against", None), rest.get("scoring", "irt")
+    rows = {name: rest.pop(name) for name in (each.name for each in fields(RankedResults)) if name in rest}
+    if isinstance(rows.get("budget"), str):
+        rows["budget"] = parse_number(rows["budget"], "`budget`")
+    chosen = RankedResults(**rows)
+    refuse_ignored(given, results, subjects, scoring, against)
+    propagate = rest.pop("propagate", False)
+    for name in ("library", "sensitivity", "stability", "items"):
+        rest.pop(name, None)
+    return _RankRequest(results, against, chosen, rest, is_of_metrics(results, scoring, against), propagate)
+
+
+def _describe(
+    asked: _RankRequest, ranked: ImageRanking, *, library: str | None, sensitivity: bool, stability: bool
+) -> Ranked:
+    """A ranking by images, with what its items tell."""
+    (ranking, responses, notes), chosen, options = ranked, asked.chosen, asked.options
+    names = responses.subjects
+    if chosen.subjects == "models" and not _is_frame(asked.results):
+        notes += tuple(published_note(ResultsStore(asked.results, create=False)))
+    size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
+    table = differential = dropped = None
+    if library is not None:
+        _check_library(library, names)
+    if ranking.fit is not None:
+        table = describe_items(ranking.fit, responses.values, responses.images)
+        if library is not None:
+            focal = [name.partition(":")[0] == library for name in names]
+            differential = differential_items(ranking.fit, responses.values, focal, responses.images)
+    if sensitivity:
+        if len(names) < 3:
+            raise InvalidInput(f"expected at least 3 {chosen.subjects} for `sensitivity`, got {len(names)}")
+        dropped = drop_each(
+            lambda kept: rank_matrix(of_subjects(responses, kept), **options).score, names, axis="subjects"
+        )
+    return Ranked(
+        f"{chosen.subjects} of {asked.results}: {ranking.method}, {size}",
+        ranking,
+        notes,
+        table,
+        differential,
+        dropped,
+        sentences=tuple(pair_sentences(ranking, responses)),
+        separating=tuple(separating_sentences(ranking, responses)),
+        stability=rank_subsamples(responses, ranking, **options) if stability else None,
+    )
+
+
+def _check_library(library: str, implementations: Collection[str]) -> None:
+    """Implementations of this library and of others, or there is nothing to set against one another."""
+    have = list(dict.fromkeys(name.partition(":")[0] for name in implementations))
+    if library not in have:
+        raise UnknownName("library", library, have)
+    if len(have) < 2:
+        raise InvalidInput(f"expected implementations of another library beside `library={library}`, got none")
+
+
+def _is_frame(value: Any) -> bool:
+    return isinstance(value, pd.DataFrame)
 
 
 def is_csv(results: Any) -> bool:
@@ -288,24 +457,6 @@ def refuse_ignored(
     refuse(listed("original"), "`original` with subjects='defences'", unless=of_defences)
 
 
-class LayerRanking(NamedTuple):
-    """A ranking by the means of metrics of one kind of attacks.
-
-    Attributes:
-        layer: "white-box" or "black-box"; of a table "all".
-        ranking: of these attacks.
-        metrics: how many.
-        notes: on the table of metrics.
-        without: the ranking without each metric; None: not asked for.
-    """
-
-    layer: str
-    ranking: Ranking
-    metrics: int
-    notes: tuple[str, ...]
-    without: Any = None
-
-
 def rank_layers(
     results: Any,
     subjects: Any,
@@ -351,13 +502,6 @@ def rank_layers(
         raise InvalidInput(" ".join(str(next(iter(wrong.values()))).split()))
     notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in wrong.items())
     return [each._replace(notes=(*each.notes, *notes)) for each in every]
-
-
-def _rank_first(results: Any, subjects: Any, chosen: dict[str, Any], *, propagate: bool, seed: int) -> Ranking:
-    """By the first layer of attacks that there is; a note says how to rank by the others."""
-    first, *others = rank_layers(results, subjects, chosen, propagate=propagate, seed=seed)
-    apart = tuple(f"by {first.layer} attacks; knowledge={other.layer!r} ranks by the others" for other in others)
-    return replace(first.ranking, notes=(*first.ranking.notes, *first.notes, *apart))
 
 
 def place_metrics(

@@ -7,7 +7,6 @@ without it an attack can take half as long again.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,7 +18,6 @@ from ..adapters.arguments import (
     read_radius,
     read_seed,
     read_target,
-    read_text,
     read_whole,
     wrong_type,
 )
@@ -39,36 +37,25 @@ from ..adapters.running.fit import fit_attack as fit_row
 from ..adapters.running.surrogate import run_transfer
 from ..adapters.running.targets import note_moved, targets_for
 from ..engine import AttackChoice, Comparison
-from ..engine import compare as compare_rows
-from ..engine.challenge.challenge import challenge as challenge_model
-from ..engine.challenge.document import Challenge
-from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
+from ..engine.comparison.compare import compare as compare_rows
 from ..engine.comparison.compare import matched_parameters
 from ..engine.comparison.searches import SearchRow, is_search, search_rows
 from ..engine.plan.choices import chosen_of, chosen_text, join_chosen, no_library
 from ..engine.searches.reach import note_library_step, warn_repeated_draws, warn_unreachable
-from ..engine.training.harden import Hardened
-from ..engine.training.harden import harden as harden_classifier
-from ..engine.training.prepare import base_name, prepare_training
 from ..errors import InvalidInput
 from .handed_over import (
     list_modules,
-    take_data,
     take_images,
-    take_labelled,
 )
 
 _MOST = 2**31 - 1  # of a whole number
 
 __all__ = [
-    "challenge",
     "compare",
     "corrupt",
     "fit_attack",
-    "harden",
     "load_data",
     "load_model",
-    "robust_accuracy",
     "run_attack",
 ]
 
@@ -223,7 +210,7 @@ def compare(
         DavylampError: as `davylamp.engine.compare`.
     """
     epsilon, target, seed = read_radius(epsilon), read_target(target), read_seed(seed)
-    rows = _rows(attack, libraries, repaired=repaired, norm=norm)
+    rows = rows_of(attack, libraries, repaired=repaired, norm=norm)
     inputs, rounded = take_images(inputs)
     labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
@@ -259,185 +246,18 @@ def compare(
         return replace(comparison, notes=(*comparison.notes, *notes, *filter(None, said)))
 
 
-def robust_accuracy(
-    model: nn.Module | str,
-    inputs: Any = None,
-    labels: Any = None,
-    *,
-    epsilon: float | str | None = None,
-    norm: str = "linf",
-    data: str | None = None,
-    limit: int | None = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    out: str | Path | None = None,
-) -> RobustAccuracy:
-    """Accuracy that AutoAttack leaves a model, with everything that makes the number doubtful said first.
-
-    The attacks are those of AutoAttack's standard version, by the authors' code where `pyautoattack` is installed, each
-    on the images that none before it has fooled. With fewer than four classes, where it is not defined, the same
-    attacks on the plain margin of the logits take its place; for a model that draws random numbers
-    (`Classifier(random=True)`) the rand version does.
+def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
+    """The rows that are meant, of these libraries; a mistyped library is named.
 
     Args:
-        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
-        labels: ground truth, shape (N,).
-        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
-        norm: "linf" or "l2".
-        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
-        limit: only this many images.
-        batch_size: images per call of a library.
-        seed: random seed.
-        device: where a model given by its name computes; a module stays where it is.
-        out: the results folder, in which a killed call goes on; None: nothing is kept.
-
-    Returns:
-        The clean and the robust accuracy with 95 % intervals, what each attack did, and the warnings.
+        attack: as for `compare`.
+        libraries: only these; empty: all.
+        repaired: the repaired rows as well.
+        norm: of a search, None: whichever its attack has.
 
     Raises:
-        DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
+        DavylampError: if there are none.
     """
-    images = take_data(inputs, labels, None)[0]
-    if images is not None and data is not None:
-        raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
-    with ExitStack() as stack:
-        lent: Any = model if isinstance(model, str) else stack.enter_context(borrowed(model))
-        return measure_robust_accuracy(
-            lent,
-            images or read_text("demo:imagenet" if data is None else data, "the name of data as text"),
-            norm=norm,
-            epsilon=read_radius(epsilon),
-            limit=limit,
-            batch_size=batch_size,
-            seed=read_seed(seed),
-            device=device,
-            out=out,
-        )
-
-
-def challenge(
-    model: nn.Module | str,
-    inputs: Any = None,
-    labels: Any = None,
-    *,
-    data: str = "demo:imagenet",
-    original: nn.Module | str | None = None,
-    surrogates: Mapping[str, nn.Module] | Iterable[str] = (),
-    out: str | Path = "challenge",
-    norm: str = "linf",
-    epsilon: float | str | None = None,
-    limit: int | None = None,
-    quick: bool = False,
-    effort: Mapping[str, int] | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-) -> Challenge:
-    """Evaluate a defence by attacks that adapt to it; the result says whether it falls, masks gradients or holds.
-
-    Args:
-        model: "MODEL+DEFENCE", whose gradients are passed in every way there is; or a module, attacked as it is.
-        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
-        labels: ground truth, shape (N,).
-        data: a name, without `inputs`.
-        original: the undefended model, where the name does not say it.
-        surrogates: other models that examples are made on, by name, or names.
-        out: the results folder; `davylamp.report(out)` has a section of it.
-        norm: "linf" or "l2".
-        epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one.
-        limit: only this many images.
-        quick: a first look: 10 images, 10 steps.
-        effort: steps, candidates, queries, eot, draws in place of the defaults.
-        seed: random seed.
-        device: where models are loaded to; a module stays where it is.
-
-    Raises:
-        DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
-    """
-    images = take_data(inputs, labels, None)[0] or data
-    with ExitStack() as stack:
-
-        def lend(given: Any, name: str) -> Any:
-            lent = stack.enter_context(borrowed(given)) if isinstance(given, nn.Module) else given
-            if isinstance(given, nn.Module) and not isinstance(given, Classifier):
-                lent.name = name
-            return lent
-
-        several: Any = surrogates
-        if isinstance(surrogates, Mapping):
-            several = {name: lend(each, name) for name, each in surrogates.items()}
-        return challenge_model(
-            lend(model, "defended"),
-            images,
-            original=lend(original, "undefended"),
-            surrogates=several,
-            out=out,
-            norm=norm,
-            epsilon=read_radius(epsilon),
-            limit=limit,
-            quick=quick,
-            effort=effort,
-            seed=seed,
-            device=device,
-        )
-
-
-def harden(
-    model: nn.Module | str,
-    data: Any,
-    method: str = "pgd",
-    *,
-    validation: Any = None,
-    held_out: float = 0.1,
-    limit: int | None = None,
-    norm: str = "linf",
-    epsilon: float | str | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    out: str | Path | None = None,
-    mixed_precision: bool = False,
-    fresh: bool = False,
-    **parameters: Any,
-) -> Hardened:
-    """Train a copy of a model to be robust, and measure it on images that it did not learn from.
-
-    Args:
-        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; stays as it is.
-        data: images to learn from: a name that `load_data` knows, `Data`, or images and labels.
-        method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
-        validation: other images, for the card; None: a share of the data.
-        held_out: that share, inside (0, 1).
-        limit: of the data, the first ones.
-        norm: "linf" or "l2".
-        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
-        seed: random seed.
-        device: where a model given by its name computes.
-        out: file of weights, "NAME.pt", and beside it its card; a killed call goes on from its state there.
-        mixed_precision: bfloat16 where torch's autocast has it.
-        fresh: begin with weights drawn anew instead of the model's.
-        **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the method's own.
-
-    Returns:
-        The trained classifier, its card and its file.
-
-    Raises:
-        DavylampError: as `davylamp.engine.training.harden.harden`.
-    """
-    with ExitStack() as stack:
-        if isinstance(model, str):
-            classifier, base = load_model(model, device, fold=False), base_name(model)
-        else:
-            classifier, base = stack.enter_context(borrowed(model)), ""
-        images, apart = take_labelled(data), None if validation is None else take_labelled(validation)
-        asked = (method, norm, read_radius(epsilon), parameters)
-        more = {"seed": seed, "mixed_precision": mixed_precision, "fresh": fresh}
-        prepared = prepare_training(classifier, images, apart, asked, held_out=held_out, limit=limit, **more)
-        return harden_classifier(classifier, *prepared[:3], base=base, out=out)
-
-
-def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
-    """The rows that are meant, of these libraries (empty: of all); a mistyped library is named."""
     wanted = read_list(libraries, "libraries as names", str)
     for name in wanted:
         find_library(name)

@@ -7,7 +7,7 @@ import typer
 
 from ..engine.plan.config import AttackChoice
 from ..errors import UnknownName, Unsupported
-from .config_options import FromConfig, Given, named_by_option
+from .config_options import FromConfig, Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_settings, settle_attacks
 from .options import (
@@ -290,9 +290,8 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
     from ..engine.plan.config import Config
     from ..engine.plan.config_file import choice_from
 
-    with named_by_option(models="--model"):
-        asked = choice_from(choice)
-        config = Config(**settings, **values, attacks=(asked,))
+    asked = choice_from(choice)
+    config = Config(**settings, **values, attacks=(asked,))
     for name in config.libraries:
         require_library(name)
     threat_model = threat_model_of(asked, rows)

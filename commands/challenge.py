@@ -2,13 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .config_options import Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_from
+from .loading import LOADING, loading_keywords
 from .options import Data, Epsilon, Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import TableOptions
 
@@ -47,37 +47,32 @@ def challenge_defence(
     as_json: Json = False,
 ) -> None:
     """Evaluate a defence with attacks that adapt to it; ends with a verdict and a page."""
-    from ..adapters.parameters import parse_number
     from ..adapters.paths import expand_path
-    from ..engine.challenge.challenge import challenge
-    from ..engine.challenge.document import document_of
+    from ..api.measuring import challenge
     from ..report.page.build import build_report, write_file
     from ..report.text.challenge import attempt_text, print_challenge
     from ..report.text.console import print_error
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    others = split_models(surrogate) or []
-    names = (seen.of(model), *filter(None, [original]), *others)
     given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
-    done = challenge(
-        names[0],
-        data,
+    document = challenge(
+        seen.of(model),
+        data=data,
         original=original,
-        surrogates=others,
+        surrogates=split_models(surrogate) or (),
         out=out,
         norm=norm,
-        epsilon=None if epsilon is None else parse_number(epsilon, "epsilon"),
+        epsilon=epsilon,
         limit=limit,
         quick=quick,
         effort={name: value for name, value in given.items() if value is not None},
         seed=seed,
         device=device,
-        loading=loading_from(how, names, folder=expand_path(out)),
-        say=lambda attempt: print_error(attempt_text(attempt)),
-    )
+        progress=lambda attempt: print_error(attempt_text(attempt)),
+        **loading_keywords(how),
+    ).to_dict()
     page = write_file(build_report(out), expand_path(out) / "challenge.html")
-    document: dict[str, Any] = document_of(done)
     if form == "latex":
         from ..report.text.latex_documents import challenge_latex
 

@@ -7,14 +7,15 @@ too; its values are checked there, and an error names the option that was typed 
 import copy
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
@@ -40,11 +41,17 @@ _PANELS = {
 }
 _PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
 _OF_FILES = ("models", "surrogate", "measures")  # names with files in them, which may have commas
-# Options of keywords that are no field of a record.
-_OF_VERBS = {"out": "-o", "config": "a file", "defences": "--defence", "detectors": "--detector"}
-_OF_VERBS |= {name: f"--{name}" for name in ("against", "adaptive", "width", "batch", "part", "executor", "workers")}
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
+_TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed")  # options of the running command, by keyword
+_KEYWORD = re.compile(r"`(\w+)(?:=([^`]*))?`|\b(\w+)=('[\w-]*'|[A-Z]+)")
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """Marks an option that the verb's keyword has another name than."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -106,13 +113,15 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if twice := added.keys() & parameters.keys():
             raise ValueError(f"{function.__name__} has {', '.join(sorted(twice))} twice")
         parameters |= added
+    typed = dict(_typed(name, parameter) for name, parameter in parameters.items())
     parameters = {name: _shown(name, parameter) for name, parameter in parameters.items()}
 
     def command(**values: Any) -> Any:
         for name, inside in groups.items():
             given, mark = {option: values.pop(option) for option in inside}, marks[name]
             values[name] = read_given(given, mark.record) if isinstance(mark, FromConfig) else mark(**given)
-        return function(**values)
+        with named_by_option(typed):
+            return function(**values)
 
     command.__doc__, command.__name__ = function.__doc__, function.__name__
     command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
@@ -135,41 +144,83 @@ def read_given(values: Given, record: type = Config) -> Given:
     return given
 
 
+def keywords_of(options: Any, given: Collection[str]) -> Given:
+    """The values of a dataclass of options that were given, by the verb's keyword.
+
+    Args:
+        options: the options.
+        given: names of the fields that were given.
+    """
+    hints = get_type_hints(type(options), include_extras=True)
+    return {_keyword_of(name, hints[name]): value for name, value in vars(options).items() if name in given}
+
+
 def option_of(name: str) -> str:
     """The option of a field: "--seed" of "seeds"."""
     option = next((each for record in (Config, AttackChoice) if (each := _options(record).get(name))), None)
-    return f"--{option.name if option is not None and option.name else name.replace('_', '-')}"
+    return f"--{option.name if option is not None and option.name else _dashed(name)}"
 
 
 @contextmanager
-def named_by_option(**others: str) -> Iterator[None]:
-    """A mistake in a value names the option that it was typed for, not the key in a file or the keyword of a verb.
+def named_by_option(typed: Mapping[str, str]) -> Iterator[None]:
+    """What is wrong with a value is said of the option that was typed, not of the key in a file or a verb's keyword.
 
     Args:
-        **others: options by field, where a command calls them otherwise than the record does.
+        typed: options of the command, by keyword.
     """
+    token = _TYPED.set(typed)
     try:
         yield
     except DavylampError as error:
-        if error.path:
+        if error.path and str(error).startswith((error.path, f"unknown {error.path}")):  # not behind a file's name
             key = error.path.partition("[")[0].partition(".")[0]
-            option = others.get(key) or option_of(key)
+            option = _option_typed(key) or option_of(key)
             shown = option.removeprefix("--") if isinstance(error, UnknownName) else option
             error.args = (str(error).replace(error.path, shown, 1),)
-        error.args = (in_options(str(error), others),)
+        error.args = (in_options(str(error)),)
         raise
+    finally:
+        _TYPED.reset(token)
 
 
-def in_options(message: str, others: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A message with the keywords of verbs that it has in backticks as the options of the command line."""
+def in_options(message: str) -> str:
+    """A message with the keywords of verbs in it as options of the command that runs: "--epsilon" for "`budget`"."""
 
     def option(match: re.Match[str]) -> str:
-        name = match[1]
-        known = {**_OF_VERBS, **others}
-        is_field = name in _options(Config) or name in _options(AttackChoice)
-        return known.get(name) or (option_of(name) if is_field else match[0])
+        name, value = match[1] or match[3], (match[2] or match[4] or "").strip("'")
+        typed = _option_typed(name)
+        if match[1] and typed is None and (name in _options(Config) or name in _options(AttackChoice)):
+            typed = option_of(name)
+        if typed is None:
+            return match[0]
+        return f"{typed} {value}".rstrip()
 
-    return re.sub(r"`(\w+)`", option, message)
+    return _KEYWORD.sub(option, message)
+
+
+def _option_typed(name: str) -> str | None:
+    """The option of the running command for a keyword; one that may be given several times is called as one of them."""
+    typed = _TYPED.get({})
+    return typed.get(name) or typed.get(name.removesuffix("s"))
+
+
+def _typed(name: str, parameter: inspect.Parameter) -> tuple[str, str]:
+    """The keyword of a parameter, and how it is typed."""
+    marks, keyword = getattr(parameter.annotation, "__metadata__", ()), _keyword_of(name, parameter.annotation)
+    info = next((mark for mark in marks if isinstance(mark, OptionInfo)), None)
+    if info is None:
+        return keyword, name.upper()
+    names = (info.default, *(info.param_decls or ()))  # Typer takes the first for a default until it registers it
+    return keyword, next((str(each) for each in names if str(each).startswith("--")), f"--{_dashed(name)}")
+
+
+def _keyword_of(name: str, annotation: Any) -> str:
+    marks = getattr(annotation, "__metadata__", ())
+    return next((mark.name for mark in marks if isinstance(mark, Keyword)), name)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
 
 
 @cache

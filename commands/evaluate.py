@@ -11,8 +11,8 @@ import typer
 
 from ..engine.plan.config import AttackChoice
 from ..errors import InvalidInput
-from .config_options import FromConfig, Given, named_by_option
-from .detectors import detections_document, print_detections
+from .config_options import FromConfig, Given
+from .detectors import print_detections
 from .ending import say_result
 from .failures import say_interrupted
 from .input_options import InputOptions
@@ -109,8 +109,7 @@ def evaluate_models(
     from ..api.evaluation import evaluate
 
     try:
-        with named_by_option():
-            done = evaluate(**given, **run.given, out=out, progress=_begin)
+        done = evaluate(**given, **run.given, out=out, progress=_begin)
     except KeyboardInterrupt:
         say_interrupted(out)
         raise
@@ -145,8 +144,7 @@ def _print_config(given: Given) -> None:
 
     if given.pop("detectors"):
         raise InvalidInput("expected --print-config without --detector, which no TOML file has: give it with the file")
-    with named_by_option():
-        print(write_config(configure(**given)), end="")  # noqa: T201 - standard output is the product
+    print(write_config(configure(**given)), end="")  # noqa: T201 - standard output is the product
 
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
@@ -172,7 +170,7 @@ def _print_json(done: "Evaluation") -> None:
         "warnings": [*done.unsteady, *done.warnings],
     }
     if done.detections is not None:
-        document["detectors"] = detections_document(done.detections)
+        document["detectors"] = done.detections.document()
     print(json.dumps(document, indent=2))  # noqa: T201 - standard output is the product
     _print_hints(done)
 

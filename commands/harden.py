@@ -2,11 +2,14 @@
 
 import json
 import shlex
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from .config_options import Keyword
 from .input_options import InputOptions
 from .options import Data, Epsilon, Json, split_settings
 
@@ -41,7 +44,9 @@ def harden_model(
     ] = None,
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    amp: Annotated[bool, typer.Option("--amp", help="use mixed precision (bfloat16), on a GPU")] = False,
+    amp: Annotated[
+        bool, typer.Option("--amp", help="use mixed precision (bfloat16), on a GPU"), Keyword("mixed_precision")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="start from random weights instead of the model's")] = False,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="file for the weights; the model card is written beside it")
@@ -49,38 +54,17 @@ def harden_model(
     as_json: Json = False,
 ) -> None:
     """Train a robust model: weights that MODEL+WEIGHTS.pt loads, and a model card."""
-    from ..adapters.models.zoo.load import load_model
-    from ..adapters.parameters import parse_number
-    from ..engine.training.harden import harden
-    from ..engine.training.methods import find_method
-    from ..engine.training.prepare import base_name, prepare_training
+    from ..api.training import harden
     from ..report.text.console import print_error
-    from .progress import show_progress
 
-    words = {"steps": steps, "step_size": step_size, "epochs": epochs}
-    given: dict[str, Any] = {
-        name: value
-        for name, value in {**words, "batch_size": batch_size, "learning_rate": learning_rate}.items()
-        if value is not None
-    }
+    words = {"steps": steps, "step_size": step_size, "epochs": epochs, "batch_size": batch_size}
+    words |= {"learning_rate": learning_rate}
+    given = {name: value for name, value in words.items() if value is not None}
     given |= split_settings(param or [], given)
-    radius = None if epsilon is None else parse_number(epsilon, "epsilon")
-    model = seen.of(model)
-    base = base_name(model)
-    row = find_method(method)
-    classifier = load_model(model, device, fold=False)
-    more: dict[str, Any] = {"seed": seed, "mixed_precision": amp, "fresh": fresh}
-    asked = (method, norm, radius, given)
-    prepared = prepare_training(classifier, data, validation, asked, held_out=held_out, limit=limit, **more)
-    if prepared.chosen:
-        print_error(f"chosen: {prepared.chosen}")
-    if Path(f"{out}.partial").exists():
-        print_error(f"- going on from {out}.partial")
-    total = len(prepared.training.labels) * prepared.settings["epochs"] * row.stages
+    where: dict[str, Any] = {"validation": validation, "held_out": held_out, "limit": limit, "device": device}
+    how: dict[str, Any] = {"norm": norm, "epsilon": epsilon, "seed": seed, "mixed_precision": amp, "fresh": fresh}
     try:
-        with show_progress(total) as progress:
-            training, held, settings = prepared[:3]
-            made = harden(classifier, training, held, settings, base=base, out=out, progress=progress)
+        made = harden(seen.of(model), data, method, out=out, begin=partial(_begin, out), **where, **how, **given)
     except KeyboardInterrupt:
         print_error(f"davylamp: interrupted; {out}.partial keeps what was trained, the same command goes on from there")
         raise
@@ -88,6 +72,18 @@ def harden_model(
         print(json.dumps({"file": str(out), **made.card}, indent=2))  # noqa: T201 - the product
         return
     _print_card(made.card, out)
+
+
+def _begin(out: Path, prepared: Any, total: int) -> AbstractContextManager[Any]:
+    """Print what was chosen, and whether an interrupted training goes on."""
+    from ..report.text.console import print_error
+    from .progress import show_progress
+
+    if prepared.chosen:
+        print_error(f"chosen: {prepared.chosen}")
+    if Path(f"{out}.partial").exists():
+        print_error(f"- going on from {out}.partial")
+    return show_progress(total)
 
 
 def _print_card(card: dict[str, Any], out: Path) -> None:

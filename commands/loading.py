@@ -1,10 +1,9 @@
 """How the models that a command names are asked and kept apart: its options, and what they come to."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from .config_options import FromConfig, Given, named_by_option
+from .config_options import FromConfig, Given
 
 _APART = ("isolate", "time_limit", "memory_limit")
 _ASKING = ("cost", "token", "timeout", "request_size")
@@ -41,28 +40,20 @@ def loading_settings(values: Given) -> Given:
     return {**values, "isolate": values.get("isolate") or default_isolate()}
 
 
-def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | None = None) -> Any:
-    """The `Loading` that the options say; what isolated models need begins to start, and a line says which they are.
+def loading_keywords(values: Given) -> Given:
+    """Keywords of the verbs that load models by name; which run in a process of their own, is said on standard error.
 
     Args:
         values: of the options, by field of `Config`.
-        models: their names, where they are known.
-        folder: the results folder in which servers' answers are kept.
-
-    Raises:
-        InvalidInput: if a value is wrong, or one token would be sent to several hosts.
     """
-    from ..adapters.models.remote.kept_answers import FILE
-    from ..adapters.models.remote.transport import check_token
-    from ..engine.plan.config import Config
-    from ..engine.sources import Loading
+    return {**loading_settings(values), "tell": tell}
 
-    names = list(models)
-    with named_by_option():
-        config = Config(**loading_settings(values))
-    check_token(config.token, names)
-    start_rooms(config.isolation, names)
-    return Loading(config.transport("" if folder is None else folder / FILE), config.isolation)
+
+def tell(line: str) -> None:
+    """Print, on standard error, what is worth knowing before a run."""
+    from ..report.text.console import print_error
+
+    print_error(line if line.startswith("chosen: ") else f"- {line}")
 
 
 def start_rooms(isolation: Any, models: Iterable[str]) -> None:
@@ -73,13 +64,4 @@ def start_rooms(isolation: Any, models: Iterable[str]) -> None:
     names = list(models)
     prepare_rooms(isolation, names)
     for line in describe_isolated(isolation, names):
-        print_error(f"- {line}")
-
-
-def say_traffic(classifiers: Iterable[Any]) -> None:
-    """Print what servers were asked and paid for, a line on standard error; nothing if there are none."""
-    from ..adapters.models.remote.traffic import traffic_of
-    from ..report.text.console import print_error
-
-    if line := traffic_of(*classifiers).line:
         print_error(f"- {line}")

@@ -9,10 +9,9 @@ import typer
 
 from ..engine.plan.config import Config
 from ..errors import InvalidInput
-from .config_options import Given, named_by_option
+from .config_options import Given, in_options
 from .input_options import InputOptions
 from .loading import APART, loading_settings, start_rooms
-from .placement import reworded
 from .progress import show_progress
 
 _PANEL = "New models among evaluated ones"
@@ -88,14 +87,12 @@ def place_newcomers(
         where = f"ranks {step.rank_low} to {step.rank_high}, ability {step.low:.2f} to {step.high:.2f}"
         print_error(f"{name}: {step.images} images: {where}")
 
-    with named_by_option():
-        start_rooms(
-            Config(**{name: settings[name] for name in APART.names if name in settings}).isolation, settings["models"]
-        )
+    start_rooms(
+        Config(**{name: settings[name] for name in APART.names if name in settings}).isolation, settings["models"]
+    )
     where = {name: value for name, value in run.given.items() if name != "part"}
-    with named_by_option():
-        placements = place(**vars(against), **settings, **where, out=out, progress=_begin, tell=tell)
-    placed = reworded(Placed(f"{out} against {against.against}", placements))
+    placements = place(**vars(against), **settings, **where, out=out, progress=_begin, tell=tell)
+    placed = Placed(f"{out} against {against.against}", placements).reworded(in_options)
     if as_json:
         print(json.dumps(placed.document, indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     else:

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -45,16 +44,8 @@ LatexWords = Annotated[
 Json = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="print one JSON document")]
 
 
-class Knowledge(str, Enum):
-    """What an attack knows of the model; black-box: score, decision, or transfer from a surrogate."""
-
-    white_box = "white-box"
-    black_box = "black-box"
-    score = "score"
-    decision = "decision"
-    transfer = "transfer"
-
-
+# What an attack knows of the model; black-box: score, decision, or transfer from a surrogate.
+Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 _SETTING = re.compile(r"[a-z_]+=")
 _COMMA = re.compile(r",(?![^()]*\))")  # not inside best(...)
 

@@ -2,12 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..benchmarks.reproductions import collect_tables, find_table
-from ..benchmarks.shared.paper_table import Options
+from ..benchmarks.reproductions import collect_tables
 from ..errors import InvalidInput, Unavailable
 from .failures import say_interrupted
 from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
@@ -40,23 +39,17 @@ def reproduce(
     if name is None:
         _list_tables(as_json, view)
         return
-    table = find_table(name)
-    if quick and full:
-        raise InvalidInput("expected --quick or --full, got both")
-    names = split_models(models)
-    asked = {"full": full or None, "models": names, "data": data, "limit": limit, "out": out, "device": device}
-    given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
-    if given and not table.runs_models:
-        option = next(iter(given))
-        raise InvalidInput(f"expected {name} without --{option}, got it: {name} runs no model")
+    from ..api.measuring import reproduce as recompute
 
     with make_console(stderr=True).status("starting") as status:
-        options = Options(quick=quick, seed=seed, progress=lambda attack, _: status.update(attack), **given)
+        given = {"models": split_models(models), "data": data, "limit": limit, "out": out, "device": device}
+        more = {"quick": quick, "full": full, "seed": seed, "progress": lambda attack, _: status.update(attack)}
         try:
-            result = table.run(options)
+            done = recompute(name, **given, **more)  # type: ignore[arg-type]
         except KeyboardInterrupt:
-            say_interrupted(out if table.runs_models else None, "-o FOLDER keeps what is finished, to go on from there")
+            say_interrupted(out, "-o FOLDER keeps what is finished, to go on from there")
             raise
+    result, table = done.document, done.made
     if form == "latex":
         from ..report.text.latex_documents import reproduction_latex
 
@@ -67,7 +60,7 @@ def reproduce(
             )
         print(text, end="")  # noqa: T201
     elif form == "json":
-        print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
+        print(json.dumps(done.document, indent=1, allow_nan=False))  # noqa: T201
     else:
         with view.open() as console:
             table.print(result, console)

@@ -1,9 +1,8 @@
 """The commands about results: tables of a folder, curves of a folder."""
 
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,28 +26,14 @@ Seed = Annotated[int, typer.Option(min=0, help="random seed of the bootstrap")]
 Csv = Annotated[bool, typer.Option("--csv", help="print CSV")]
 
 
-class By(str, Enum):
-    """What a row of a table is about."""
-
-    attacks = "attacks"
-    models = "models"
-    pairs = "pairs"
-
-
-class Against(str, Enum):
-    """What the budget of a curve is."""
-
-    epsilon = "epsilon"
-    grey_levels = "grey-levels"
-    queries = "queries"
-    passes = "passes"
+By = Literal["attacks", "models", "pairs"]
 
 
 def show_table(
     *,
     context: typer.Context,
     folders: ManyResults,
-    by: Annotated[By, typer.Option(help="one row per attack, model or pair of both")] = By.attacks,
+    by: Annotated[By, typer.Option(help="one row per attack, model or pair of both")] = "attacks",
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", "--metrics", help="metric from `davylamp metrics`: MR, FR@10, RA, l2 (repeatable)"),
@@ -86,7 +71,7 @@ def show_table(
     style = latex_style(latex_words)
     view.check(form)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
-    plain = not (defence or metric or pooled or knowledge or mixed) and by is By.attacks
+    plain = not (defence or metric or pooled or knowledge or mixed) and by == "attacks"
     sides = {"--published": published, "--references": references, "--transfer": transfer}
     chosen_sides = [name for name, given in sides.items() if given]
     if chosen_sides and (len(chosen_sides) > 1 or not plain):
@@ -115,7 +100,7 @@ def show_table(
             return
         table = transfer_rows(rates)
     else:
-        chosen = {"pooled": pooled, "mixed": mixed, "knowledge": None if knowledge is None else knowledge.value}
+        chosen = {"pooled": pooled, "mixed": mixed, "knowledge": knowledge}
         table = _build(folder, by, split_list("--metric", metric), defence, chosen, **drawing)
     if not form:
         with view.open() as console:
@@ -135,8 +120,9 @@ def show_curves(
     context: typer.Context,
     folders: ManyResults,
     against: Annotated[
-        Against, typer.Option(help="budget on the x axis; passes: median distance after so many passes")
-    ] = Against.epsilon,
+        Literal["epsilon", "grey-levels", "queries", "passes"],
+        typer.Option(help="budget on the x axis; passes: median distance after so many passes"),
+    ] = "epsilon",
     norm: Annotated[str | None, typer.Option(help="only this norm: linf, l2, l1, l0 or unrestricted")] = None,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
     budget: Annotated[list[str] | None, typer.Option(help="budget to show as a column: 4/255 (repeatable)")] = None,
@@ -148,58 +134,29 @@ def show_curves(
     as_json: Json = False,
 ) -> None:
     """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; -o draws them."""
-    from ..adapters.parameters import parse_number
-    from ..engine.tables.budget_curves import build_curves
-    from ..report.text.tables import curves_csv, curves_json, print_curves
+    from ..api.folders import curve
+    from ..report.text import tables
+    from ..report.text.console import frame_csv
 
     form = one_format({"csv": as_csv, "json": as_json})
     view.check(form)
-    folder = open_sources(context, folders)
-    if against is Against.passes:
-        if out is not None or budget:
-            raise InvalidInput(
-                "expected --csv or --json with --against passes, got -o or --budget: the report draws them"
-            )
-        _show_distances(folder, norm, split_models(model), form, view)
-        return
-    curves = build_curves(
-        folder,
-        against=against.value,
-        norm=norm,
-        models=split_models(model),
-        budgets=[parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None,
-        bootstrap=bootstrap,
-        seed=seed,
-    )
-    if out is not None:
-        from ..report.parts.curve_figure import write_curve_figure
-
-        write_curve_figure(curves, out)
-    say_defaults(context, ("against", "bootstrap", "seed"))
+    folder, budgets = open_sources(context, folders), split_list("--budget", budget)
+    drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed, "out": out}
+    curves: Any = curve(folder, against=against, norm=norm, model=split_models(model), budget=budgets, **drawing)
+    of_passes = against == "passes"
+    if not of_passes:
+        say_defaults(context, ("against", "bootstrap", "seed"))
     if form == "json":
-        print(curves_json(curves))  # noqa: T201
+        print(tables.distances_json(curves) if of_passes else tables.curves_json(curves))  # noqa: T201
     elif form == "csv":
-        print(curves_csv(curves), end="")  # noqa: T201
+        print(frame_csv(curves.to_frame()), end="")  # noqa: T201
         _warn(curves.notes)
     else:
         with view.open() as console:
-            print_curves(curves, console, asked=bool(budget))
-
-
-def _show_distances(folder: Path, norm: str | None, models: list[str] | None, form: str, view: TableOptions) -> None:
-    """The median distance after so many passes."""
-    from ..engine.tables.distance_curves import build_distance_curves
-    from ..report.text.tables import distances_csv, distances_json, print_distances
-
-    curves = build_distance_curves(folder, norm=norm, models=models)
-    if form == "json":
-        print(distances_json(curves))  # noqa: T201
-    elif form == "csv":
-        print(distances_csv(curves), end="")  # noqa: T201
-        _warn(curves.notes)
-    else:
-        with view.open() as console:
-            print_distances(curves, console)
+            if of_passes:
+                tables.print_distances(curves, console)
+            else:
+                tables.print_curves(curves, console, asked=bool(budget))
 
 
 def _build(
@@ -210,13 +167,13 @@ def _build(
     chosen: dict[str, Any],
     **drawing: Any,
 ) -> Any:
-    if chosen["mixed"] and by is not By.models:
-        raise InvalidInput(f"expected --mixed with --by models, got --by {by.value}")
+    if chosen["mixed"] and by != "models":
+        raise InvalidInput(f"expected --mixed with --by models, got --by {by}")
     if defence is None:
         from ..engine.tables.table import build_table
 
-        return build_table(folder, by=by.value, metrics=metric, **chosen, **drawing)
-    if any(chosen.values()) or by is not By.attacks:
+        return build_table(folder, by=by, metrics=metric, **chosen, **drawing)
+    if any(chosen.values()) or by != "attacks":
         options = "--by, --pooled, --knowledge and --mixed"
         raise InvalidInput(f"expected --defence without {options}: its rows are the attacks on both models")
     from ..engine.tables.defence_table import build_defence

@@ -9,7 +9,7 @@ import typer
 from .config_options import Given
 from .failures import say_interrupted
 from .input_options import InputOptions
-from .loading import LOADING, loading_from
+from .loading import LOADING, loading_keywords
 from .options import Data, Json
 from .progress import show_progress
 
@@ -35,26 +35,23 @@ def measure_model(
     as_json: Json = False,
 ) -> None:
     """Measure robust accuracy with AutoAttack: one number with its interval, and what makes it doubtful."""
-    from ..adapters.parameters import parse_number
-    from ..adapters.paths import expand_path
-    from ..engine.challenge.robust_accuracy import measure_robust_accuracy
+    from ..api.measuring import robust_accuracy
     from ..engine.expected_passes import expected_work
     from ..report.text.console import make_console
 
-    name = seen.of(model)
     try:
-        done = measure_robust_accuracy(
-            name,
-            data,
+        done = robust_accuracy(
+            seen.of(model),
+            data=data,
             norm=norm,
-            epsilon=None if epsilon is None else parse_number(epsilon, "epsilon"),
+            epsilon=epsilon,
             limit=limit,
             batch_size=batch_size,
             seed=seed,
             device=device,
-            out=None if out is None else expand_path(out),
-            loading=loading_from(how, [name], folder=None if out is None else expand_path(out)),
+            out=out,
             progress=lambda plan: show_progress(plan.images, expected_work(plan)),
+            **loading_keywords(how),
         )
     except KeyboardInterrupt:
         say_interrupted(out or "", "with -o FOLDER the same command goes on")

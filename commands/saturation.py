@@ -1,15 +1,13 @@
 """The command that finds the budget at which an attack is to be evaluated: where its success stops growing."""
 
 import json
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import DavylampError, InvalidInput, Unsupported
 from .config_options import Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_from, say_traffic, settle_attacks
+from .loading import LOADING, loading_keywords
 from .options import (
     Data,
     Json,
@@ -17,7 +15,6 @@ from .options import (
     LatexWords,
     Libraries,
     Model,
-    choose_rows,
     latex_style,
     one_format,
     read_parameters,
@@ -61,72 +58,34 @@ def find_saturation(
     as_json: Json = False,
 ) -> None:
     """Find the smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library."""
-    from ..adapters import attack_of
-    from ..adapters.data.datasets import load_data_for
-    from ..adapters.parameters import parse_number
-    from ..adapters.running.access import check_any_access
+    from ..api.measuring import saturation
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    settle_attacks(how)
-    given = read_parameters({}, param or [], [attack])
-    radii = [parse_number(text, "epsilon") for text in split_list("--epsilon", epsilon) or []] or None
-    rows = choose_rows(attack, split_list("--library", library), repaired=repaired)
-    norm = norm or next(iter(rows[0].classes))
-    rows = [row for row in rows if norm in row.classes]
-    if not rows:
-        raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
-    if all(attack_of(row).kind != "fixed-budget" for row in rows):
-        raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
-    model = seen.of(model)
-    classifier = loading_from(how, [model]).load(model, device)
-    images = load_data_for(classifier, data, limit)
-    check_any_access(rows, classifier, images.inputs, norm=norm)
-    settings = {"budgets": radii, "threshold": threshold, "seed": seed}
-    lines, failed = [], {}
-    with show_progress(len(rows) * (len(radii) if radii else 9) * len(images.labels)) as progress:
-        for row in rows:
-            done = partial(progress, row.name)
-            try:
-                lines.append(_line(row, classifier, images, norm, given, {**settings, "progress": done}))
-            except DavylampError as error:
-                failed[row.name] = str(error)
-    if not lines:
-        raise Unsupported("; ".join(dict.fromkeys(failed.values())))
-    say_traffic([classifier])
+    loading, name = loading_keywords(how), seen.of(model)
+    radii = {"norm": norm, "epsilon": split_list("--epsilon", epsilon), "threshold": threshold}
+    among = {"libraries": split_list("--library", library) or (), "repaired": repaired}
+    where = {"data": data, "limit": limit, "seed": seed, "device": device, "progress": show_progress}
+    parameters = read_parameters({}, param or [], [attack])
+    done = saturation(attack, name, parameters=parameters, **radii, **among, **where, **loading)  # type: ignore[arg-type]
     say_defaults(context, ("model", "data", "threshold", "seed"))
     if form == "latex":
         from ..report.text.latex_documents import saturation_latex
 
-        print(saturation_latex(attack, model, data, norm, lines, style), end="")  # noqa: T201 - the product
+        print(saturation_latex(attack, name, data, done.document["norm"], done.rows, style), end="")  # noqa: T201
     elif form == "json":
-        print(json.dumps({"norm": norm, "rows": lines, "failed": failed}, indent=2))  # noqa: T201 - the product
+        print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - the product
     else:
         with view.open() as console:
-            _print(f"{attack} on {model}, {data}", norm, lines, failed, console)
+            _print(done, console)
 
 
-def _line(
-    row: Any, classifier: Any, images: Any, norm: Any, given: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, Any]:
-    """One implementation at every budget."""
-    from ..adapters import attack_of
-    from ..adapters.catalogue.lookup import accepts
-    from ..engine import saturating_budget
-
-    matched = {name: value for name, value in attack_of(row).matched.items() if accepts(row, name)}
-    saturation = saturating_budget(
-        row, classifier, images.inputs, images.labels, norm, **settings, **{**matched, **given}
-    )
-    return {"implementation": row.name, **saturation._asdict()}
-
-
-def _print(title: str, norm: str, lines: list[dict[str, Any]], failed: dict[str, str], console: Any) -> None:
+def _print(done: Any, console: Any) -> None:
     from ..adapters.words import radius_text
     from ..engine import share_interval
     from ..report.text.console import print_notes, print_table
 
-    notes = []
+    norm, lines, notes = done.document["norm"], done.rows, []
     for line in lines:
         if line["epsilon"] is None:
             why = "nothing was fooled" if not any(line["ratios"]) else "it still grows at the largest radius"
@@ -134,13 +93,13 @@ def _print(title: str, norm: str, lines: list[dict[str, Any]], failed: dict[str,
         counts = zip(line["budgets"], line["violations"], strict=True)
         if where := ", ".join(f"{count} at {radius_text(norm, budget)}" for budget, count in counts if count):
             notes.append(f"{line['implementation']}: results that prove nothing count as not fooled: {where}")
-    print_notes([*notes, *(f"left out: {name}: {reason}" for name, reason in failed.items())], console)
+    print_notes([*notes, *done.notes], console)
     columns = ("implementation", "n", "at", *(radius_text(norm, budget) for budget in lines[0]["budgets"]))
     rows = []
     for line in lines:
         at = "-" if line["epsilon"] is None else radius_text(norm, line["epsilon"])
         rows.append([line["implementation"], line["attacked"], at, *(f"{ratio:.3f}" for ratio in line["ratios"])])
-    print_table(f"{title}: share fooled at each {norm} radius", columns, rows, console, rest="stack")
+    print_table(f"{done.headline}: share fooled at each {norm} radius", columns, rows, console, rest="stack")
     n = lines[0]["attacked"]
     low, high = share_interval(n, n)
     console.print(f"with {n} images a share of 1 is {low:.2f} to {high:.2f}")

@@ -6,7 +6,7 @@ import typer
 
 from ..errors import InvalidInput
 from .config_options import Given
-from .loading import APART, loading_from
+from .loading import APART, loading_keywords
 from .options import split_list
 
 
@@ -26,6 +26,7 @@ def serve_model(
     """Serve a model over HTTP by the Open Inference Protocol (KServe v2)."""
     from ..adapters.models.serving.model_server import ModelServer
     from ..adapters.models.serving.served_model import ServedModel
+    from ..api.handed_over import loading_of
     from ..report.page.serving import Names, listen
     from ..report.text.console import make_console
 
@@ -34,7 +35,7 @@ def serve_model(
     if outputs not in ("logits", "probabilities", "labels"):
         raise InvalidInput(f"expected --outputs logits, probabilities or labels, got {outputs!r}")
     served = ServedModel(
-        loading_from(apart, [model]).load(model, device), name=name, outputs=outputs, datatype=datatype
+        loading_of(loading_keywords(apart), [model]).load(model, device), name=name, outputs=outputs, datatype=datatype
     )
     console = make_console()
     with listen(host, port) as listener:

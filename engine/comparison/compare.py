@@ -81,9 +81,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         rates = [f"{row.implementation.name}: {_rate_text(row, self.rate)}" for row in self.rows]
-        verdicts = [f"{pair.a} and {pair.b}: {pair.verdict}" for pair in self.pairs]
         head = "; ".join((f"Comparison: {self.attack}, {threat_text(self.threat_model)}", *self.notes))
-        return "\n".join([head, *rates, *verdicts])
+        return "\n".join([head, *rates, *verdict_groups(self)])
 
     def _repr_html_(self) -> str:
         summary = "; ".join((f"{self.attack}, {threat_text(self.threat_model)}", *self.notes))
@@ -105,6 +104,59 @@ class Comparison:
             name = {"implementation": row.implementation.name}
             lines.append({**name, **numbers, f"{self.rate}_low": low, f"{self.rate}_high": high, **remarks})
         return pd.DataFrame(lines)
+
+
+def verdict_groups(comparison: Comparison) -> list[str]:
+    """The verdicts on all pairs, a line each: "identical: art, foolbox, torchattacks", "weaker: art than foolbox".
+
+    Implementations stand in one list if every two of them have that verdict; "a / b, c" stands for a with b and with c.
+    """
+    implementations = [row.implementation for row in comparison.rows]
+    libraries = [each.library for each in implementations]
+    alone = len(set(libraries)) == len(libraries) and len({each.attack for each in implementations}) == 1
+    short = {each.name: each.library if alone else each.name for each in implementations}
+    worse: dict[tuple[str, str], list[str]] = {}
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for pair in comparison.pairs:
+        a, b, judgement = short.get(pair.a, pair.a), short.get(pair.b, pair.b), pair.judgement
+        if pair.verdict == "weaker":
+            worst, other = (a, b) if pair.weaker == pair.a else (b, a)
+            worse.setdefault((worst, f" ({judgement.costs})" if judgement.costs else ""), []).append(other)
+        elif pair.verdict == "broken":
+            for name in pair.weaker.split(" and "):
+                worse.setdefault((short.get(name, name), ""), [])
+        else:
+            alike.setdefault(judgement.text, []).append((a, b))
+    broken = [name for (name, _), others in worse.items() if not others]
+    lines = [f"broken: {', '.join(broken)}"] * bool(broken)
+    said = [f"{name} than {', '.join(others)}{costs}" for (name, costs), others in worse.items() if others]
+    lines += [f"weaker: {'; '.join(said)}"] * bool(said)
+    return lines + [f"{text}: {'; '.join(_cover(edges))}" for text, edges in sorted(alike.items())]
+
+
+def _cover(edges: Sequence[tuple[str, str]]) -> list[str]:
+    """Pairs as few lists: of all that are paired with one another, else of one with its partners."""
+    left, texts = dict.fromkeys(edges), []
+    while left:
+        partners: dict[str, list[str]] = {}
+        for a, b in left:
+            partners.setdefault(a, []).append(b)
+            partners.setdefault(b, []).append(a)
+        first = max(partners, key=lambda name: len(partners[name]))
+        clique = [first]
+        for name in partners[first]:
+            if all(name in partners[other] for other in clique):
+                clique.append(name)
+        star = len(clique) == 2 and len(partners[first]) > 1
+        members = [first, *partners[first]] if star else clique
+        texts.append(f"{first} / {', '.join(members[1:])}" if star else ", ".join(_as_met(members, edges)))
+        inside = {first} if star else {*clique}
+        left = {(a, b): None for a, b in left if not ((a in inside or b in inside) if star else {a, b} <= inside)}
+    return texts
+
+
+def _as_met(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]:
+    return [name for name in dict.fromkeys(name for edge in edges for name in edge) if name in names]
 
 
 def rate_of(threat_model: ThreatModel) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -35,6 +35,11 @@ class Measured:
 
     rows: tuple[Detection, ...]
     notes: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """All of it as JSON types."""
+        notes = dict.fromkeys([*self.notes, *(note for row in self.rows for note in row.notes)])
+        return {"detections": [row.document() for row in self.rows], "notes": [*notes]}
 
 
 class DetectorFile(NamedTuple):

@@ -1,7 +1,9 @@
 """What the scores of a detector on one cell come to: areas, lines at rates of false alarms, what fools undetected."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,6 +61,25 @@ class Detection:
     rates: tuple[AtRate, ...]
     left_out: int = 0
     notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """All of it as JSON types; what is undefined is None."""
+        shares = ("detected", "false_alarms", "missed")
+        rates = [{**vars(at), **{name: _of_share(getattr(at, name)) for name in shares}} for at in self.rates]
+        rules = self.cell.threat_model
+        about = {"detector": self.detector, "name": self.name, "model": self.cell.subject.name}
+        about |= {"attack": self.cell.title, "cell": self.cell.key, "norm": rules.norm, "epsilon": rules.epsilon}
+        about |= {"fooled": self.fooled, "clean": self.clean, "left_out": self.left_out}
+        return {**about, "auc": _defined(self.area._asdict()), "rates": rates}
+
+
+def _of_share(share: CountedShare) -> dict[str, Any]:
+    return _defined({**share._asdict(), "value": share.value})
+
+
+def _defined(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The numbers, None for NaN."""
+    return {name: None if isinstance(each, float) and math.isnan(each) else each for name, each in numbers.items()}
 
 
 def judge_scores(scores: DetectorScores, outcome: Outcome, rates: Sequence[float]) -> Detection:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 
 from ...adapters.result import allowed_radius
@@ -17,6 +18,7 @@ from ...errors import InvalidInput, UnknownName, Unsupported
 from ...intervals import Share, clustered_interval, whole_shares
 from ...metrics import empirical_half_distortion, half_distortion
 from ..at_once import map_at_once
+from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
 from ..store.imported import UNJUDGED, Reference, envelopes_of, setting_of_reference
@@ -89,8 +91,8 @@ class Curve:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Curves:
+@dataclass(frozen=True, eq=False, repr=False)
+class Curves(Displayed):
     """Curves of a folder.
 
     Args:
@@ -111,6 +113,38 @@ class Curves:
     def notes(self) -> tuple[str, ...]:
         """The findings in words."""
         return sentences(self.findings)
+
+    @property
+    def statistics(self) -> list[str]:
+        """Headings of what sums the curves up; what compares with imported rows only where there are any."""
+        return [
+            name
+            for name in self.curves[0].statistics
+            if name != IMPORTED or any(not each.judged for each in self.curves)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each curve and shown budget, with the band and what sums the curve up."""
+        lines = []
+        for curve in self.curves:
+            norm = curve.labels["norm"]
+            values = [curve.statistics[name] for name in self.statistics]
+            sums = {
+                name: each.value if isinstance(each, Estimate) else each
+                for name, each in zip(self.statistics, values, strict=True)
+            }
+            for place, budget in enumerate(curve.budgets.tolist()):
+                if curve.kind == "points" or budget in self.shown[norm]:
+                    numbers = {name: float(getattr(curve, name)[place]) for name in ("accuracy", "low", "high")}
+                    about = {"kind": curve.kind, "unit": self.unit[norm], "budget": budget}
+                    lines.append({**curve.labels, **about, **numbers, "n": curve.n, **sums})
+        return pd.DataFrame(lines)
+
+    def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
+        names = ["implementation", "model", "norm", *self.statistics]
+        frame = self.to_frame().drop_duplicates(["model", "implementation", "norm", "epsilon", "targeted", "setting"])
+        count = f"{len(self.curves)} curve{'s' * (len(self.curves) > 1)}"
+        return f"Curves of accuracy against {self.against}: {count}", frame.filter(names), self.notes
 
 
 class _Steps(NamedTuple):

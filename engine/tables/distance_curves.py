@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import binom
 
 from ...errors import Unsupported
+from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..store.outcomes import Outcome, Outcomes, check_models, outcomes_of
 from .groups import group_cells
 
 _SHOWN = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _POINTS = 160  # numbers of passes at which a curve is computed, at most
+COLUMNS = ("passes", "median", "low", "high", "fooled")  # numbers of a curve
 _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting")
 
 
@@ -48,8 +51,8 @@ class DistanceCurve:
         return place if place >= 0 else None
 
 
-@dataclass(frozen=True)
-class DistanceCurves:
+@dataclass(frozen=True, repr=False)
+class DistanceCurves(Displayed):
     """The curves of a folder, the numbers of passes that tables show, and what is not in the numbers."""
 
     curves: tuple[DistanceCurve, ...]
@@ -60,6 +63,25 @@ class DistanceCurves:
     def notes(self) -> tuple[str, ...]:
         """The findings in words."""
         return sentences(self.findings)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each curve and number of passes."""
+        lines = [
+            {
+                **curve.labels,
+                **{name: float(getattr(curve, name)[place]) for name in COLUMNS},
+                "n": curve.n,
+                "repeats": curve.repeats,
+            }
+            for curve in self.curves
+            for place in range(len(curve.passes))
+        ]
+        return pd.DataFrame(lines)
+
+    def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
+        last = self.to_frame().drop_duplicates([*self.curves[0].labels], keep="last")
+        names = ["implementation", "model", "norm", *COLUMNS, "n"]
+        return f"Median distance against passes: {len(last)} curves, at their ends", last.filter(names), self.notes
 
 
 def build_distance_curves(

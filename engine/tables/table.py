@@ -1,6 +1,5 @@
 """The papers' tables: attacks, models, or attack x model, every metric with a bootstrap interval over the images."""
 
-import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import pandas as pd
 
 from ...errors import InvalidInput
 from ..at_once import map_at_once
+from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..metric_names import facts_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, interval
@@ -19,6 +19,8 @@ from ..store.outcomes import Outcomes, outcomes_of
 from .estimates import EXTRAPOLATED, CellDraws, estimate_row, is_extrapolated
 from .groups import Group, Knowledge, group_cells, least_of_draws, of_kind, uneven_rows
 from .symbols import By, choose_symbols, drop_absent, is_of_distances, optional_symbols
+
+_REPR = 6  # metrics in a repr
 
 
 def is_given(value: Any) -> bool:
@@ -35,7 +37,7 @@ class TableRow:
 
 
 @dataclass(frozen=True, repr=False)
-class Table:
+class Table(Displayed):
     """A table of a results folder.
 
     Args:
@@ -69,13 +71,11 @@ class Table:
         """What n counts: images, or where a row is over several cells those of each of them."""
         return "images of all cells" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
 
-    def __repr__(self) -> str:
+    def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         size = f"{len(self.rows)} rows, {len(self.symbols)} metrics"
-        return f"Table by {self.by}: {size}; {len(self.notes)} notes; .to_frame() has every number with its interval"
-
-    def _repr_html_(self) -> str:
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        return f"{self.to_frame().to_html(max_rows=60)}<ul>{notes}</ul>"
+        about = [name for name in self.shown_labels if name not in ("cells", "images", "violations", "knowledge")]
+        frame = self.frame().filter([*about, *self.symbols[:_REPR]])
+        return f"Table by {self.by}: {size}; .to_frame() has every number with its interval", frame, self.notes
 
     def to_frame(self) -> pd.DataFrame:
         """The same as `frame`."""

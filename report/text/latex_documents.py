@@ -155,7 +155,10 @@ def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: La
     latex = LatexTable(
         name="certified",
         columns=(Tex(r"$\ell_2$ radius"), "accuracy"),
-        rows=[[f"{line.radius:g}", Estimate(line.accuracy, line.low, line.high, line.n)] for line in lines],
+        rows=[
+            [f"{line['radius']:g}", Estimate(*(line[name] for name in ("accuracy", "low", "high", "n")))]
+            for line in lines
+        ],
         caption=[
             f"Certified accuracy of {model} on {data} by randomized smoothing: {noise}, each certificate wrong with a "
             f"probability of at most {settings['alpha']:g}.",

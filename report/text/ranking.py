@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -81,6 +81,11 @@ class Ranked:
         if sentences := (*self.sentences, *self.separating):
             document["sentences"] = list(sentences)
         return document
+
+    def reworded(self, rewrite: Callable[[str], str]) -> "Ranked":
+        """The same with other words in its notes."""
+        ranking = replace(self.ranking, notes=tuple(map(rewrite, self.ranking.notes)))
+        return replace(self, ranking=ranking, notes=tuple(map(rewrite, self.notes)))
 
     def print(self, items: int, console: PlainConsole) -> None:
         """Print what was asked for beside the ranking, then the ranking, and last of all who is first.
@@ -234,6 +239,11 @@ class Placed:
         """Everything as one JSON document."""
         placements = [each.to_dict() for each in self.placements]
         return {"title": self.title, "notes": list(self.notes), "placements": placements}
+
+    def reworded(self, rewrite: Callable[[str], str]) -> "Placed":
+        """The same with other words in its notes."""
+        placements = tuple(replace(each, notes=tuple(map(rewrite, each.notes))) for each in self.placements)
+        return replace(self, placements=placements, notes=tuple(map(rewrite, self.notes)))
 
     def print(self, _: int, console: PlainConsole) -> None:
         """For each newcomer its notes, and a table in which it stands among the subjects of the baseline."""

@@ -10,7 +10,7 @@ import numpy as np
 from ...adapters.words import labels_text, radius_text
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import IMPORTED, Curve, Curves
-from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
+from ...engine.tables.distance_curves import COLUMNS, DistanceCurve, DistanceCurves
 from ...engine.tables.table import Table, TableRow, is_given, is_worst
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of
@@ -23,7 +23,6 @@ from .console import (
     print_notes,
     print_table,
     printable,
-    to_csv,
 )
 from .fitting import Rest
 from .latex_metrics import table_latex
@@ -35,7 +34,6 @@ _GROUPS = (
 )
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
 _NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
-_DISTANCES = ("passes", "median", "low", "high", "fooled")  # columns of a distance curve
 _MEANS = {
     "attacks": "mean over models",
     "models": "mean over attacks",
@@ -162,7 +160,8 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
         names = [name for name in names if any(is_given(curve.labels[name]) for curve in mine)]
         columns = [*names, *(f"{each:.4g}" if queries else radius_text(norm, each) for each in shown)]
         rows = [[*_label_cells(curve, names), *_accuracies(curve, shown)] for curve in mine]
-        sums = _statistics_of(mine)[: 1 if queries else None]  # against queries all others are undefined
+        sums = [name for name in curves.statistics if name != IMPORTED or any(not curve.judged for curve in mine)]
+        sums = sums[: 1 if queries else None]  # against queries all others are undefined
         columns += sums
         for row, curve in zip(rows, mine, strict=True):
             values = [curve.statistics[name] for name in sums]
@@ -200,22 +199,6 @@ def curves_json(curves: Curves) -> str:
     return json.dumps({"against": curves.against, "curves": documents, "notes": list(curves.notes)}, indent=2)
 
 
-def curves_csv(curves: Curves) -> str:
-    """One line for each curve and budget of the printed table, with the band and what sums the curve up."""
-    sums = _statistics_of(curves.curves)
-    columns = [*curves.curves[0].labels, "kind", "unit", "budget", "accuracy", "low", "high", "n", *sums]
-    lines = []
-    for curve in curves.curves:
-        unit, shown = curves.unit[curve.labels["norm"]], curves.shown[curve.labels["norm"]]
-        values = [curve.statistics[name] for name in sums]
-        values = [each.value if isinstance(each, Estimate) else each for each in values]
-        for place, budget in enumerate(curve.budgets.tolist()):
-            if curve.kind == "points" or budget in shown:
-                numbers = [float(array[place]) for array in (curve.accuracy, curve.low, curve.high)]
-                lines.append([*curve.labels.values(), curve.kind, unit, budget, *numbers, curve.n, *values])
-    return to_csv(columns, lines)
-
-
 def print_distances(curves: DistanceCurves, console: PlainConsole | None = None) -> None:
     """Print the median after round numbers of passes, a table for each norm."""
     console = console or make_console()
@@ -237,23 +220,12 @@ def print_distances(curves: DistanceCurves, console: PlainConsole | None = None)
         print_table(title, columns, rows, console, keys=2, order=order)
 
 
-def distances_csv(curves: DistanceCurves) -> str:
-    """One line for each curve and number of passes."""
-    columns = [*curves.curves[0].labels, *_DISTANCES, "n", "repeats"]
-    lines = [
-        [*curve.labels.values(), *(float(getattr(curve, name)[place]) for name in _DISTANCES), curve.n, curve.repeats]
-        for curve in curves.curves
-        for place in range(len(curve.passes))
-    ]
-    return to_csv(columns, lines)
-
-
 def distances_json(curves: DistanceCurves) -> str:
     """The curves at all their points; undefined and infinite numbers are null."""
     documents = [
         {
             **_plain_labels(curve.labels),
-            **{name: _plain_list(getattr(curve, name)) for name in _DISTANCES},
+            **{name: _plain_list(getattr(curve, name)) for name in COLUMNS},
             "n": curve.n,
             "repeats": curve.repeats,
         }
@@ -292,11 +264,6 @@ def _of_all(count: int, attacks: int) -> str:
 def _accuracies(curve: Curve, budgets: Sequence[float]) -> list[Any]:
     known = dict(zip(curve.budgets.tolist(), curve.accuracy.tolist(), strict=True))
     return [known.get(budget) for budget in budgets]
-
-
-def _statistics_of(curves: Sequence[Curve]) -> list[str]:
-    """The statistics of curves, by heading; what compares with imported rows only where there are any."""
-    return [name for name in curves[0].statistics if name != IMPORTED or any(not each.judged for each in curves)]
 
 
 def _flat(table: Table) -> tuple[list[str], list[list[str]]]:

@@ -12,7 +12,7 @@ import pytest
 
 import davylamp
 import davylamp.report.sections.ranking
-from davylamp.commands.placement import reworded
+from davylamp.commands.config_options import in_options, named_by_option
 from davylamp.errors import DavylampError
 from davylamp.report.parts.reading import read_folder
 from davylamp.report.text.ranking import Placed, Ranked
@@ -404,7 +404,8 @@ def test_notes_of_a_ranking_name_options_and_not_keywords():
 
     words = ("left out: use `unequal`, or scoring='mean'",)
     options = ("left out: use --unequal, or --method mean",)
-    ranked = reworded(Ranked("models", Noted(words), words))
+    with named_by_option({"unequal": "--unequal", "scoring": "--method"}):
+        ranked = Ranked("models", Noted(words), words).reworded(in_options)
+        placed = Placed("models", (Noted(words),), words).reworded(in_options)
     assert ranked.lines == (*options, *options)
-    placed = reworded(Placed("models", (Noted(words),), words))
     assert (placed.placements[0].notes, placed.notes) == (options, options)

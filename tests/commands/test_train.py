@@ -58,7 +58,7 @@ def test_an_evaluation_uses_what_was_trained(command, attack, tmp_path):
 
 def test_an_attack_is_told_from_a_detector_by_its_name(command):
     code, _, err = command("train", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more")
-    assert (code, "expected -o FOLDER" in err) == (1, True)
+    assert (code, "expected --out as a folder" in err) == (1, True)
     code, _, err = command("train", "davylamp:advgam", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     assert (code, "unknown detector" in err) == (1, True)
 

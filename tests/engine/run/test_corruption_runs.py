@@ -291,7 +291,7 @@ def test_an_interrupted_table_says_that_it_goes_on(run, tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("davylamp.engine.run.corruptions.measure_corruptions", stop)
+    monkeypatch.setattr("davylamp.api.corrupting.measure_corruptions", stop)
     (tmp_path / "model.py").write_text(MODEL)
     write_set(tmp_path / "set", ("fog",), ("n01440764",), (1,))
     options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out")

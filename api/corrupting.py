@@ -1,0 +1,140 @@
+"""The verb about corruptions: how models bear them, into a folder, and the tables of one."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from ..adapters import Classifier
+from ..adapters.arguments import read_list
+from ..adapters.data.corruptions.corrupted_sets import list_sets
+from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
+from ..adapters.data.corruptions.sequences import SEQUENCES
+from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.models.zoo.load import list_models
+from ..engine import ResultsStore, Table
+from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
+from ..engine.tables.corruption_table import build_corruptions
+from ..errors import DavylampError, InvalidInput, Unavailable
+from .handed_over import Progress, lend_models, loading_of, silent
+
+_SEVERITIES = (1, 2, 3, 4, 5)
+
+
+def corrupt_table(
+    models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str] = (),
+    *,
+    data: str = "demo:imagenet",
+    clean: str = "",
+    corruption: str | Iterable[str] | None = None,
+    severity: int | Iterable[int] | None = None,
+    sequence: str | Iterable[str] = (),
+    baseline: str = "",
+    limit: int | None = None,
+    out: str | Path = "results",
+    by: Literal["models", "corruptions"] = "models",
+    bootstrap: int = 1000,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = silent,
+    tell: Callable[[str], object] = lambda _: None,
+    **loading: Any,
+) -> Table:
+    """Robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, measured into a folder.
+
+    Args:
+        models: a module, modules by name, or names that `load_model` knows; none: only read the folder.
+        data: clean images by name; or "imagenet-c:PATH", "cifar-10-c:PATH".
+        clean: clean images of a corrupted set on disk, for RmCE.
+        corruption: "fog", ..., or "all"; None: the 15 of the benchmark.
+        severity: 1 to 5; None: all.
+        sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
+        baseline: reference model of CE and FP, or "alexnet"; "": AlexNet on ImageNet.
+        limit: only this many images.
+        out: the results folder.
+        by: what a row is about.
+        bootstrap: replicates, over images; 0: no intervals.
+        seed: random seed of corruptions and bootstrap.
+        device: where models that are loaded by name compute.
+        progress: called with the number of images before they are seen; its context's value counts.
+        tell: called with each line that is worth knowing: what was measured, and which models failed.
+        **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
+
+    Raises:
+        DavylampError: as `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.
+    """
+    if not isinstance(models, (nn.Module, Mapping)):
+        models = _expanded(read_list(models, "models as modules, or names", str))
+    if isinstance(models, nn.Module) or len(models):
+        plan = _plan(data, clean, corruption, severity, sequence, limit, seed)
+        _measure(models, plan, ResultsStore(out), device, progress, {**loading, "tell": tell})
+    return build_corruptions(out, by=by, baseline=baseline, bootstrap=bootstrap, seed=seed)
+
+
+def _expanded(names: list[str]) -> list[str]:
+    """Names of models, each once; one with a * stands for all that match."""
+    matching = [
+        [each for each in list_models(name) if fnmatch(each, name)] if "*" in name else [name] for name in names
+    ]
+    return list(dict.fromkeys(each for some in matching for each in some))
+
+
+def _plan(
+    data: str, clean: str, corruption: Any, severity: Any, sequence: Any, limit: int | None, seed: int
+) -> CorruptionPlan:
+    """What is to be measured, checked."""
+    on_disk = list_sets(data)
+    asked = read_list(sequence, "sequences as names", str)
+    chosen = tuple(SEQUENCES) if asked == ["all"] else tuple(name.replace("-", "_") for name in asked)
+    several = [severity] if isinstance(severity, int) else severity or _SEVERITIES
+    levels = read_list(several, "severities as whole numbers", int)
+    if corruption is None:
+        # Of a published set without the four that its authors keep for tuning, unless there is nothing else.
+        meant = tuple(name for name in on_disk if name in BENCHMARK or name not in CORRUPTIONS)
+        named = meant or on_disk or (() if chosen and severity is None else BENCHMARK)
+    else:
+        named = tuple(read_list(corruption, "corruptions as names", str))
+        named = (on_disk or tuple(CORRUPTIONS)) if named == ("all",) else named
+    if not on_disk:
+        named = tuple(find_corruption(name).name for name in named)
+    if clean and not on_disk:
+        raise InvalidInput(f"expected `clean` with imagenet-c:PATH or cifar-10-c:PATH, got `data={data}`: it is clean")
+    plan = CorruptionPlan(data, tuple(dict.fromkeys(named)), tuple(dict.fromkeys(levels)), chosen, clean, limit, seed)
+    plan.check()
+    return plan
+
+
+def _measure(
+    models: Any, plan: CorruptionPlan, store: ResultsStore, device: str, progress: Progress, loading: dict[str, Any]
+) -> None:
+    """Let the models predict what the folder lacks; those that cannot be loaded cost themselves only."""
+    tell, failed = loading["tell"], dict[str, str]()
+    with ExitStack() as stack:
+        ready: dict[str, Classifier] = {}
+        if isinstance(models, list):
+            loaded = loading_of(loading, models, store.folder)
+            for name in models:
+                try:
+                    ready[name] = loaded.load(name, device)
+                except DavylampError as error:
+                    failed[name] = str(error)
+        else:
+            ready = lend_models(models, stack, {})[0] or {}
+        total = len(ready) + len(failed)
+        if ready:
+            count: AbstractContextManager[Any] = progress(count_images(ready, plan))
+            summary = measure_corruptions(ready, plan, store, stack.enter_context(count))
+            failed |= summary.failed
+            if line := traffic_of(*ready.values()).line:
+                tell(line)
+            tell(f"{summary.done} records made, {summary.kept} were there: {store.folder}")
+    for name, reason in failed.items():
+        tell(f"{name}: {reason}")
+    if failed and len(failed) == total:
+        reason, often = Counter(failed.values()).most_common(1)[0]
+        count_of = f" ({often} of {total})" if often < total else ""
+        raise Unavailable(f"all {total} models failed{count_of}: {reason}" if total > 1 else f"failed: {reason}")

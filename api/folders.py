@@ -1,0 +1,332 @@
+"""Verbs about a results folder: its curves, its failure indicators, detectors on its examples; packed, and imported."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from ..adapters.arguments import read_list, read_path
+from ..adapters.data.datasets import Data
+from ..adapters.parameters import parse_number
+from ..adapters.paths import expand_path
+from ..engine.checks.check_folder import STATES, check_folder, describe_folder
+from ..engine.detection.detect import list_unscored, measure_detectors, read_detectors
+from ..engine.detection.judging import RATES, Detection
+from ..engine.exchange.attackbench_export import export_attackbench
+from ..engine.exchange.attackbench_import import import_attackbench
+from ..engine.exchange.robustbench_import import boards_of, import_robustbench
+from ..engine.probes.probe_folder import probe_folder
+from ..engine.sharing.bundle import write_bundle
+from ..engine.sharing.describe import Terms
+from ..engine.sharing.unpack import unpack_bundle
+from ..engine.store.outcomes import outcomes_of, read_outcomes
+from ..engine.tables.budget_curves import Curves, build_curves
+from ..engine.tables.distance_curves import DistanceCurves, build_distance_curves
+from ..errors import InvalidInput, UnknownName
+from .handed_over import Progress, lend_models, loading_of, silent, take_labelled
+from .verb_result import VerbResult
+
+FORMATS = ("attackbench", "robustbench")  # of other programs
+
+
+def curve(
+    folder: str | Path,
+    *,
+    against: Literal["epsilon", "grey-levels", "queries", "passes"] = "epsilon",
+    norm: str | None = None,
+    model: str | Iterable[str] | None = None,
+    budget: float | str | Iterable[float | str] | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    out: str | Path | None = None,
+) -> Curves | DistanceCurves:
+    """Accuracy of a results folder against a budget, with half distortion and optimality; or distance against passes.
+
+    Args:
+        folder: made by `evaluate`.
+        against: what the budget is; "passes": the median distance after so many passes.
+        norm: only this one.
+        model: only these models.
+        budget: those of the table, numbers or fractions such as "4/255"; None: round ones.
+        bootstrap: replicates, over images; 0: no intervals.
+        seed: random seed of the bootstrap.
+        out: draw the curves into this file: .svg, .png or .pdf.
+
+    Raises:
+        DavylampError: as `build_curves` and `build_distance_curves`.
+    """
+    models, budgets = _names(model, "model"), read_numbers(budget, "budget")
+    if against == "passes":
+        if out is not None or budgets:
+            raise InvalidInput("expected against='passes' without `out` and `budget`: the report draws them")
+        return build_distance_curves(folder, norm=norm, models=models)
+    how: dict[str, Any] = {"norm": norm, "models": models, "budgets": budgets, "bootstrap": bootstrap, "seed": seed}
+    curves = build_curves(folder, against=against, **how)
+    if out is not None:
+        from ..report.parts.curve_figure import write_curve_figure
+
+        write_curve_figure(curves, read_path(out, "out as a file"))
+    return curves
+
+
+def check(
+    folder: str | Path,
+    *,
+    run: bool = False,
+    model: str | Iterable[str] | Mapping[str, nn.Module] | None = None,
+    data: Any = None,
+    limit: int = 8,
+    device: str = "cpu",
+    progress: Progress = silent,
+    **loading: Any,
+) -> VerbResult:
+    """Failure indicators of a results folder: masked gradients, weak or broken attacks, wrong models.
+
+    Args:
+        folder: made by `evaluate`.
+        run: also run each cell again on a few images, for what records alone cannot tell.
+        model: only these models; with `run` perhaps the modules themselves, by name.
+        data: for `run`, images and labels in place of loading them by name.
+        limit: images of each cell, for `run`.
+        device: where models that are loaded by name compute, for `run`.
+        progress: called with the number of models before they run; its context's value counts.
+        **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
+
+    Returns:
+        A line for each indicator; `made` has the findings, and what was run; `notes` name what could not be.
+
+    Raises:
+        DavylampError: as `check_folder` and `probe_folder`.
+    """
+    outcomes, only = read_outcomes(folder, ["OTR"]), _names(model, "model")
+    notes: list[str] = []
+    probed = None
+    if run:
+        asked = dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done)
+        names = [name for name in asked if only is None or name in only]
+        with ExitStack() as stack:
+            lent, _ = lend_models(model, stack, {}) if isinstance(model, Mapping) else (None, {})
+            images = None if data is None else take_labelled(data)
+            if isinstance(images, str):
+                raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
+            how = loading_of(loading, () if lent else names, outcomes.store.folder)
+            count = stack.enter_context(progress(len(names)))
+            where: dict[str, Any] = {"images": limit, "device": device, "loading": how, "progress": count}
+            probed = probe_folder(outcomes, models=lent, data=images, only=only, **where)
+        notes = probed.notes
+    findings = check_folder(outcomes, models=only)
+    counts = Counter(each.state for each in findings)
+    document = {
+        "counts": {state: counts[state] for state in STATES},
+        "checks": [each.document() for each in findings],
+        **describe_folder(outcomes),
+        "notes": notes,
+    }
+    headline = f"{folder}: {', '.join(f'{counts[state]} {state}' for state in STATES)}"
+    worst = sorted(findings, key=lambda each: STATES.index(each.state))
+    rows = [{name: getattr(each, name) for name in ("state", "name", "subject", "detail", "advice")} for each in worst]
+    traffic = [] if probed is None else [probed.traffic.line]
+    said = (*outcomes.unsteady, *notes, *filter(None, traffic))
+    return VerbResult(headline, rows, document, said, (findings, probed))
+
+
+def detect(
+    folder: str | Path,
+    detector: str | Path | Iterable[str | Path],
+    *,
+    false_alarms: float | str | Iterable[float | str] | None = None,
+    model: Mapping[str, nn.Module] | None = None,
+    data: Any = None,
+    device: str = "cpu",
+    **loading: Any,
+) -> VerbResult:
+    """Trained detectors on the kept examples of a results folder: what they detect, and what fools undetected.
+
+    Args:
+        folder: made by `evaluate` with `keep_images=True`.
+        detector: files of `train`.
+        false_alarms: rates of false alarms, inside [0, 1); None: 0.01 and 0.05.
+        model: the evaluated modules by name, in place of loading them by name.
+        data: images and labels in place of loading them by name.
+        device: where models that are loaded by name compute.
+        **loading: how models are loaded by name, as in `Config`: isolate, cost, ...
+
+    Returns:
+        A line for each detector, cell and rate; `made` has the `Detection`s.
+
+    Raises:
+        DavylampError: as `davylamp.engine.detection.detect.detect_folder`.
+    """
+    files = [detector] if isinstance(detector, (str, Path)) else read_list(detector, "detectors as files")
+    rates = tuple(read_numbers(false_alarms, "false_alarms") or RATES)
+    detectors, outcomes = read_detectors(files, rates), outcomes_of(folder)
+    with ExitStack() as stack:
+        lent, _ = (None, {}) if model is None else lend_models(model, stack, {})
+        unscored = [] if lent else list_unscored(outcomes, detectors)
+        how: dict[str, Any] = {"device": device, "loading": loading_of(loading, unscored, outcomes.store.folder)}
+        images: Any = None if data is None else take_labelled(data)
+        measured = measure_detectors(outcomes, detectors, rates=rates, models=lent, data=images, **how)
+    document = measured.document()
+    count = len(measured.rows)
+    headline = f"{folder}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} cell{'s' * (count != 1)}"
+    rows = [line for row in measured.rows for line in _rates_of(row)]
+    if not rows:
+        why = next(iter(measured.notes), "no finished cell; evaluate with `keep_images`")
+        line = f"expected examples in {folder} that the detectors can be measured on, got none: {why}"
+        raise InvalidInput(line)
+    return VerbResult(headline, rows, document, tuple(document["notes"]), measured)
+
+
+def export(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    form: Literal["bundle", "attackbench"] = "bundle",
+    licence: str = "",
+    creator: str = "",
+    name: str = "",
+    description: str = "",
+    images: bool = True,
+    data: Any = None,
+) -> VerbResult:
+    """Pack a results folder into one file with tables, card, licence and checksums, or write AttackBench's files.
+
+    Args:
+        folder: made by `evaluate`.
+        out: the ZIP file; of "attackbench" a folder for its files.
+        form: of what is written.
+        licence: of a bundle: an SPDX identifier such as "CC-BY-4.0".
+        creator: of a bundle: author of the results.
+        name: of a bundle: title of the data set; "": models and data.
+        description: of a bundle, in a sentence; "": a summary.
+        images: of a bundle: with the adversarial images that were kept.
+        data: for "attackbench", the images of the folder, or another name of them; None: as they were evaluated.
+
+    Returns:
+        A line for each kind of record, or for each file; `made` is what was written.
+
+    Raises:
+        DavylampError: as `write_bundle` and `export_attackbench`.
+    """
+    terms = Terms(licence, creator, name, description)
+    if form == "bundle":
+        if data is not None:
+            raise InvalidInput("expected `data` with form='attackbench': a bundle has no images of the data set")
+        bundled = write_bundle(folder, out, terms=terms, images=images)
+        unstated = () if licence else ("no licence is stated, and the bundle says so: `licence=CC-BY-4.0`",)
+        size = bundled.path.stat().st_size / 1e6
+        headline = f"{bundled.path}: {size:.1f} MB, {_counted(bundled.records)}; `davylamp import` reads it"
+        document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
+        return VerbResult(headline, _records(bundled.records), document, (*bundled.notes, *unstated), bundled)
+    if form != "attackbench":
+        raise UnknownName("format", form, ("bundle", "attackbench"))
+    if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
+        raise InvalidInput(f"expected attackbench without {', '.join(wrong)}")
+    if not images:
+        raise InvalidInput("expected attackbench without --no-images, as its files have no images")
+    if expand_path(out).resolve() == expand_path(folder).resolve():
+        raise InvalidInput(f"expected another folder than the results, got {out}")
+    exported = export_attackbench(folder, out, data=data if data is None else take_labelled(data))
+    files = [{"file": str(file)} for file in exported.files]
+    headline = f"{len(files)} file{'' if len(files) == 1 else 's'} for AttackBench"
+    return VerbResult(headline, files, {"files": [*map(str, exported.files)]}, tuple(exported.notes), exported)
+
+
+def import_results(
+    what: str | Path,
+    out: str | Path,
+    *,
+    form: Literal["bundle", "attackbench", "robustbench"] = "bundle",
+    model: str | None = None,
+    data: Any = None,
+) -> VerbResult:
+    """Read a bundle into a new folder, or other programs' results into a results folder; those are not judged.
+
+    Args:
+        what: the bundle, or the other program's file or folder of files.
+        out: a new folder for a bundle; else the results folder.
+        form: of what is read.
+        model: for "attackbench", the model of the folder; None: matched by its predictions.
+        data: for "attackbench", the images of the folder, or another name of them; None: as they were evaluated.
+
+    Returns:
+        A line for each kind of record, run or leaderboard; `made` is what was read.
+
+    Raises:
+        DavylampError: as `unpack_bundle`, `import_attackbench` and `import_robustbench`.
+    """
+    if form != "attackbench" and (model is not None or data is not None):
+        raise InvalidInput(f"expected `model` and `data` with form='attackbench' alone, got form='{form}'")
+    if form == "bundle":
+        merged = unpack_bundle(what, out)
+        headline = f"{out}: {_counted(merged.records)}; every checksum is right"
+        document = {"folder": str(out), "records": merged.records, "notes": merged.notes}
+        return VerbResult(headline, _records(merged.records), document, tuple(merged.notes), merged)
+    if form == "robustbench":
+        published = import_robustbench(what, out)
+        boards: list[dict[str, Any]] = [
+            dict(zip(("data", "norm", "models", "images"), line, strict=True)) for line in boards_of(published)
+        ]
+        headline, refused = f"RobustBench, published rows in {out}", published.refused
+        beside = "not judged by davylamp, no answers to single images: `davylamp table FOLDER --published` has them"
+        return _imported(headline, boards, refused, [beside], published)
+    if form != "attackbench":
+        raise UnknownName("format", form, ("bundle", *FORMATS))
+    images: Data | str | None = data if data is None else take_labelled(data)
+    done, refused = import_attackbench(what, out, model=model, data=images)
+    notes = []
+    if any(each.left_out for each in done):
+        notes.append("left_out: images that the folder has not, or on which its model decides otherwise")
+    if any(each.crashed for each in done):
+        notes.append("crashed: the attack raised or never asked the model: no result, not one that fooled nothing")
+    notes.append("`davylamp table FOLDER --references` sets them beside ours")
+    return _imported(f"{len(done)} runs of attackbench in {out}", [vars(each) for each in done], refused, notes, done)
+
+
+def _imported(
+    headline: str, rows: Sequence[Mapping[str, Any]], refused: list[str], notes: list[str], made: Any
+) -> VerbResult:
+    document = {"imported": [*rows], "refused": refused}
+    return VerbResult(headline, rows, document, (*notes, *(f"refused: {line}" for line in refused)), made)
+
+
+def _rates_of(row: Detection) -> list[dict[str, Any]]:
+    """A line for each rate of false alarms of a detector on a cell."""
+    head = {"detector": row.detector, "name": row.name, "model": row.cell.subject.name, "attack": row.cell.title}
+    head |= {"auc": row.area.value, "fooled": row.fooled}
+    shares = ("detected", "false_alarms", "missed")
+    return [{**head, "rate": at.rate, **{name: getattr(at, name).value for name in shares}} for at in row.rates]
+
+
+def _records(records: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [{"kind": kind, "records": count} for kind, count in records.items()]
+
+
+def _counted(records: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in records.items())
+
+
+def _names(value: Any, name: str) -> list[str] | None:
+    """One name or several; the keys of a mapping."""
+    if isinstance(value, Mapping):
+        return list(value)
+    return None if value is None else read_list(value, f"{name} as one name or several", str)
+
+
+def read_numbers(value: Any, name: str) -> list[float] | None:
+    """One number or several, each perhaps a fraction as text.
+
+    Args:
+        value: what was given; None: nothing.
+        name: of the keyword.
+
+    Raises:
+        InvalidInput: for what is no number.
+    """
+    if value is None:
+        return None
+    several = [value] if isinstance(value, (int, float)) else read_list(value, f"{name} as one number or several")
+    return [parse_number(each, f"`{name}`") if isinstance(each, str) else float(each) for each in several]

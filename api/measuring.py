@@ -1,0 +1,395 @@
+"""Verbs that measure one model: under the standard ensemble, under adaptive attacks, with noise, at every radius."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..adapters import Classifier, Implementation, attack_of
+from ..adapters.arguments import read_list, read_radius, read_seed
+from ..adapters.catalogue.lookup import accepts
+from ..adapters.models.borrowed import borrowed
+from ..adapters.models.images import check_labels
+from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.paths import expand_path
+from ..adapters.running.access import check_any_access
+from ..benchmarks.reproductions import find_table
+from ..benchmarks.shared.paper_table import Options, PaperTable
+from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
+from ..engine.certify import certify as certify_images
+from ..engine.challenge.attempts import Attempt
+from ..engine.challenge.challenge import challenge as challenge_model
+from ..engine.challenge.document import Challenge
+from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
+from ..engine.plan.plan import Plan
+from ..engine.searches.saturation import saturating_budget
+from ..errors import DavylampError, InvalidInput, Unsupported
+from .folders import read_numbers
+from .handed_over import Progress, images_of, lend_model, loading_of, silent, take_data, take_labelled, take_source
+from .verb_result import VerbResult
+from .verbs import rows_of
+
+
+def robust_accuracy(
+    model: nn.Module | str,
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    epsilon: float | str | None = None,
+    norm: str = "linf",
+    data: str | None = None,
+    limit: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    out: str | Path | None = None,
+    progress: Callable[[Plan], AbstractContextManager[Any]] | None = None,
+    **loading: Any,
+) -> RobustAccuracy:
+    """Accuracy that AutoAttack leaves a model, with everything that makes the number doubtful said first.
+
+    The attacks are those of AutoAttack's standard version, by the authors' code where `pyautoattack` is installed, each
+    on the images that none before it has fooled. With fewer than four classes, where it is not defined, the same
+    attacks on the plain margin of the logits take its place; for a model that draws random numbers
+    (`Classifier(random=True)`) the rand version does.
+
+    Args:
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
+        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        labels: ground truth, shape (N,).
+        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
+        norm: "linf" or "l2".
+        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
+        limit: only this many images.
+        batch_size: images per call of a library.
+        seed: random seed.
+        device: where a model given by its name computes; a module stays where it is.
+        out: the results folder, in which a killed call goes on; None: nothing is kept.
+        progress: as for `measure_robust_accuracy`.
+        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+
+    Returns:
+        The clean and the robust accuracy with 95 % intervals, what each attack did, and the warnings.
+
+    Raises:
+        DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
+    """
+    source = take_source(inputs, labels, data)[0]
+    with ExitStack() as stack:
+        lent: Any = model if isinstance(model, str) else stack.enter_context(borrowed(model))
+        return measure_robust_accuracy(
+            lent,
+            source,
+            norm=norm,
+            epsilon=read_radius(epsilon),
+            limit=limit,
+            batch_size=batch_size,
+            seed=read_seed(seed),
+            device=device,
+            out=None if out is None else expand_path(out),
+            loading=loading_of(loading, [model] if isinstance(model, str) else (), out),
+            **({} if progress is None else {"progress": progress}),
+        )
+
+
+def challenge(
+    model: nn.Module | str,
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    data: str = "demo:imagenet",
+    original: nn.Module | str | None = None,
+    surrogates: Mapping[str, nn.Module] | Iterable[str] = (),
+    out: str | Path = "challenge",
+    norm: str = "linf",
+    epsilon: float | str | None = None,
+    limit: int | None = None,
+    quick: bool = False,
+    effort: Mapping[str, int] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Callable[[Attempt], object] = lambda _: None,
+    **loading: Any,
+) -> Challenge:
+    """Evaluate a defence by attacks that adapt to it; the result says whether it falls, masks gradients or holds.
+
+    Args:
+        model: "MODEL+DEFENCE", whose gradients are passed in every way there is; or a module, attacked as it is.
+        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        labels: ground truth, shape (N,).
+        data: a name, without `inputs`.
+        original: the undefended model, where the name does not say it.
+        surrogates: other models that examples are made on, by name, or names.
+        out: the results folder; `davylamp.report(out)` has a section of it.
+        norm: "linf" or "l2".
+        epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one.
+        limit: only this many images.
+        quick: a first look: 10 images, 10 steps.
+        effort: steps, candidates, queries, eot, draws in place of the defaults.
+        seed: random seed.
+        device: where models are loaded to; a module stays where it is.
+        progress: called with each attempt when it is done.
+        **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
+
+    Raises:
+        DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
+    """
+    images = take_data(inputs, labels, None)[0] or data
+    named = [each for each in (model, original, *surrogates) if isinstance(each, str)]
+    with ExitStack() as stack:
+
+        def lend(given: Any, name: str) -> Any:
+            lent = stack.enter_context(borrowed(given)) if isinstance(given, nn.Module) else given
+            if isinstance(given, nn.Module) and not isinstance(given, Classifier):
+                lent.name = name
+            return lent
+
+        several: Any = surrogates
+        if isinstance(surrogates, Mapping):
+            several = {name: lend(each, name) for name, each in surrogates.items()}
+        return challenge_model(
+            lend(model, "defended"),
+            images,
+            original=lend(original, "undefended"),
+            surrogates=several,
+            out=out,
+            norm=norm,
+            epsilon=read_radius(epsilon),
+            limit=limit,
+            quick=quick,
+            effort=effort,
+            seed=seed,
+            device=device,
+            loading=loading_of(loading, named, out),
+            say=progress,
+        )
+
+
+def certify(
+    model: nn.Module | str,
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    sigma: float | None = None,
+    data: str | None = None,
+    limit: int | None = None,
+    first: int = 100,
+    draws: int = 1000,
+    alpha: float = 0.001,
+    radius: float | str | Iterable[float | str] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = silent,
+    **loading: Any,
+) -> VerbResult:
+    """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image.
+
+    Args:
+        model: a module without the noise, or a name with it: "MODEL+smoothing:sigma=0.25".
+        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        labels: ground truth, shape (N,).
+        sigma: standard deviation of the noise, on pixels in [0, 1], of a module; a name says it.
+        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
+        limit: only this many images.
+        first: noise samples that select the class (n0).
+        draws: noise samples that bound its probability (n).
+        alpha: probability that a certificate is wrong.
+        radius: l2 radii at which certified accuracy is reported, numbers or fractions; None: 0 to 4 sigma.
+        seed: random seed of the noise.
+        device: where a model given by its name computes.
+        progress: called with the number of images before they are certified; its context's value counts.
+        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+
+    Returns:
+        A line for each radius; `made` has the `Certificates` of the images.
+
+    Raises:
+        DavylampError: as `davylamp.engine.certify.certify`.
+    """
+    name = model if isinstance(model, str) else type(model).__name__
+    asked: Any = model
+    if isinstance(model, str):
+        if sigma is not None:
+            raise InvalidInput(f"expected the noise in the name of the model alone, got {model} and `sigma={sigma}`")
+        asked, sigma = split_smoothed(model)
+    if sigma is None:
+        raise InvalidInput("expected `sigma`, the standard deviation of the noise, with a module")
+    radii = tuple(read_numbers(radius, "radius") or (sigma * step for step in range(5)))
+    check_radii(radii)
+    source, rounded = take_source(inputs, labels, data)
+    settings: dict[str, Any] = {"sigma": sigma, "first": first, "draws": draws, "alpha": alpha, "seed": seed}
+    with ExitStack() as stack:
+        classifier = lend_model(asked, stack, device, loading)
+        images = images_of(classifier, source, limit)
+        shown = images.inputs.to(classifier.device)
+        check_labels(images.labels, len(images.labels), count_classes(classifier, shown))
+        count = stack.enter_context(progress(len(images.labels)))
+        certificates = certify_images(classifier, shown, **settings, progress=partial(count, name))
+        traffic = traffic_of(classifier).line
+    lines = [line._asdict() for line in certified_accuracy(certificates, images.labels, radii)]
+    columns = (images.names, images.labels.tolist(), *(values.tolist() for values in certificates))
+    names = ("image", "label", "predicted", "radius", "chance", "not_finite")
+    rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    for row in rows:
+        row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
+    about = {"model": name, "data": source if isinstance(source, str) else "given", **settings}
+    headline = "{model} on {data}: noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
+    notes = tuple(filter(None, (rounded, _not_finite(rows, first + draws), traffic)))
+    return VerbResult(headline, lines, {**about, "images": rows, "certified_accuracy": lines}, notes, certificates)
+
+
+def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
+    """A note on the draws that the model had no finite answer for; "" if there are none."""
+    of = [row for row in rows if row["not_finite"]]
+    count = sum(row["not_finite"] for row in of)
+    text = f"{count} of {draws * len(rows)} draws have logits that are NaN or infinite, of {len(of)} of {len(rows)}"
+    return f"{text} images: they stand for no class and stay among the draws" if of else ""
+
+
+def saturation(
+    attack: Any,
+    model: nn.Module | str = "demo:efficientnet-lite0",
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    data: str | None = None,
+    limit: int | None = None,
+    norm: str | None = None,
+    epsilon: float | str | Iterable[float | str] | None = None,
+    threshold: float = 0.01,
+    parameters: Mapping[str, Any] | None = None,
+    libraries: Iterable[str] = (),
+    repaired: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = silent,
+    **loading: Any,
+) -> VerbResult:
+    """The smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library.
+
+    Args:
+        attack: a fixed-budget attack: "pgd", "foolbox:pgd".
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
+        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        labels: ground truth, shape (N,).
+        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
+        limit: only this many images.
+        norm: None: the attack's first.
+        epsilon: radii to try, numbers or fractions; None: 9 around the customary one.
+        threshold: success rates that differ by less count as equal.
+        parameters: canonical ones, on top of the matched ones.
+        libraries: only these; empty: all.
+        repaired: the repaired rows as well.
+        seed: random seed.
+        device: where a model given by its name computes.
+        progress: called with the number of attacked images, over all radii; its context's value counts.
+        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+
+    Returns:
+        A line for each implementation; `notes` name those that failed.
+
+    Raises:
+        DavylampError: as `davylamp.engine.saturating_budget`, if no implementation can be run.
+    """
+    radii, seed = read_numbers(epsilon, "epsilon"), read_seed(seed)
+    rows = rows_of(attack, read_list(libraries, "libraries as names", str), repaired=repaired)
+    norm = norm or next(iter(rows[0].classes))
+    rows = [row for row in rows if norm in row.classes]
+    if not rows:
+        raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
+    if all(attack_of(row).kind != "fixed-budget" for row in rows):
+        raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
+    source, rounded = take_source(inputs, labels, data)
+    lines: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    with ExitStack() as stack:
+        classifier = lend_model(model, stack, device, loading)
+        images = images_of(classifier, source, limit)
+        check_any_access(rows, classifier, images.inputs, norm=norm)
+        count = stack.enter_context(progress(len(rows) * (len(radii) if radii else 9) * len(images.labels)))
+        for row in rows:
+            how = {"budgets": radii, "threshold": threshold, "seed": seed, "progress": partial(count, row.name)}
+            how |= {**_matched(row), **(parameters or {})}
+            try:
+                reached = saturating_budget(row, classifier, images.inputs, images.labels, norm, **how)  # type: ignore[arg-type]
+            except DavylampError as error:
+                failed[row.name] = str(error)
+            else:
+                lines.append({"implementation": row.name, **reached._asdict()})
+        traffic = traffic_of(classifier).line
+    if not lines:
+        raise Unsupported("; ".join(dict.fromkeys(failed.values())))
+    name = model if isinstance(model, str) else type(model).__name__
+    headline = f"{attack} on {name}, {source if isinstance(source, str) else 'given'}"
+    notes = [note for note in (rounded, traffic) if note]
+    notes += [f"left out: {name}: {reason}" for name, reason in failed.items()]
+    document = {"norm": norm, "rows": lines, "failed": failed}
+    return VerbResult(headline, lines, document, tuple(notes))
+
+
+def _matched(row: Implementation) -> dict[str, Any]:
+    return {name: value for name, value in attack_of(row).matched.items() if accepts(row, name)}
+
+
+def reproduce(
+    name: str,
+    *,
+    quick: bool = False,
+    full: bool = False,
+    models: Any = None,
+    data: Any = None,
+    limit: int | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int], object] | None = None,
+) -> VerbResult:
+    """Recompute a published table and compare it with the published numbers.
+
+    Args:
+        name: of a table: "canary-table4", "FILE.py:TABLE"; `davylamp reproduce` lists them.
+        quick: a small part, to see that it runs.
+        full: the paper's budgets and number of images.
+        models: names, or modules by name, in place of the default ones.
+        data: a name or images and labels, in place of the default images.
+        limit: only this many images.
+        out: folder that keeps the results and resumes from them; None: a temporary one.
+        device: where to compute; None: the CPU.
+        seed: random seed.
+        progress: called with an attack and the number of images just attacked.
+
+    Returns:
+        A line for each number of the table; `made` is the `PaperTable`, whose `print` shows ours beside theirs.
+
+    Raises:
+        DavylampError: whatever stands in the way; InvalidInput for an option that means nothing here.
+    """
+    table: PaperTable = find_table(name)
+    if quick and full:
+        raise InvalidInput("expected `quick` or `full`, got both")
+    asked = {"full": full or None, "models": models, "data": data, "limit": limit, "out": out, "device": device}
+    given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
+    if given and not table.runs_models:
+        option = next(iter(given))
+        raise InvalidInput(f"expected {name} without `{option}`, got it: {name} runs no model")
+    with ExitStack() as stack:
+        if isinstance(models, Mapping):
+            given["models"] = {each: stack.enter_context(borrowed(model)) for each, model in models.items()}
+        if data is not None:
+            given["data"] = take_labelled(data)
+        result = table.run(Options(quick=quick, seed=seed, progress=progress, **given))
+    lines = result["lines"] if "lines" in result else [*_records_in(result)]
+    notes = tuple(map(str, result.get("notes", ())))
+    return VerbResult(f"{name}: {table.title}", lines, result, notes, table)
+
+
+def _records_in(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The records of a document and of those inside it, in order."""
+    for value in document.values():
+        if isinstance(value, Mapping):
+            yield from _records_in(value)
+        elif isinstance(value, list):
+            yield from (each for each in value if isinstance(each, Mapping))

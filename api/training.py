@@ -1,0 +1,242 @@
+"""Verbs that train: a model to be robust, a detector beside a model, an attack that learns once."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..adapters import ATTACKS, IMPLEMENTATIONS, ThreatModel
+from ..adapters.arguments import read_radius, read_seed, read_table, read_target
+from ..adapters.catalogue.customary import choose_threat_model
+from ..adapters.catalogue.lookup import row_of
+from ..adapters.data.datasets import Data
+from ..adapters.models.borrowed import borrowed
+from ..adapters.models.detectors.detector_file import read_detector_name
+from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.models.zoo.load import load_model
+from ..adapters.running.targets import check_target
+from ..engine import Config, ResultsStore, make_plan
+from ..engine.cell import FitData
+from ..engine.detection.train_detector import LearnedAttack, check_shown, save_detector, train_detector
+from ..engine.plan.choices import chosen_line
+from ..engine.plan.config_file import choice_from, parameters_of, parse_text, read_parameter
+from ..engine.plan.plan import Plan
+from ..engine.run.evaluate import learn
+from ..engine.searches.kinds import parse_search
+from ..engine.store.files import check_place
+from ..engine.store.other_records import describe_fit
+from ..engine.training.harden import Hardened
+from ..engine.training.harden import harden as harden_classifier
+from ..engine.training.methods import find_method
+from ..engine.training.prepare import Prepared, base_name, prepare_training
+from ..errors import InvalidInput, Unsupported
+from .handed_over import LOADING, images_of, lend_model, lend_models, loading_of, take_labelled
+from .verb_result import VerbResult
+
+_FILE = Path("detector.pt")
+
+
+def harden(
+    model: nn.Module | str,
+    data: Any,
+    method: str = "pgd",
+    *,
+    validation: Any = None,
+    held_out: float = 0.1,
+    limit: int | None = None,
+    norm: str = "linf",
+    epsilon: float | str | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    out: str | Path | None = None,
+    mixed_precision: bool = False,
+    fresh: bool = False,
+    begin: Callable[[Prepared, int], AbstractContextManager[Any]] | None = None,
+    **parameters: Any,
+) -> Hardened:
+    """Train a copy of a model to be robust, and measure it on images that it did not learn from.
+
+    Args:
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; stays as it is.
+        data: images to learn from: a name that `load_data` knows, `Data`, or images and labels.
+        method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
+        validation: other images, for the card; None: a share of the data.
+        held_out: that share, inside (0, 1).
+        limit: of the data, the first ones.
+        norm: "linf" or "l2".
+        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
+        seed: random seed.
+        device: where a model given by its name computes.
+        out: file of weights, "NAME.pt", and beside it its card; a killed call goes on from its state there.
+        mixed_precision: bfloat16 where torch's autocast has it.
+        fresh: begin with weights drawn anew instead of the model's.
+        begin: called before the training with what was prepared and the number of images that it will see; its
+            context's value is called with the progress.
+        **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the method's own.
+
+    Returns:
+        The trained classifier, its card and its file.
+
+    Raises:
+        DavylampError: as `davylamp.engine.training.harden.harden`.
+    """
+    with ExitStack() as stack:
+        if isinstance(model, str):
+            classifier, base = load_model(model, device, fold=False), base_name(model)
+        else:
+            classifier, base = stack.enter_context(borrowed(model)), ""
+        images, apart = take_labelled(data), None if validation is None else take_labelled(validation)
+        asked = (method, norm, read_radius(epsilon), parameters)
+        more = {"seed": seed, "mixed_precision": mixed_precision, "fresh": fresh}
+        prepared = prepare_training(classifier, images, apart, asked, held_out=held_out, limit=limit, **more)
+        total = len(prepared.training.labels) * prepared.settings["epochs"] * find_method(method).stages
+        count = None if begin is None else stack.enter_context(begin(prepared, total))
+        return harden_classifier(classifier, *prepared[:3], base=base, out=out, progress=count)
+
+
+def train(
+    what: str,
+    model: nn.Module | str = "demo:efficientnet-lite0",
+    data: Any = "demo:imagenet",
+    *,
+    limit: int | None = None,
+    attack: str | None = None,
+    norm: str | None = None,
+    epsilon: float | str | None = None,
+    target: str | int | None = None,
+    attack_parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    out: str | Path = _FILE,
+    tell: Callable[[str], object] = lambda _: None,
+    **loading: Any,
+) -> VerbResult:
+    """Train a detector for a model, into a file for `detect`; or an attack that is trained once, into a results folder.
+
+    Args:
+        what: "art:binary-input", "feature-squeezing", ... (`davylamp detectors`); or "art:uap@repaired", ...
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
+        data: images to learn from: a name that `load_data` knows, `Data`, or images and labels. 30 % of them calibrate
+            the threshold of a detector.
+        limit: only this many images.
+        attack: for a detector: the attack whose examples it learns.
+        norm: of the attack.
+        epsilon: radius of the attack, a number or a fraction such as "8/255"; None: the customary one.
+        target: for a detector: the target of its attack, as for `run_attack`.
+        attack_parameters: for a detector: canonical parameters of its attack.
+        parameters: of the detector or of the attack that is trained.
+        seed: random seed.
+        device: where a model given by its name computes.
+        out: the file of a detector; of an attack the results folder, in which `evaluate(fit_data=...)` uses it.
+        tell: called, before anything is learned, with what was chosen, and which models run in a process of their own.
+        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+
+    Returns:
+        What was learned, from how many images; `made` is the detector, or what the attacks learned by key.
+
+    Raises:
+        DavylampError: if it learns nothing, or cannot do what is asked.
+    """
+    seed, radius, given = read_seed(seed), read_radius(epsilon), read_table(parameters, "parameters by name")
+    is_attack = isinstance(what, str) and parse_search(what).inside in {*ATTACKS, *IMPLEMENTATIONS}
+    with ExitStack() as stack:
+        if is_attack:
+            if Path(out) == _FILE or attack or target or attack_parameters:
+                wanted = "`out` as a folder, and neither `attack`, `target` nor `attack_parameters`"
+                raise InvalidInput(f"expected {wanted} to train {what}, which is an attack")
+            known = {"attack": what, "norm": norm, "epsilon": radius, "parameters": _parameters(given, what)}
+            more = {"limit": limit, "seeds": (seed,), "device": device, **loading}
+            return _train_attack(known, model, take_labelled(data), more, out, stack, tell)
+        row, values = read_detector_name(what, given)
+        check_shown(row, None if attack is None else LearnedAttack(attack, ThreatModel("linf"), {}))
+        check_place(out)
+        classifier = lend_model(model, stack, device, {**loading, "tell": tell})
+        images = images_of(classifier, take_labelled(data), limit)
+        shown = None
+        if attack is not None:
+            threat = norm, radius, read_target(target)
+            shown = _shown(attack, threat, attack_parameters or {}, images.inputs[0].numel())
+            rules = shown.threat_model
+            tell(f"chosen: {shown.attack}, norm {rules.norm}, epsilon {rules.epsilon}, seed {seed}")
+        name = model if isinstance(model, str) else classifier.name
+        trained = train_detector(row.full_name, classifier, images, shown, model=name, seed=seed, **values)
+        save_detector(trained, out)
+        counts, calibrated = trained.card["trained_on"], trained.card["calibrated_on"]
+        headline = (
+            f"{out}: {row.full_name} beside {name}, learned from {counts['clean']} clean and {counts['adversarial']} "
+            f"adversarial images; its line is drawn on {calibrated} other clean ones"
+        )
+        line = {"file": str(out), "detector": row.full_name, **counts, "calibrated_on": calibrated}
+        notes = tuple(filter(None, [traffic_of(classifier).line]))
+        return VerbResult(headline, [line], {"file": str(out), **trained.card}, notes, trained)
+
+
+def _train_attack(
+    known: Mapping[str, Any],
+    model: Any,
+    data: str | Data,
+    settings: dict[str, Any],
+    out: str | Path,
+    stack: ExitStack,
+    tell: Callable[[str], object],
+) -> VerbResult:
+    """Have an attack learn once from images, and keep it in a results folder."""
+    lent, settings = lend_models(model, stack, settings)
+    settings |= {"models": tuple(lent)} if lent else {}
+    images, name = (data, "given") if isinstance(data, Data) else (None, data)
+    config = Config(attacks=(choice_from(known),), data=name, **settings)
+    if lent is None:
+        loading_of({"tell": tell, **{word: settings[word] for word in LOADING if word in settings}}, config.models)
+    plan = _only_learning(make_plan(config, models=lent, data=images))
+    if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):
+        tell(line)
+    learned = learn(plan, ResultsStore(out), retry_failed=True)
+    names = {cell.fit_key: f"{cell.row.name} on {cell.subject.model}" for cell in plan.cells}
+    lines: list[dict[str, Any]] = [
+        {"key": key, "name": names[key], "failed": each}
+        if isinstance(each, str)
+        else {"key": key, "name": names[key], **describe_fit(each), "seconds": each.seconds}
+        for key, each in learned.items()
+    ]
+    texts = [
+        f"{out}/fits/{key}: {f'failed: {names[key]}: {each}' if isinstance(each, str) else each}"
+        for key, each in learned.items()
+    ]
+    return VerbResult("\n".join(texts), lines, {"folder": str(out), "fits": lines}, (), learned)
+
+
+def _only_learning(plan: Plan) -> Plan:
+    """The plan with the cells that learn once, each from all of the images; InvalidInput or Unsupported if none do."""
+    cells = []
+    for cell in plan.cells:
+        if cell.search.kind:
+            raise InvalidInput(f"expected an attack at one radius, which it learns at, got {cell.attack}")
+        if cell.row.fit:
+            subject = cell.subject
+            seen = cell.fitted_on or FitData(subject.data, subject.data_digest, subject.images)
+            cells.append(replace(cell, fitted_on=seen))
+    if not cells:
+        names = ", ".join(dict.fromkeys(cell.row.name for cell in plan.cells))
+        raise Unsupported(f"{names} attacks each image by itself: it learns nothing")
+    return replace(plan, cells=tuple(cells))
+
+
+def _shown(
+    attack: str, threat: tuple[str | None, float | None, str], given: Mapping[str, Any], components: int
+) -> LearnedAttack:
+    """The attack whose examples a detector learns, with its threat model."""
+    norm, radius, target = threat
+    row, target = row_of(attack), check_target(target) if target else ""
+    rules = choose_threat_model(row.attack, [row], components, norm=norm, epsilon=radius, targeted=bool(target))
+    return LearnedAttack(row.name, rules, _parameters(given, attack), target or "second-likely")
+
+
+def _parameters(given: Mapping[str, Any], attack: str) -> dict[str, Any]:
+    """Canonical parameters of an attack, each a value or a text of one."""
+    more = parameters_of([attack])
+    read = {name: parse_text if isinstance(value, str) else read_parameter for name, value in given.items()}
+    return {name: read[name](name, value, more) for name, value in given.items()}

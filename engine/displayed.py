@@ -1,0 +1,32 @@
+"""How results show themselves: their numbers as lines in a script, as a table in a notebook."""
+
+import html
+from collections.abc import Sequence
+
+import pandas as pd
+
+_ROWS = 10  # of a repr
+
+
+class Displayed:
+    """Base of results: each says in `_shown` what is shown, and has everything in `to_frame`."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """All of it as a table."""
+        raise NotImplementedError
+
+    def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
+        """A headline, the most important columns, and notes."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        headline, frame, notes = self._shown()
+        rows = frame.head(_ROWS).to_string(index=False, float_format="{:.3g}".format).splitlines() if len(frame) else []
+        more = [f"... {len(frame) - _ROWS} more"] if len(frame) > _ROWS else []
+        return "\n".join([headline, *rows, *more, *(f"- {note}" for note in notes)])
+
+    def _repr_html_(self) -> str:
+        headline, _, notes = self._shown()
+        listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+        table = self.to_frame().to_html(index=False, max_rows=60)
+        return f"<p>{html.escape(headline)}</p>{table}<ul>{listed}</ul>"

@@ -1,0 +1,148 @@
+"""The verbs in Python: the numbers of the command's `--json`, from modules and tensors too; a refusal is one line."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import davylamp
+from davylamp.engine.finding import plain
+from davylamp.errors import DavylampError
+
+from ..golden import corpus
+
+MODEL, DATA = "models.py:cnn", "npz:images.npz"
+SMOOTHED = f"{MODEL}+smoothing:sigma=0.1"
+WHERE = f"--data {DATA} --limit 4 --isolate no --json"
+SAME = {  # a call, and the command that prints the same document
+    "check": (lambda: davylamp.check("plain"), "check plain --json"),
+    "detect": (lambda: davylamp.detect("detector", "detector.pt"), "detect detector --detector detector.pt --json"),
+    "certify": (lambda: davylamp.certify(SMOOTHED, data=DATA, limit=4), f"certify {SMOOTHED} {WHERE}"),
+    "saturation": (
+        lambda: davylamp.saturation("foolbox:fgsm", MODEL, data=DATA, limit=4),
+        f"saturation foolbox:fgsm --model {MODEL} {WHERE}",
+    ),
+    "train": (
+        lambda: davylamp.train("feature-squeezing", MODEL, DATA),
+        f"train feature-squeezing --model {MODEL} --data {DATA} --isolate no --json",
+    ),
+    "reproduce": (lambda: davylamp.reproduce("checks"), "reproduce checks --json"),
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with the models, the images and two stored results folders; the working folder."""
+    corpus.copy_inputs(tmp_path)
+    for name in ("plain", "detector"):
+        corpus.unpack(name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", SAME)
+def test_a_verb_has_the_numbers_of_its_command_and_shows_them(verb, place):
+    call, command = SAME[verb]
+    result = call()
+    code, out, said = corpus.run(command)
+    assert code == 0, said
+    documents = [json.loads(json.dumps(plain(result.to_dict()))), plain(json.loads(out))]
+    for document in documents:
+        document.pop("seconds", None)
+    assert documents[0] == documents[1]
+    assert len(result.to_frame()) > 0
+    assert repr(result).startswith(result.headline)
+    assert len(repr(result).splitlines()) <= 13 + len(result.notes) + result.headline.count("\n")
+    assert "<table" in result._repr_html_()
+
+
+@pytest.mark.parametrize("against", ["epsilon", "queries"])
+def test_curves_are_those_of_the_command(against, place):
+    curves = davylamp.curve("plain", against=against)
+    stored = json.loads(corpus.run(f"curve plain --against {against} --json")[1])["curves"]
+    assert [curve.n for curve in curves.curves] == [each["n"] for each in stored]
+    for curve, each in zip(curves.curves, stored, strict=True):
+        assert curve.accuracy.tolist() == each["accuracy"]
+        value = each["metrics"]["D_half"]["value"]
+        assert curve.half_distortion.value == value or (value is None and math.isnan(curve.half_distortion.value))
+    assert set(curves.to_frame()["implementation"]) == {each["implementation"] for each in stored}
+    assert f"Curves of accuracy against {against}" in repr(curves)
+    assert "foolbox:pgd" in repr(curves)
+
+
+def test_what_was_exported_is_imported(place):
+    bundle = davylamp.export("plain", "plain.zip", licence="CC-BY-4.0")
+    back = davylamp.import_results("plain.zip", "again")
+    assert back.to_dict()["records"] == bundle.to_dict()["records"]
+    code, out, _ = corpus.run("import plain.zip -o third --json")
+    assert code == 0
+    assert json.loads(out)["records"] == back.to_dict()["records"]
+    assert davylamp.curve("again").to_frame().equals(davylamp.curve("plain").to_frame())
+
+
+def test_verbs_take_modules_and_tensors(digits, tmp_path):
+    """A module is afterwards as it was, and what is learned from tensors is what is learned from a file of them."""
+    inputs, labels = digits.inputs, digits.labels
+    certified = davylamp.certify(digits.module, inputs, labels, sigma=0.05, limit=4, draws=100)
+    assert len(certified.made.predicted) == 4
+    assert certified.to_frame()["accuracy"].iloc[0] > 0
+    saturated = davylamp.saturation("foolbox:fgsm", digits.module, inputs, labels, norm="linf", epsilon=["1/255", 0.3])
+    (row,) = saturated.to_frame().to_dict("records")
+    assert row["attacked"] == len(labels)
+    np.savez(tmp_path / "images.npz", inputs=inputs.numpy(), labels=labels.numpy())
+    first = davylamp.train("feature-squeezing", digits.module, (inputs, labels), out=tmp_path / "a.pt")
+    again = davylamp.train("feature-squeezing", digits.module, f"npz:{tmp_path}/images.npz", out=tmp_path / "b.pt")
+    assert first.made.calibration.tolist() == again.made.calibration.tolist()
+    davylamp.evaluate(
+        {"net": digits.module},
+        inputs,
+        labels,
+        attacks="foolbox:fgsm",
+        epsilon=0.2,
+        keep_images=True,
+        out=tmp_path / "r",
+    )
+    detector = davylamp.train("feature-squeezing", digits.module, (inputs.flip(3), labels), out=tmp_path / "c.pt")
+    models, data = {"net": digits.module}, (inputs, labels)
+    measured = davylamp.detect(tmp_path / "r", tmp_path / "c.pt", model=models, data=data)
+    assert measured.to_frame()["rate"].tolist() == [0.01, 0.05]
+    assert detector.to_dict()["trained_on"]["clean"] == 11
+    checked = davylamp.check(tmp_path / "r", run=True, model=models, data=data, limit=2)
+    assert not checked.notes
+    assert {"pass"} <= set(checked.to_frame()["state"])
+    assert not any(parameter.requires_grad for parameter in digits.module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0]), "expected `sigma`"),
+        (lambda net: davylamp.certify("m+smoothing:sigma=0.1", sigma=0.2), "noise in the name of the model alone"),
+        (
+            lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0], sigma=0.1, data="d"),
+            "images or the name of",
+        ),
+        (lambda net: davylamp.curve("none", against="passes", out="a.svg"), "without `out` and `budget`"),
+        (lambda net: davylamp.curve("none", budget="x"), "expected `budget` as a number"),
+        (lambda net: davylamp.check("none", run=True), "none"),
+        (lambda net: davylamp.detect("none", "none.pt"), "found none at none.pt"),
+        (lambda net: davylamp.export("none", "x.zip", data="d"), "expected `data` with form='attackbench'"),
+        (lambda net: davylamp.export("none", "x", form="croissant"), "unknown format 'croissant'"),
+        (lambda net: davylamp.export("none", "x", form="attackbench", creator="me"), "attackbench without `creator`"),
+        (lambda net: davylamp.import_results("none.zip", "x", model="m"), "`model` and `data` with form='attackbench'"),
+        (lambda net: davylamp.train("art:uap@repaired", net, attack="pgd"), "`out` as a folder, and neither `attack`"),
+        (lambda net: davylamp.train("feature-squeezing", net, isolated="no"), "unknown keyword 'isolated'"),
+        (lambda net: davylamp.saturation("foolbox:ddn", net), "it has no budget to choose"),
+        (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
+        (lambda net: davylamp.reproduce("canary-table4", quick=True, full=True), "expected `quick` or `full`"),
+        (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
+    ],
+)
+def test_a_refusal_is_a_line_with_keywords(call, words, digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DavylampError) as caught:
+        call(digits.module)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
