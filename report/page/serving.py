@@ -54,7 +54,8 @@ def listen(host: str, port: int) -> socket.socket:
     """
     if not host.strip():
         raise InvalidInput("expected --host ADDRESS, got an empty text; leave it out for this machine only (127.0.0.1)")
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, as asyncio then turns Nagle off
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
