@@ -79,14 +79,14 @@ def take_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]
 
 
 def lend_models(
-    models: Any, stack: ExitStack, settings: dict[str, Any]
+    models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
     """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names."""
     if isinstance(models, nn.Module):
         models = {type(models).__name__: models}
     if not isinstance(models, Mapping):
         return None, {**settings, "models": name_models(models)}
-    given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
+    given = {name: stack.enter_context(borrowed(model, version)) for name, model in models.items()}
     devices = {str(classifier.device) for classifier in given.values()}
     # A model on a GPU is evaluated there.
     return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings

@@ -32,7 +32,7 @@ from ..adapters.models.ensemble import ensemble_of
 from ..adapters.models.images import read_labels
 from ..adapters.models.outputs import explain_accuracy
 from ..adapters.models.remote.traffic import traffic_of
-from ..adapters.models.zoo.load import load_model
+from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.draws import clean_logits
 from ..adapters.running.fit import Fitted
 from ..adapters.running.fit import fit_attack as fit_row
@@ -272,6 +272,7 @@ def robust_accuracy(
     seed: int = 0,
     device: str = "cpu",
     out: str | Path | None = None,
+    version: str = "",
 ) -> RobustAccuracy:
     """Accuracy that AutoAttack leaves a model, with everything that makes the number doubtful said first.
 
@@ -292,6 +293,7 @@ def robust_accuracy(
         seed: random seed.
         device: where a model given by its name computes; a module stays where it is.
         out: the results folder, in which a killed call goes on; None: nothing is kept.
+        version: of the model, as in `davylamp.evaluate`.
 
     Returns:
         The clean and the robust accuracy with 95 % intervals, what each attack did, and the warnings.
@@ -303,7 +305,9 @@ def robust_accuracy(
     if images is not None and data is not None:
         raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
     with ExitStack() as stack:
-        lent: Any = model if isinstance(model, str) else stack.enter_context(borrowed(model))
+        lent: Any = (
+            add_version(model, version) if isinstance(model, str) else stack.enter_context(borrowed(model, version))
+        )
         return measure_robust_accuracy(
             lent,
             images or read_text("demo:imagenet" if data is None else data, "the name of data as text"),
@@ -333,6 +337,7 @@ def challenge(
     effort: Mapping[str, int] | None = None,
     seed: int = 0,
     device: str = "cpu",
+    version: str = "",
 ) -> Challenge:
     """Evaluate a defence by attacks that adapt to it; the result says whether it falls, masks gradients or holds.
 
@@ -351,6 +356,7 @@ def challenge(
         effort: steps, candidates, queries, eot, draws in place of the defaults.
         seed: random seed.
         device: where models are loaded to; a module stays where it is.
+        version: of the model, as in `davylamp.evaluate`.
 
     Raises:
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
@@ -358,8 +364,8 @@ def challenge(
     images = take_data(inputs, labels, None)[0] or data
     with ExitStack() as stack:
 
-        def lend(given: Any, name: str) -> Any:
-            lent = stack.enter_context(borrowed(given)) if isinstance(given, nn.Module) else given
+        def lend(given: Any, name: str, version: str = "") -> Any:
+            lent = stack.enter_context(borrowed(given, version)) if isinstance(given, nn.Module) else given
             if isinstance(given, nn.Module) and not isinstance(given, Classifier):
                 lent.name = name
             return lent
@@ -368,7 +374,7 @@ def challenge(
         if isinstance(surrogates, Mapping):
             several = {name: lend(each, name) for name, each in surrogates.items()}
         return challenge_model(
-            lend(model, "defended"),
+            add_version(model, version) if isinstance(model, str) else lend(model, "defended", version),
             images,
             original=lend(original, "undefended"),
             surrogates=several,
