@@ -20,7 +20,7 @@ from ..adapters.arguments import (
 )
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.defences.names import describe_draws, describe_gradients
-from ..adapters.models.remote.kept_answers import FILE as ANSWERS
+from ..adapters.models.remote.answer_cache import FILE as ANSWERS
 from ..adapters.models.room.apart import attacks_apart
 from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
 from ..adapters.models.zoo.load import add_version, check_device

@@ -52,7 +52,7 @@ def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | No
     Raises:
         InvalidInput: if a value is wrong, or one token would be sent to several hosts.
     """
-    from ..adapters.models.remote.kept_answers import FILE
+    from ..adapters.models.remote.answer_cache import FILE
     from ..adapters.models.remote.transport import check_token
     from ..engine.plan.config import Config
     from ..engine.sources import Loading

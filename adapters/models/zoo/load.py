@@ -15,7 +15,7 @@ from ..defences.names import is_defence, known_defences, read_defence
 from ..detectors.joint import add_detector, is_detector_part
 from ..folding import fold_batch_norms
 from ..remote.address import is_address
-from ..remote.load_remote import PATTERNS, load_remote
+from ..remote.remote_model import PATTERNS, load_remote
 from ..remote.transport import Transport
 from ..room.isolated import load_isolated
 from ..room.isolating import Isolation
