@@ -20,10 +20,10 @@ from ..adapters.arguments import (
 )
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.defences.names import describe_draws, describe_gradients
-from ..adapters.models.remote.kept_answers import FILE as ANSWERS
+from ..adapters.models.remote.answer_cache import FILE as ANSWERS
 from ..adapters.models.room.apart import attacks_apart
 from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
-from ..adapters.models.zoo.load import check_device
+from ..adapters.models.zoo.load import add_version, check_device
 from ..adapters.paths import expand_path
 from ..adapters.words import labels_text
 from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
@@ -198,6 +198,7 @@ def evaluate(
     detectors: Iterable[str | Path] = (),
     retry_failed: bool = False,
     trust_unknown: bool = False,
+    version: str = "",
     progress: Callable[[Evaluation], AbstractContextManager[Any]] | None = None,
     **settings: Any,
 ) -> Evaluation:
@@ -229,6 +230,8 @@ def evaluate(
         detectors: files of trained detectors, measured on the examples, which are kept for them.
         retry_failed: run failed cells again.
         trust_unknown: reuse results of code whose identity cannot be fully determined.
+        version: of the models; a part of what they are. Change it with what cannot be seen of them, such as what code
+            reads after its first pass: results of another version are never reused.
         progress: called with the evaluation before it runs; its context's value is called with the name of a cell and
             the number of images done.
         **settings: of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds, libraries,
@@ -250,7 +253,7 @@ def evaluate(
     images, rounded = take_data(inputs, labels, names)
     settings |= {"norm": norm, "epsilon": epsilon, "target": target, "parameters": parameters, "defaults": defaults}
     with ExitStack() as stack:
-        given, settings = (None, settings) if models is None else lend_models(models, stack, settings)
+        given, settings = (None, settings) if models is None else lend_models(models, stack, settings, version)
         seen, settings = take_fit_data(settings)
         made_on = {} if surrogate is None else name_surrogates(surrogate)
         lent = {name: stack.enter_context(borrowed(model)) for name, model in made_on.items() if model is not None}
@@ -259,6 +262,7 @@ def evaluate(
         if images is not None:
             settings.setdefault("data", "given")
         chosen, stated, spread = _settle(config, attacks, defences, settings)
+        chosen = chosen if given is not None else _of_version(chosen, version)
         stack.enter_context(attacks_apart(chosen.isolation))
         if given is None:
             prepare_rooms(chosen.isolation, (*chosen.models, *chosen.surrogate))
@@ -305,6 +309,12 @@ def evaluate(
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
     """Metrics of a results folder with intervals, see `davylamp.engine.build_table`."""
     return build_table(folder, by=by, **options)
+
+
+def _of_version(config: Config, version: str) -> Config:
+    """A config whose models have a version in their names; itself with ""."""
+    expanded = expand_models(config) if version else config
+    return replace(expanded, models=tuple(add_version(name, version) for name in expanded.models))
 
 
 def _settle(

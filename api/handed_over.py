@@ -15,7 +15,7 @@ from ..adapters.arguments import read_list, read_text
 from ..adapters.data.datasets import Data, load_data_for
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.images import check_images, read_labels
-from ..adapters.models.remote.kept_answers import FILE
+from ..adapters.models.remote.answer_cache import FILE
 from ..adapters.models.remote.transport import check_token
 from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
 from ..adapters.parameters import FOREIGN, PARAMETERS
@@ -139,14 +139,14 @@ def take_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]
 
 
 def lend_models(
-    models: Any, stack: ExitStack, settings: dict[str, Any]
+    models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
     """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names."""
     if isinstance(models, nn.Module):
         models = {type(models).__name__: models}
     if not isinstance(models, Mapping):
         return None, {**settings, "models": name_models(models)}
-    given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
+    given = {name: stack.enter_context(borrowed(model, version)) for name, model in models.items()}
     devices = {str(classifier.device) for classifier in given.values()}
     # A model on a GPU is evaluated there.
     return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings

@@ -14,6 +14,7 @@ from ..adapters.catalogue.lookup import accepts
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.images import check_labels
 from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.models.zoo.load import add_version
 from ..adapters.paths import expand_path
 from ..adapters.running.access import check_any_access
 from ..benchmarks.reproductions import find_table
@@ -46,6 +47,7 @@ def robust_accuracy(
     seed: int = 0,
     device: str = "cpu",
     out: str | Path | None = None,
+    version: str = "",
     progress: Callable[[Plan], AbstractContextManager[Any]] | None = None,
     **loading: Any,
 ) -> RobustAccuracy:
@@ -68,6 +70,7 @@ def robust_accuracy(
         seed: random seed.
         device: where a model given by its name computes; a module stays where it is.
         out: the results folder, in which a killed call goes on; None: nothing is kept.
+        version: of the model, as in `davylamp.evaluate`.
         progress: as for `measure_robust_accuracy`.
         **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
 
@@ -79,7 +82,9 @@ def robust_accuracy(
     """
     source = take_source(inputs, labels, data)[0]
     with ExitStack() as stack:
-        lent: Any = model if isinstance(model, str) else stack.enter_context(borrowed(model))
+        lent: Any = (
+            add_version(model, version) if isinstance(model, str) else stack.enter_context(borrowed(model, version))
+        )
         return measure_robust_accuracy(
             lent,
             source,
@@ -111,6 +116,7 @@ def challenge(
     effort: Mapping[str, int] | None = None,
     seed: int = 0,
     device: str = "cpu",
+    version: str = "",
     progress: Callable[[Attempt], object] = lambda _: None,
     **loading: Any,
 ) -> Challenge:
@@ -131,6 +137,7 @@ def challenge(
         effort: steps, candidates, queries, eot, draws in place of the defaults.
         seed: random seed.
         device: where models are loaded to; a module stays where it is.
+        version: of the model, as in `davylamp.evaluate`.
         progress: called with each attempt when it is done.
         **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
 
@@ -141,8 +148,8 @@ def challenge(
     named = [each for each in (model, original, *surrogates) if isinstance(each, str)]
     with ExitStack() as stack:
 
-        def lend(given: Any, name: str) -> Any:
-            lent = stack.enter_context(borrowed(given)) if isinstance(given, nn.Module) else given
+        def lend(given: Any, name: str, version: str = "") -> Any:
+            lent = stack.enter_context(borrowed(given, version)) if isinstance(given, nn.Module) else given
             if isinstance(given, nn.Module) and not isinstance(given, Classifier):
                 lent.name = name
             return lent
@@ -151,7 +158,7 @@ def challenge(
         if isinstance(surrogates, Mapping):
             several = {name: lend(each, name) for name, each in surrogates.items()}
         return challenge_model(
-            lend(model, "defended"),
+            add_version(model, version) if isinstance(model, str) else lend(model, "defended", version),
             images,
             original=lend(original, "undefended"),
             surrogates=several,

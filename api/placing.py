@@ -13,7 +13,7 @@ from torch import nn
 
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data
-from ..adapters.models.remote.kept_answers import FILE as ANSWERS
+from ..adapters.models.remote.answer_cache import FILE as ANSWERS
 from ..adapters.models.remote.traffic import Traffic
 from ..engine import Config, ResultsStore, evaluate, make_plan
 from ..engine.cell import Cell

@@ -22,7 +22,6 @@ EXTRAS = {
     "detectors": "detectors of adversarial examples",
     "maite": "MAITE models and data",
     "plot": "figures as files",
-    "serve": "davylamp serve",
     "server": "the server of a lab",
     "ray": "evaluations on several machines",
 }

@@ -216,7 +216,7 @@ def _is_whole(plan: Any, store: Any) -> bool:
 
 
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:
-    from ..adapters.models.remote.kept_answers import spent_lines
+    from ..adapters.models.remote.answer_cache import spent_lines
     from ..adapters.paths import expand_path
     from ..report.text.console import make_console
 

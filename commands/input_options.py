@@ -51,6 +51,13 @@ class InputOptions:
         ),
     ] = None
 
+    model_version: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_PANEL, help="version of the model: change it with what cannot be seen, and results are new"
+        ),
+    ] = None
+
     @property
     def is_given(self) -> bool:
         """Whether any of it was said."""
@@ -59,11 +66,15 @@ class InputOptions:
     @property
     def settings(self) -> dict[str, str]:
         """What was given of what models want of an image."""
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "outputs"}
+        given = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("outputs", "model_version")
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     def of(self, model: str) -> str:
         """The name of a model that is shown images and answers so; itself, if nothing was given."""
-        from ..adapters.models.zoo.load import add_input, add_outputs
+        from ..adapters.models.zoo.load import add_input, add_outputs, add_version
 
-        return add_outputs(add_input(model, self.settings), self.outputs)
+        return add_version(add_outputs(add_input(model, self.settings), self.outputs), self.model_version or "")

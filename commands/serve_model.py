@@ -24,28 +24,20 @@ def serve_model(
     largest: Annotated[int, typer.Option(min=1, help="largest request, in MiB")] = 256,
 ) -> None:
     """Serve a model over HTTP by the Open Inference Protocol (KServe v2)."""
-    from ..adapters.models.serving.model_server import ModelServer
-    from ..adapters.models.serving.served_model import ServedModel
+    from ..adapters.http_server import HttpServer
+    from ..adapters.models.remote.served_model import OUTPUTS, ServedModel
     from ..api.handed_over import loading_of
-    from ..report.page.serving import Names, listen
     from ..report.text.console import make_console
 
-    host = host.strip().removeprefix("[").removesuffix("]")
-    names = Names(host, split_list("--allow-host", allow_host) or ())
-    if outputs not in ("logits", "probabilities", "labels"):
-        raise InvalidInput(f"expected --outputs logits, probabilities or labels, got {outputs!r}")
+    names = split_list("--allow-host", allow_host) or ()
+    if outputs not in OUTPUTS:
+        raise InvalidInput(f"expected --outputs {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}, got {outputs!r}")
     served = ServedModel(
         loading_of(loading_keywords(apart), [model]).load(model, device), name=name, outputs=outputs, datatype=datatype
     )
     console = make_console()
-    with listen(host, port) as listener:
-        server = ModelServer(listener, served, names.status, largest << 20)
-        shown = f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{listener.getsockname()[1]}/v2/models/{served.name}"
-        console.print(f"{url}   (stop with Ctrl-C)", highlight=False, soft_wrap=True)
-        try:
-            server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            console.print(f"stopped after {served.answered} images", highlight=False)
-        finally:
-            server.server_close()
+    server = HttpServer(host, port, served.answer, names=names, largest=largest << 20, silence=60.0)
+    url = f"{server.url}/v2/models/{served.name}"
+    console.print(f"{url}   (stop with Ctrl-C)", highlight=False, soft_wrap=True)
+    server.run()
+    console.print(f"stopped after {served.answered} images", highlight=False)

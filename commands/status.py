@@ -22,7 +22,7 @@ def show_status(
     """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
     from collections import Counter
 
-    from ..adapters.models.remote.kept_answers import spent_lines
+    from ..adapters.models.remote.answer_cache import spent_lines
     from ..adapters.paths import expand_path
     from ..engine.store.notes import remedy
     from ..engine.store.plans import find_failed, list_parts, survey_folder

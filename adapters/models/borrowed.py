@@ -8,18 +8,21 @@ from torch import nn
 from ...errors import WrongType
 from .classifier import Classifier
 from .restoring import restored
+from .zoo.said_outputs import read_version
 
 
 @contextmanager
-def borrowed(model: nn.Module) -> Iterator[Classifier]:
+def borrowed(model: nn.Module, version: str = "") -> Iterator[Classifier]:
     """The module as a frozen classifier inside the block; all of it but the values of its weights is put back after it.
 
     No weights are copied; see `restoring.restored` for what is put back. A `Classifier` is used as it is.
 
     Args:
         model: returns logits for images in [0, 1].
+        version: a part of what it is, to be changed with what cannot be seen of it; "": none.
 
     Raises:
+        InvalidInput: if it is no version.
         WrongType: if it is no module.
     """
     if not isinstance(model, nn.Module):
@@ -27,5 +30,13 @@ def borrowed(model: nn.Module) -> Iterator[Classifier]:
         raise WrongType(f"expected a model as a torch.nn.Module, got {type(model).__name__}{name}")
     with restored(model):
         classifier = model if isinstance(model, Classifier) else Classifier(model)
-        with classifier.frozen():
-            yield classifier
+        before = classifier.model_version
+        if version:
+            classifier.model_version = read_version(version)
+        try:
+            with classifier.frozen():
+                yield classifier
+        finally:
+            vars(classifier).pop("model_version", None)
+            if before:
+                classifier.model_version = before

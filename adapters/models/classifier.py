@@ -69,6 +69,7 @@ class Classifier(nn.Module):
     random: bool = False
     stated_identity: tuple[str, tuple[str, ...]] | None = None  # digest and reasons, where its layers are not here
     changed_by: ChangeByAttack | None = None  # what an attack did to it that could not be put back
+    model_version: str = ""  # that somebody said of it, as a part of what it is
     draws: int = DRAWS  # that a random model is judged by
     eot: int = 1  # draws whose mean an attack sees of a random model (`QueryCounter`)
 

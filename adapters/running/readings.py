@@ -32,7 +32,7 @@ _is_hooked = False
 
 
 def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelIdentity:
-    """`identify_model`, and what the code of a user's model reads while it is asked about one image.
+    """`identify_model`, and what the code of a user's model reads while it is asked about two images.
 
     Of a model that reads nothing, or that has no code of a user, the identity stays as it is.
 
@@ -42,7 +42,7 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
         inputs: images, shape (N, C, H, W).
     """
     identity = identify_model(classifier, name)
-    noted = inside(classifier, list_readings, inputs[:1].to(classifier.device), identity.digest)
+    noted = inside(classifier, list_readings, inputs[:2].to(classifier.device), identity.digest)
     readings = sorted(tuple(map(one_line, each)) for each in noted)
     if not readings:
         return identity
@@ -86,17 +86,20 @@ def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
     if not _is_hooked:
         sys.addaudithook(_note)
         _is_hooked = True
-    environment: Any = os.environ
-    values = environment._data
-    _noted, environment._data = seen, _Variables(values)
+    environments: list[Any] = [os.environ, *([os.environb] if os.supports_bytes_environ else [])]
+    values, watching = environments[0]._data, _Variables(environments[0]._data)  # both are views of one dictionary
+    _noted = seen
+    for each in environments:
+        each._data = watching
     try:
         yield seen
     finally:
-        _noted, watched = None, environment._data
-        if isinstance(watched, _Variables):
+        _noted = None
+        if environments[0]._data is watching:
             values.clear()
-            values.update(watched)
-            environment._data = values
+            values.update(watching)
+            for each in environments:
+                each._data = values
 
 
 class _Variables(dict[Any, Any]):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
-from ...adapters.models.remote.merge_answers import FILE as ANSWERS
-from ...adapters.models.remote.merge_answers import merge_answers
+from ...adapters.models.remote.answer_cache import FILE as ANSWERS
+from ...adapters.models.remote.answer_cache import merge_answers
 from ...errors import InvalidInput, Unavailable
 from ..store.files import expand_path, read_whole, replace_file
 from ..store.plans import forget_finished, join_all

@@ -1,12 +1,13 @@
-"""The report of a folder over HTTP, by Waitress: read-only, and made again on reload where the folder has changed."""
+"""The report of a folder over HTTP: read-only, and made again on reload where the folder has changed."""
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ...adapters.http_server import HttpAnswer, HttpServer
 from ...adapters.words import threat_text
 from ...engine.store.notes import remedy
 from ...engine.store.plans import Survey, survey_folder
@@ -14,60 +15,44 @@ from ...engine.store.store import ResultsStore, expand_path
 from ...errors import Unavailable
 from ..parts.blocks import Section, Text, badge, make_table
 from .build import list_sections, render
-from .serving import Names, listen, require_server, run_server
 
 _SHARE = 5  # a page is made again at most every so many times what making it took
 _KINDS = {"running": "unknown", "failed": "fail", "waiting": "warn"}  # the styles of what is not finished
-_HEADERS = (
-    ("Content-Type", "text/html; charset=utf-8"),
-    ("Cache-Control", "no-store"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-)
-Start = Callable[[str, list[tuple[str, str]]], Any]
+HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
 
 
 class ServedReport:
-    """A WSGI application whose only page, `/`, is the report; above it stands what is not finished.
+    """What is answered about a results folder: the report at `/`, above it what is not finished.
 
     Args:
         folder: a results folder; it is only read.
-        host: the address that it is served at.
-        names: further names under which a request may ask for it.
 
     Raises:
         Unavailable: if there is no such folder.
     """
 
-    def __init__(self, folder: str | Path, *, host: str = "127.0.0.1", names: Iterable[str] = ()):
-        self.folder, self._names = expand_path(folder), Names(host, names)
+    def __init__(self, folder: str | Path):
+        self.folder = expand_path(folder)
         ResultsStore(folder, create=False)
         self._lock = threading.Lock()
         self._made: tuple[object, list[Section]] = (None, [])
         self._next = 0.0
 
-    def __call__(self, environ: Mapping[str, Any], start_response: Start) -> list[bytes]:
-        """Answer a request."""
-        status, body = self._answer(environ)
-        start_response(status, [*_HEADERS, ("Content-Length", str(len(body)))])
-        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
-
-    def _answer(self, environ: Mapping[str, Any]) -> tuple[str, bytes]:
-        if refused := self._names.status(environ.get("HTTP_HOST")):
-            return refused, b"expected a request to this machine by its own name; others: serve --allow-host NAME"
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return "405 Method Not Allowed", b"this page is read-only"
-        if environ["PATH_INFO"] != "/":
-            return "404 Not Found", b"expected /"
+    def answer(self, method: str, path: str, *_: object) -> HttpAnswer:
+        """HttpAnswer a request by its method and path."""
+        if method not in ("GET", "HEAD"):
+            return HttpAnswer(405, HEADERS, b"this page is read-only")
+        if path != "/":
+            return HttpAnswer(404, HEADERS, b"expected /")
         with self._lock:
             sections = [write_progress(survey_folder(self.folder)), *self._sections()]
-            return "200 OK", render("Robustness report", sections, source=str(self.folder)).encode()
+            return HttpAnswer(200, HEADERS, render("Robustness report", sections, source=str(self.folder)).encode())
 
     def _sections(self) -> list[Section]:
         """The report's sections; of a large folder those of a moment ago, as often as it is reloaded."""
@@ -133,12 +118,9 @@ def serve(
         started: called with the address once it answers.
 
     Raises:
-        MissingLibrary: without Waitress.
         InvalidInput: if the address is empty.
         Unavailable: if there is no such folder, or the port is taken.
     """
-    require_server()
-    host = host.strip().removeprefix("[").removesuffix("]")
-    application = ServedReport(folder, host=host, names=names)
-    with listen(host, port) as listener:
-        run_server(application, listener, host, started)
+    server = HttpServer(host, port, ServedReport(folder).answer, names=names)
+    started(f"{server.url}/")
+    server.run()

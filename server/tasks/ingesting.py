@@ -14,7 +14,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ...adapters.models.remote.kept_answers import FILE as ANSWERS
+from ...adapters.models.remote.answer_cache import FILE as ANSWERS
 from ...engine.cell import Cell
 from ...engine.store.image_results import results_of
 from ...engine.store.store import Damaged, Record, ResultsStore

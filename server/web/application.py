@@ -11,8 +11,8 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
 from ... import __version__
+from ...adapters.http_server import Names
 from ...errors import DavylampError, Unavailable
-from ...report.page.serving import Names
 from ..accounts.audit import TooMany
 from ..accounts.sessions import viewer_of_session, viewer_of_token
 from ..components.registering import NotAllowed, NotThere

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...report.page.serving import listen
+from ...adapters.http_server import listen
 from ..accounts.users import has_admin
 from ..components.blobs import clean_uploads
 from ..components.seeds import seed_components

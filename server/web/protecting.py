@@ -8,8 +8,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...adapters.http_server import Names
 from ...errors import Unavailable
-from ...report.page.serving import Names
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

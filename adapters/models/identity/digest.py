@@ -40,14 +40,18 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
     is nothing either: its version is part of a cell.
 
     Of a model with folded layers (`fold_batch_norms`), the hash that it had before; of one in a room, what is hashed
-    there. That a model is said to give probabilities or labels is in it, what is seen of it is not.
+    there. What was said of a model is in it: that it gives probabilities or labels, and its version (`version=`,
+    "MODEL+version:2"). What is seen of its answers is not.
 
     Args:
         classifier: a model, best just loaded.
         source: the name that it was loaded by; of "path/to/file.py:factory", all of that file counts.
     """
-    if classifier.stated_identity is not None:
-        return ModelIdentity(*classifier.stated_identity)
+    identity = _read_identity(classifier, source) if classifier.stated_identity is None else classifier.stated_identity
+    return ModelIdentity(_with(identity[0], "version", classifier.model_version), tuple(identity[1]))
+
+
+def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
     reasons: list[str] = []
     sources = Sources()
     # "NAME+defence.py:function" is a model with a defence in front
@@ -67,9 +71,12 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
     encoder.put("code", "\n".join(sources.digests()))
     digest = encoder.hash.hexdigest()[:20]
     digest = classifier.known_as.get(digest, digest)
-    if said := classifier.answers.said:
-        digest = hashlib.sha256(f"{digest} outputs {said}".encode()).hexdigest()[:20]
-    return ModelIdentity(digest, tuple(reasons))
+    return ModelIdentity(_with(digest, "outputs", classifier.answers.said), tuple(reasons))
+
+
+def _with(digest: str, word: str, said: str) -> str:
+    """The digest of what is the same but for something that was said of it; itself where nothing was said."""
+    return hashlib.sha256(f"{digest} {word} {said}".encode()).hexdigest()[:20] if said else digest
 
 
 def digest_model(classifier: Classifier, source: str = "") -> str:

@@ -2,14 +2,12 @@
 
 import ast
 import base64
-import csv
 import hashlib
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,11 +141,8 @@ def _is_as_noted(path: Path, root: Path) -> bool:
 @cache
 def _noted_in(root: Path) -> Mapping[str, str]:
     """The files that installers have noted in a folder (`*.dist-info/RECORD`), each with its hash."""
-    noted = {}
-    for record in root.glob("*.dist-info/RECORD"):
-        with suppress(OSError, ValueError, csv.Error), record.open(encoding="utf-8", newline="") as lines:
-            noted.update({line[0]: line[1] for line in csv.reader(lines) if len(line) > 1})
-    return noted
+    files = (file for package in distributions(path=[str(root)]) for file in package.files or ())
+    return {file.as_posix(): f"{file.hash.mode}={file.hash.value}" for file in files if file.hash}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A model behind a server as a module: its forward pass asks."""
+"""A model behind a server, by its name: a module whose forward pass asks, in a classifier."""
 
 import hashlib
 import json
@@ -11,18 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import InvalidInput, ModelFailed
+from ..classifier import Classifier
 from ..identity.fingerprint import Fingerprint, agree, digest_answers, fingerprint
-from .address import Address
-from .answer_check import check_answer, learned_limit
-from .connection import Reply
-from .json_form import JsonForm
-from .kept_answers import KeptAnswers
-from .open_inference import OpenInference, check_components
-from .patience import Patience
-from .pixels import write_pixels
+from .address import Address, read_address
+from .answer_cache import KeptAnswers
+from .client import RetryingClient
+from .protocols import JsonForm, OpenInference, check_answer, check_components, learned_limit
+from .tensors import write_pixels
 from .traffic import Traffic
 from .transport import Transport
 
+PATTERNS = ("http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH")
+_SHORTER_EDGE = 256 / 224  # of a photo, relative to the crop: the customary one
+_SMALL = 128  # models of smaller images are of data sets whose images have that size already
 _UNSTEADY = "its server answers differently when it is asked again about the same image"
 _NO_SHAPE = "the size of its images is not known, so that its answers could not be looked at"
 
@@ -118,7 +119,7 @@ class RemoteModel(nn.Module):
 
     def close(self) -> None:
         """Close the connection and the file of answers."""
-        self._patience.connection.close()
+        self._client.connection.close()
         if self._answers is not None:
             self._answers.close()
 
@@ -130,8 +131,8 @@ class RemoteModel(nn.Module):
         return {"address": self.address.name, "form": self.address.form, **said, "metadata": self.form.identity}
 
     def _connect(self) -> Any:
-        self._patience = Patience(self.address, self.transport, self.traffic)
-        return JsonForm(self.address) if self.address.form == "json" else OpenInference(self.address, self._patience)
+        self._client = RetryingClient(self.address, self.transport, self.traffic)
+        return JsonForm(self.address) if self.address.form == "json" else OpenInference(self.address, self._client)
 
     def _fingerprint(self) -> Fingerprint | None:
         """What the server answers about the fixed images; one that was known under these answers keeps its digest."""
@@ -198,13 +199,13 @@ class RemoteModel(nn.Module):
         if fixed is not None and count < fixed:
             rows = np.concatenate([rows, np.repeat(rows[-1:], fixed - count, 0)])
         request = self.form.write(rows)
-        reply: Reply = self._patience.send("POST", request.path, request.body, images=len(rows), **request.headers)
+        reply = self._client.send("POST", request.path, request.body, request.headers, images=len(rows))
         if reply.status != 200:
             limit = learned_limit(reply, len(rows))
             if limit and fixed is None:
                 self._limit = limit
                 return None
-            raise self._failure(f"an answer to {len(rows)} images", self._patience.describe(reply))
+            raise self._failure(f"an answer to {len(rows)} images", self._client.describe(reply))
         try:
             given = self.form.read(reply)
             answer, self._width = check_answer(given, len(rows), self._width, self.form.classes)
@@ -228,11 +229,11 @@ class RemoteModel(nn.Module):
         return ModelFailed(f"expected {wanted} from {where}, got {' '.join(got.split())[:240]}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_patience": None}
+        return {**vars(self), "_client": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._patience = Patience(self.address, self.transport, self.traffic)
+        self._client = RetryingClient(self.address, self.transport, self.traffic)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteModel":
         return self  # a copy would ask and count apart
@@ -248,7 +249,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def check_kind(model: "RemoteModel") -> None:
+def _check_kind(model: RemoteModel) -> None:
     """Raise InvalidInput where what a name says of a server cannot be."""
     encoding, classes = model.encoding, model.form.classes
     if encoding.classes is not None and classes is not None and encoding.classes != classes:
@@ -257,3 +258,42 @@ def check_kind(model: "RemoteModel") -> None:
         )
     if encoding.datatype == "UINT8" and encoding.scale not in (1.0, 255.0):
         raise InvalidInput(f"{model.address.name}: bytes are pixels times 255; got scale {encoding.scale:g}")
+
+
+def load_remote(name: str, device: str = "cpu", transport: Transport | None = None) -> Classifier:
+    """The model of a server; what it takes and gives is read from its metadata, and from what the name adds.
+
+    Where the metadata fix a square size, photos are resized to 256/224 of it and cropped, as is customary; those of
+    small images (CIFAR) are resized to it, so that images of that size stay as they are.
+
+    Args:
+        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `Encoding`.
+        device: where the attack computes.
+        transport: how the server is asked.
+
+    Raises:
+        InvalidInput: if it is no such name.
+        Unavailable: if there is no such model.
+        Unsupported: if it takes no images.
+        ModelFailed: if the server cannot be reached.
+    """
+    model = RemoteModel(read_address(name), transport or Transport())
+    _check_kind(model)
+    shape, encoding = model.image_shape, model.encoding
+    side = shape[1] if shape is not None and shape[1] == shape[2] else None
+    classifier = Classifier(
+        model,
+        num_classes=model.form.classes or encoding.classes,
+        name=name,
+        device=device,
+        resize=side if side is None or side < _SMALL else round(side * _SHORTER_EDGE),
+        crop=side,
+        random=encoding.random,
+        outputs=encoding.outputs or None,
+        gradients=False,
+    )
+    if model.image_channels is not None:
+        classifier.stated_channels = model.image_channels
+    if model.notes:
+        classifier.loading_notes = tuple(f"{name}: {note}" for note in model.notes)
+    return classifier

@@ -11,7 +11,7 @@ from typing import Literal
 from ....errors import InvalidInput, Unavailable
 from ...defaults import REQUEST_SIZE, TIMEOUT
 from .address import Address, host_of, is_address
-from .kept_answers import FILE
+from .answer_cache import FILE
 
 Unit = Literal["images", "requests"]
 TRIES = 6

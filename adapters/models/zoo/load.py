@@ -15,7 +15,7 @@ from ..defences.names import is_defence, known_defences, read_defence
 from ..detectors.joint import add_detector, is_detector_part
 from ..folding import fold_batch_norms
 from ..remote.address import is_address
-from ..remote.load_remote import PATTERNS, load_remote
+from ..remote.remote_model import PATTERNS, load_remote
 from ..remote.transport import Transport
 from ..room.isolated import load_isolated
 from ..room.isolating import Isolation
@@ -23,18 +23,27 @@ from . import demo, hf, onnx, robustbench, timm, torchvision
 from .file import defend_from_file, load_from_file
 from .input_part import change_input, is_input_part, read_input, write_input
 from .provider import Provider
-from .said_outputs import PREFIX, is_outputs_part, read_outputs, say_outputs
+from .said_outputs import PREFIX, VERSION, is_outputs_part, read_outputs, read_version, say_outputs, version_in
 from .state_dict import into_architecture, into_classifier, read_state
 from .weights_file import base_of, is_trained, is_weights_name, load_weights
 
-__all__ = ["add_input", "add_outputs", "check_device", "known_models", "list_models", "load_model", "match_models"]
+__all__ = [
+    "add_input",
+    "add_outputs",
+    "add_version",
+    "check_device",
+    "known_models",
+    "list_models",
+    "load_model",
+    "match_models",
+]
 
 _SOURCES = (demo, torchvision, timm, hf, robustbench, onnx)
 PROVIDERS: Mapping[str, Provider] = {each.PROVIDER.prefix: each.PROVIDER for each in _SOURCES}
 _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value", "model+input:crop=224"),
     *("weights.pt", "model+weights.pt", "state.pth+architecture", "model+detector:detector.pt"),
-    "model+outputs:labels",
+    *("model+outputs:labels", "model+version:2"),
 )
 
 
@@ -85,7 +94,8 @@ def load_model(
             model that the file names, "MODEL+weights.pt" any model of that architecture with these weights. So has
             "state.pth+ARCHITECTURE" those of a plain state dict; its pretrained weights are not fetched.
             "MODEL+input:crop=224,mean=0.5,std=0.5" is what it wants of an image (`input_part`), right behind the model;
-            "MODEL+outputs:labels" what it gives.
+            "MODEL+outputs:labels" what it gives. "MODEL+version:2" is the same model to torch and another to results:
+            to be changed with what cannot be seen of it.
             "MODEL+detector:FILE" has one class more, "detected" (`detectors.joint`).
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
@@ -109,6 +119,15 @@ def load_model(
     check_device(device)
     if isolation is not None and isolation.covers(name):
         return load_isolated(name, device, isolation, fold=fold)
+    version = version_in(name)  # a mistake in it is named before anything is loaded
+    classifier = _load_here(name, device, fold=fold, transport=transport)
+    if version:
+        classifier.model_version = version
+    return classifier
+
+
+def _load_here(name: str, device: str, *, fold: bool, transport: Transport | None) -> Classifier:
+    """A model in this process, perhaps with a defence or the like."""
     original, _, last = name.rpartition("+")
     if any(is_detector_part(part) for part in original.split("+")):
         raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
@@ -159,9 +178,13 @@ def _load_changed(
         read_defence(last)  # a mistake in it is named before anything is loaded
     if is_outputs_part(last):
         read_outputs(last)
-    if not (is_file_name(last) or is_defence(last) or is_detector_part(last) or is_outputs_part(last)):
+    is_version = last.startswith(VERSION)
+    if not (is_file_name(last) or is_defence(last) or is_detector_part(last) or is_outputs_part(last) or is_version):
         return None
     classifier = load_model(original, device, fold=fold, transport=transport)
+    if is_version:
+        classifier.name = name
+        return classifier
     if is_outputs_part(last):
         return say_outputs(classifier, last, name)
     if is_file_name(last):
@@ -254,6 +277,22 @@ def add_outputs(name: str, outputs: str | None) -> str:
         return name
     model, defences = _parts(name)
     return "+".join([model, f"{PREFIX}{read_outputs(outputs)}", *defences])
+
+
+def add_version(name: str, version: str) -> str:
+    """The name of a model with the version that an option says: behind the model, before its defences.
+
+    Args:
+        name: one of `known_models()`; one that says so itself keeps what it says.
+        version: letters, digits, "-", "_" and "."; "": the name stays.
+
+    Raises:
+        InvalidInput: if it is something else.
+    """
+    if not version or version_in(name):
+        return name
+    model, defences = _parts(name)
+    return "+".join([model, f"{VERSION}{read_version(version)}", *defences])
 
 
 def _parts(name: str) -> tuple[str, list[str]]:

@@ -1,10 +1,13 @@
-"""What a model gives as a part of its name: "MODEL+outputs:labels"."""
+"""What a model gives, and which version of it this is, as parts of its name: "MODEL+outputs:labels+version:2"."""
+
+import re
 
 from ....errors import InvalidInput
 from ..answers import OUTPUTS, Outputs
 from ..classifier import Classifier
 
-PREFIX = "outputs:"
+PREFIX, VERSION = "outputs:", "version:"
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def is_outputs_part(text: str) -> bool:
@@ -23,6 +26,23 @@ def read_outputs(text: str) -> Outputs:
         if said == known:
             return known
     raise InvalidInput(f"expected outputs as {', '.join(OUTPUTS)}, got {said!r}")
+
+
+def read_version(text: str) -> str:
+    """What "version:2", or "2" alone, says: text that counts as a part of what the model is.
+
+    Raises:
+        InvalidInput: if it is no letters, digits, "-", "_" and ".".
+    """
+    said = text.removeprefix(VERSION)
+    if not _VERSION.fullmatch(said):
+        raise InvalidInput(f"expected a version of the model of letters, digits, '-', '_' and '.', got {said[:40]!r}")
+    return said
+
+
+def version_in(name: str) -> str:
+    """The version that a model's name says, "" if it says none."""
+    return "+".join(read_version(part) for part in name.split("+") if part.startswith(VERSION))
 
 
 def say_outputs(classifier: Classifier, part: str, name: str) -> Classifier:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from davylamp.adapters.models.remote.kept_answers import FILE, KeptAnswers
+from davylamp.adapters.models.remote.answer_cache import FILE, KeptAnswers
 from davylamp.engine import ResultsStore, build_table, load
 from davylamp.engine.sharing import merge
 from davylamp.engine.sharing.gather import gather

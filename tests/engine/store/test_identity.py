@@ -9,14 +9,19 @@ import pytest
 import torch
 from torch import nn
 
+import davylamp
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
+from davylamp.adapters.models.identity.digest import digest_model
+from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.judge import RULES
+from davylamp.commands.input_options import InputOptions
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_curves, build_table, evaluate, load, make_plan
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store.plans import list_cells, survey_folder
-from davylamp.errors import Unavailable
+from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report.page.build import build_report
 
 BITS = """
@@ -303,3 +308,92 @@ def test_two_processes_do_not_share_an_unknown_attack(twelve, tmp_path):
     other = replace(config, attacks=CONFIG.attacks)
     assert evaluate(make_plan(other, data=twelve), store).done == 1
     assert store.claimed() == set()
+
+
+READING = """
+import os
+
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(48, 4)
+        nn.init.ones_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+        self.passes = 0
+
+    def forward(self, inputs):
+        READ
+        return scale * self.layer(inputs.flatten(1))
+
+def build():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "scale = float(os.getenv('SCALE', '1'))",
+        "scale = float(os.environb[b'SCALE'])",
+        "scale = float(os.environ['SCALE']) if len(inputs) > 1 else 1.0",
+    ],
+)
+def test_a_variable_that_a_pass_reads_is_a_part_of_the_model(read, twelve, tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(READING.replace("READ", read))
+    config, store = replace(CONFIG, models=(f"{tmp_path / 'net.py'}:build",)), ResultsStore(tmp_path / "out")
+    for scale, ran in (("1", 1), ("1", 0), ("2", 1)):
+        monkeypatch.setenv("SCALE", scale)
+        assert evaluate(make_plan(config, data=twelve), store).done == ran
+
+
+def test_a_version_stands_for_what_cannot_be_seen(twelve, tmp_path, monkeypatch):
+    """A variable that is read later than in the first pass; by name, as a module, on the command line alike."""
+    file = tmp_path / "net.py"
+    late = "self.passes += 1\n        scale = 1.0 if self.passes == 1 else float(os.getenv('SCALE', '1'))"
+    file.write_text(READING.replace("READ", late))
+    module, attack = Opaque(), {"attacks": "foolbox:fgsm", "norm": "linf", "epsilon": 0.05}
+    del module.session
+    for models in (f"{file}:build", {"net": module}):
+        out = tmp_path / ("named" if isinstance(models, str) else "given")
+        for version, ran in (("", 1), ("", 0), ("2", 1), ("2", 0), ("3", 1), ("", 0)):
+            done = davylamp.evaluate(models, twelve.inputs, twelve.labels, out=out, version=version, **attack)
+            assert done.summary is not None
+            assert done.summary.done == ran
+        assert len(build_table(out, by="models").rows) == 3  # one for each, told apart
+    assert "model_version" not in vars(module)
+    for wrong in ("a b", "a+b", "-", "x" * 65):
+        with pytest.raises(InvalidInput, match="expected a version of the model"):
+            davylamp.evaluate(f"{file}:build", twelve.inputs, twelve.labels, out=tmp_path / "x", version=wrong)
+    assert (
+        InputOptions(model_version="2").of(f"{file}:build+jpeg:quality=50") == f"{file}:build+version:2+jpeg:quality=50"
+    )
+    plain, versioned, both = (
+        load_model(f"{file}:build{more}") for more in ("", "+version:2", "+version:2+bit-depth:bits=4")
+    )
+    assert len({digest_model(each) for each in (plain, versioned, both)}) == 3
+    assert digest_model(load_model(f"{file}:build+bit-depth:bits=4")) != digest_model(both)
+    apart = load_model(f"{file}:build+version:2", isolation=Isolation("yes"))
+    assert digest_model(apart) == digest_model(versioned)
+
+
+def test_two_files_of_weights_under_one_name_are_two_models_everywhere(twelve, tmp_path, monkeypatch):
+    """Trained again into the same file: nothing is reused, and no view takes the two for one."""
+    monkeypatch.chdir(tmp_path)
+    attack = {"attacks": ("foolbox:fgsm", "foolbox:pgd"), "norm": "linf", "epsilon": 0.05}
+    Path("net.py").write_text(BITS.replace("layer.bias.data.zero_()", "layer.load_state_dict(torch.load('net.pth'))"))
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        torch.save(nn.Linear(48, 4).state_dict(), "net.pth")
+        done = davylamp.evaluate("net.py:build", twelve.inputs, twelve.labels, out="out", **attack)
+        assert done.summary is not None
+        assert done.summary.done == 2
+    rows = build_table("out", by="models", metrics=["CA", "RA"]).rows
+    names = {row.labels["model"] for row in rows}
+    assert len(names) == len(rows) == 2
+    assert all(name.startswith("net.py:build [") for name in names)
+    ranking = davylamp.rank("out", "models", scoring="borda")
+    assert set(ranking.subjects) == names
+    page = build_report("out", bootstrap=10)
+    assert all(name in page for name in names)

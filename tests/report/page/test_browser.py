@@ -405,14 +405,9 @@ def other_pages(tmp_path_factory, with_few_draws) -> dict[str, str]:
     )
     _, record = next(iter(before.read_all("cells")))
     note_plan(before, [Cell.from_spec({**record.meta["spec"], "seed": 5})])
-    request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "127.0.0.1:1"}
     with with_few_draws():
-        body = ServedReport(before.folder)(request, _quiet)
-        return {"served": b"".join(body).decode(), "changes": build_differences(before.folder, after.folder)}
-
-
-def _quiet(*_):
-    """Take the status and the headers of an answer."""
+        body = ServedReport(before.folder).answer("GET", "/").body
+        return {"served": body.decode(), "changes": build_differences(before.folder, after.folder)}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -1,17 +1,18 @@
 """The served page: what it answers, to whom, and that it changes nothing."""
 
+import http.client
 import socket
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from davylamp.adapters.http_server import HttpAnswer, HttpServer, Names, listen
 from davylamp.engine.cell import Cell
 from davylamp.engine.store.plans import note_plan
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report.page import served
 from davylamp.report.page.served import ServedReport
-from davylamp.report.page.serving import Names, listen, make_server
 from davylamp.tools.speed.synthetic_results import write_results
 
 
@@ -34,16 +35,10 @@ def ask(store, monkeypatch):
     monkeypatch.setattr(served, "list_sections", sections)
     application = ServedReport(store.folder)
 
-    def run(path="/", method="GET", host="127.0.0.1:8000"):
-        response = {}
-
-        def start(status, headers):
-            response["status"] = int(status.split()[0])
-            run.headers.update(headers)
-
-        named = {} if host is None else {"HTTP_HOST": host}
-        body = application({"REQUEST_METHOD": method, "PATH_INFO": path, **named}, start)
-        return response["status"], b"".join(body).decode()
+    def run(path="/", method="GET"):
+        answer = application.answer(method, path)
+        run.headers.update(answer.headers)
+        return answer.status, answer.body.decode()
 
     run.made, run.headers = made, {}
     return run
@@ -56,9 +51,7 @@ def test_it_answers_reads_only_and_this_machine_only(ask):
     assert ask("/../../etc/passwd")[0] == 404
     for method in ("POST", "PUT", "DELETE"):
         assert ask(method=method)[0] == 405
-    assert ask(host="evil.example:8000")[0] == 403
-    assert ask(host="")[0] == 400
-    assert ask(method="HEAD") == (200, "")
+    assert ask(method="HEAD")[0] == 200
 
 
 def test_it_shows_what_is_under_way_and_why_cells_failed(ask, store):
@@ -125,25 +118,74 @@ def test_it_writes_nothing(ask, store):
 def test_a_run_that_has_finished_nothing_yet(tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "davylamp.json").write_text('{"format": 1}')
-    application = ServedReport(tmp_path / "new")
-    body = application({"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "localhost"}, lambda *_: None)
-    assert b"No run is finished" in body[0]
-    assert b"Nothing to show yet" in body[0]
+    body = ServedReport(tmp_path / "new").answer("GET", "/").body
+    assert b"No run is finished" in body
+    assert b"Nothing to show yet" in body
 
 
-def test_a_request_names_no_host_or_a_strange_one(ask):
-    assert ask(host=None)[0] == 400
-    for host in ("a b", "evil:127.0.0.1", "localhost:8000:1", "[::1", "@localhost", "localhost:port"):
-        assert ask(host=host)[0] == 400
-    for host in ("LOCALHOST:1", "localhost.", "[::1]:8000", "127.0.0.1"):
-        assert ask(host=host)[0] == 200
+@contextmanager
+def running(**limits):
+    """A server that answers "ok", at (host, port)."""
+    server = HttpServer("127.0.0.1", 0, lambda *_: HttpAnswer(200, {"X-Frame-Options": "DENY"}, b"ok"), **limits)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+def test_a_request_names_no_host_or_a_strange_one():
+    def status(host):
+        with socket.create_connection(address, timeout=20) as asking:
+            line = b"" if host is None else f"Host: {host}\r\n".encode()
+            asking.sendall(b"GET / HTTP/1.1\r\n" + line + b"Connection: close\r\n\r\n")
+            return int(asking.recv(100).split()[1])
+
+    with running() as address:
+        assert status("evil.example:8000") == 403
+        for host in (None, "", "a b", "evil:127.0.0.1", "localhost:8000:1", "[::1", "@localhost", "localhost:port"):
+            assert status(host) == 400
+        for host in ("LOCALHOST:1", "localhost.", "[::1]:8000", "127.0.0.1"):
+            assert status(host) == 200
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"POST / HTTP/1.1\r\nContent-Length: 11", 413),
+        (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999999999", 413),
+        (b"POST / HTTP/1.1\r\nContent-Length: -1", 411),
+        (b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked", 411),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1", 414),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 120 + b"Z: y", 431),
+        (b"DELETE / HTTP/1.1", 200),
+        (b"TRACE / HTTP/1.1", 501),
+    ],
+)
+def test_requests_have_limits(request_line, status):
+    with running(largest=10) as address, socket.create_connection(address, timeout=20) as asking:
+        asking.sendall(request_line + b"\r\nHost: localhost\r\n\r\n")
+        assert int(asking.recv(100).split()[1]) == status
+
+
+def test_a_connection_is_kept_and_head_has_no_body():
+    with running() as address:
+        connection = http.client.HTTPConnection(*address, timeout=20)
+        for method, body in (("GET", b"ok"), ("HEAD", b""), ("GET", b"ok")):
+            connection.request(method, "/")
+            socket_before = connection.sock
+            reply = connection.getresponse()
+            assert (reply.read(), reply.headers["X-Content-Type-Options"]) == (body, "nosniff")
+            assert connection.sock is socket_before is not None
+        connection.close()
 
 
 def test_no_page_may_frame_it_or_guess_its_type(ask):
     ask()
     assert "frame-ancestors 'none'" in ask.headers["Content-Security-Policy"]
     assert "default-src 'none'" in ask.headers["Content-Security-Policy"]
-    assert ask.headers["X-Content-Type-Options"] == "nosniff"
     assert ask.headers["Referrer-Policy"] == "no-referrer"
 
 
@@ -178,25 +220,13 @@ def test_it_listens_at_no_address_that_was_not_given(host, words):
             listen(wrong, 0)
 
 
-@pytest.mark.parametrize(
-    ("idle", "limits"), [(110, {}), (60, {"connection_limit": 20, "channel_timeout": 1, "cleanup_interval": 1})]
-)
+@pytest.mark.parametrize(("idle", "limits"), [(110, {}), (60, {"connections": 20, "silence": 1})])
 def test_connections_that_say_nothing_do_not_stop_it(idle, limits):
     """110 at the usual limits; and more than the limit itself, which frees itself once they were idle for its time."""
-
-    def application(environ, start):
-        start("200 OK", [("Content-Length", "2")])
-        return [b"ok"]
-
-    with listen("127.0.0.1", 0) as listener, ExitStack() as opened:
-        server = make_server(application, listener, **limits)
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        address = listener.getsockname()
+    with running(**limits) as address, ExitStack() as opened:
         for place in range(idle):
             connection = opened.enter_context(socket.create_connection(address, timeout=20))
             connection.sendall(b"GET / HTTP/1.1\r\nHost: 127" if place % 2 else b"")
         with socket.create_connection(address, timeout=20) as asking:
             asking.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
-            assert asking.recv(100).startswith(b"HTTP/1.0 200 OK")
-        server.close()
+            assert asking.recv(100).startswith(b"HTTP/1.1 200 OK")

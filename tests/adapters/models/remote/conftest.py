@@ -195,4 +195,4 @@ def serve(digits) -> Iterator[Callable[..., FaultServer]]:
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch) -> None:
     """Waiting before another try takes no time."""
-    monkeypatch.setattr("davylamp.adapters.models.remote.patience.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("davylamp.adapters.models.remote.client.FIRST_WAIT", 0.0)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from davylamp.adapters import ThreatModel, run_attack
-from davylamp.adapters.models.remote.patience import LONGEST_ASKED, Patience
+from davylamp.adapters.models.remote.client import LONGEST_ASKED
+from davylamp.adapters.models.remote.client import RetryingClient as Patience
 from davylamp.adapters.models.remote.traffic import Traffic, traffic_of
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
@@ -230,7 +231,7 @@ def test_a_server_that_asks_for_too_long_a_wait_is_given_up():
 
 
 def test_waits_grow_and_are_the_same_each_time(monkeypatch):
-    monkeypatch.setattr("davylamp.adapters.models.remote.patience.FIRST_WAIT", 0.25)
+    monkeypatch.setattr("davylamp.adapters.models.remote.client.FIRST_WAIT", 0.25)
     series = []
     for _ in range(2):
         waited = []
@@ -247,7 +248,7 @@ def test_waits_grow_and_are_the_same_each_time(monkeypatch):
 @pytest.mark.parametrize(("unit", "expected"), [("images", [1.0, 1.0]), ("requests", [0.1, 0.1])])
 def test_a_rate_is_kept(unit, expected, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("davylamp.adapters.models.remote.patience.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("davylamp.adapters.models.remote.client.time.monotonic", lambda: now[0])
     waited = []
 
     def sleep(seconds):
@@ -268,12 +269,12 @@ def _address():
 
 
 def _reply(status, headers):
-    from davylamp.adapters.models.remote.connection import Reply
+    from davylamp.adapters.models.remote.client import Reply
 
     return Reply(status, headers, b"")
 
 
-@pytest.mark.parametrize(("file", "name"), [("remote_model", "RemoteModel"), ("kept_answers", "KeptAnswers")])
+@pytest.mark.parametrize(("file", "name"), [("remote_model", "RemoteModel"), ("answer_cache", "KeptAnswers")])
 def test_what_is_dropped_while_the_interpreter_ends_says_nothing(file, name):
     """The names of a module are None then: here those of a second copy of it."""
     spec = importlib.util.find_spec(f"davylamp.adapters.models.remote.{file}")

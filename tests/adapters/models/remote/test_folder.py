@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import davylamp
-from davylamp.adapters.models.remote.kept_answers import FILE, KeptAnswers
+from davylamp.adapters.models.remote.answer_cache import FILE, KeptAnswers
 from davylamp.engine import ResultsStore
 from davylamp.engine.store.sealed import differing_columns
 

@@ -15,7 +15,7 @@ from davylamp.adapters.models.identity.fingerprint import (
     further_images,
     probe_images,
 )
-from davylamp.adapters.models.remote.kept_answers import KeptAnswers
+from davylamp.adapters.models.remote.answer_cache import KeptAnswers
 from davylamp.adapters.models.remote.traffic import Traffic, asked_afresh, read_traffic, traffic_of
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model

@@ -11,11 +11,10 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier
-from davylamp.adapters.models.serving.model_server import ModelServer
-from davylamp.adapters.models.serving.served_model import ServedModel
+from davylamp.adapters.http_server import HttpServer
+from davylamp.adapters.models.remote.served_model import ServedModel
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput
-from davylamp.report.page.serving import Names, listen
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def offer(digits):
     def start(largest=1 << 20, **settings):
         classifier = Classifier(digits.module, num_classes=10, crop=16, name="the digits!").freeze()
         served = ServedModel(classifier, **settings)
-        server = ModelServer(listen("127.0.0.1", 0), served, Names("127.0.0.1").status, largest)
+        server = HttpServer("127.0.0.1", 0, served.answer, largest=largest)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         servers.append((server, thread))

@@ -1,21 +1,24 @@
-"""Asking again what failed on the way, later each time, and never faster than was said."""
+"""The client of one server: a connection that stays open, tried again after faults, never faster than was said."""
 
 import http.client
+import json
 import random
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ....errors import ModelFailed
 from ...user_code import one_line
 from .address import Address
-from .connection import Connection, NotSent, Reply
 from .traffic import Traffic
 from .transport import Transport, token_header
 
+LARGEST = 1 << 28  # bytes of an answer
+_CHUNK = 1 << 16
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds before the second try; before any
 LONGEST_ASKED = 300.0  # of a server's Retry-After
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
@@ -26,6 +29,110 @@ _ADVICE: Mapping[int, str] = {
     404: "check the name of the model and its version",
     429: "lower --rate",
 }
+
+
+class Reply(NamedTuple):
+    """What a server answered; the names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def kind(self) -> str:
+        """Of the content: "application/json"."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+class NotSent(Exception):
+    """The server could not be reached: it has seen nothing."""
+
+
+class Connection:
+    """A connection that is opened when it is needed, and again after it was closed.
+
+    Args:
+        address: of the server; TLS is checked against the system's certificates.
+        timeout: seconds until an answer has to be there in full.
+        headers: sent with every request.
+    """
+
+    def __init__(self, address: Address, timeout: float, headers: Mapping[str, str]):
+        self.address, self.timeout, self._headers = address, timeout, dict(headers)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """One exchange.
+
+        Raises:
+            NotSent: if the server cannot be reached; its error is the cause.
+            OSError, http.client.HTTPException: if the connection breaks, or takes too long.
+            OverflowError: if the answer is too large.
+        """
+        deadline = time.monotonic() + self.timeout
+        try:
+            connection = self._open()
+        except (OSError, UnicodeError) as error:
+            self.close()
+            raise NotSent(str(error)) from error
+        try:
+            try:
+                connection.request(method, path, body, {**self._headers, **headers})
+            except (BrokenPipeError, ConnectionResetError) as broken:
+                reply = _early_answer(connection, broken)
+                closes = True  # half of the request is on its way
+            else:
+                reply = connection.getresponse()
+                closes = reply.will_close
+            content = _read(reply, deadline)
+        except BaseException:
+            self.close()  # what is left of the answer would be taken for that to the next request
+            raise
+        if closes:
+            self.close()
+        return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, content)
+
+    def close(self) -> None:
+        """Close it; the next request opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            where = (self.address.host, self.address.port)
+            if self.address.scheme == "https":
+                context = ssl.create_default_context()
+                self._connection = http.client.HTTPSConnection(*where, timeout=self.timeout, context=context)
+            else:
+                self._connection = http.client.HTTPConnection(*where, timeout=self.timeout)
+        if self._connection.sock is None:
+            self._connection.connect()
+        return self._connection
+
+
+def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> http.client.HTTPResponse:
+    """What a server said before it had read the whole request and hung up: that it is too large, or needs a token."""
+    try:
+        return connection.getresponse()
+    except (OSError, http.client.HTTPException):
+        raise broken from None
+
+
+def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
+    """The body, however slowly it drips, until the deadline."""
+    parts, size = [], 0
+    while part := reply.read1(_CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST:
+            raise OverflowError(f"more than {LARGEST >> 20} MiB")
+        if time.monotonic() > deadline:
+            raise TimeoutError("the answer took too long")
+    if reply.length:  # read1 does not complain, as read does, of an answer that is cut short
+        raise http.client.IncompleteRead(b"", reply.length)
+    reply.close()  # the connection stays
+    return b"".join(parts)
 
 
 class Pace:
@@ -51,7 +158,7 @@ class _Trouble(NamedTuple):
     wait: float | None = None
 
 
-class Patience:
+class RetryingClient:
     """Sends requests to one server until they are answered, or there is no point in it.
 
     After a server failed for good it is tried only once at a time until it answers again: an attack of a thousand
@@ -75,26 +182,33 @@ class Patience:
         self._jitter = random.Random(0)
         self._is_down = False
 
-    def send(self, method: str, path: str, body: bytes | None = None, *, images: int = 0, **headers: str) -> Reply:
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        images: int = 0,
+    ) -> Reply:
         """The answer to a request, of a status that asking again would not change.
 
         Args:
             method: of the request.
             path: of the request.
             body: of the request.
+            headers: of the request.
             images: in it.
-            **headers: with underscores for hyphens.
 
         Raises:
             ModelFailed: if the server cannot be reached or fails each time.
         """
         tries = 1 if self._is_down else self.transport.tries
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
         trouble = _Trouble("")
         for attempt in range(tries):
             if images:
                 self._pace.wait(images)
-            answer = self._try(method, path, body, named, images)
+            answer = self._try(method, path, body, headers, images)
             if isinstance(answer, Reply):
                 self._is_down = False
                 return answer
@@ -152,8 +266,6 @@ class Patience:
 
 def error_of(reply: Reply) -> str:
     """What an answer says of an error: the `error` of JSON, or how a page begins."""
-    import json
-
     text = reply.body[:4096].decode("utf-8", "replace")
     if reply.kind == "application/json" or text[:1] == "{":
         try:

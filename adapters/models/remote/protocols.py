@@ -1,10 +1,15 @@
-"""The Open Inference Protocol, version 2 over HTTP, as KServe, Triton, MLServer and OpenVINO speak it.
+"""What servers are sent and what their answers say, in two forms.
 
-Source: https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension.
+The Open Inference Protocol, version 2 over HTTP, as KServe, Triton, MLServer and OpenVINO speak it (source:
+https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension); and a small JSON
+form for a server of any kind, described in docs/remote-models.md with an example in Go.
 """
 
+import base64
 import json
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,14 +17,16 @@ import numpy as np
 
 from ....errors import InvalidInput, Unavailable, Unsupported
 from ...user_code import one_line
-from .address import Address, Encoding
-from .connection import Reply
-from .patience import Patience
-from .pixels import OUTPUT_TYPES, TYPES, read_numbers
+from .address import Address, Encoding, OutputKind
+from .client import Reply, RetryingClient, error_of
+from .tensors import JSON_BYTES, OUTPUT_TYPES, TYPES, pack_tensor, read_numbers
 
 BINARY = "binary_tensor_data"
 _CHANNELS = (1, 3, 4)
 _PREFERRED = ("logits", "probabilities", "scores", "output")
+_NAMES = {"FP16": "float16", "FP32": "float32", "FP64": "float64", "UINT8": "uint8"}
+_ANSWERS: Mapping[str, OutputKind] = {"logits": "logits", "probabilities": "probabilities", "labels": "labels"}
+_LARGEST_BATCH = re.compile(r"batch[- _]?size must be <= ([0-9]{1,6})", re.IGNORECASE)  # Triton's words
 
 
 class Request(NamedTuple):
@@ -60,7 +67,7 @@ class OpenInference:
 
     Args:
         address: of the model.
-        patience: that sends.
+        client: of the server.
 
     Raises:
         ModelFailed: if the server cannot be reached.
@@ -68,13 +75,13 @@ class OpenInference:
         Unsupported: if it takes something else than images, or several inputs.
     """
 
-    def __init__(self, address: Address, patience: Patience):
+    def __init__(self, address: Address, client: RetryingClient):
         self.address = address
-        self.metadata = _read_metadata(address, _fetch(address, patience))
+        self.metadata = _read_metadata(address, _fetch(address, client))
         self.input = _pick(self.metadata.inputs, address.encoding.input, "input", address)
         self.output = _pick_output(self.metadata.outputs, address.encoding.output, address)
         self.encoding = self._complete(address.encoding)
-        self.is_binary = _has_extension(address, patience)
+        self.is_binary = _has_extension(address, client)
         self.notes = _notes(self.input, self.output, self.metadata, self.encoding)
 
     @property
@@ -122,15 +129,7 @@ class OpenInference:
         if self.output is not None:
             content["outputs"] = [{"name": self.output.name, "parameters": {"binary_data": True}}]
             del content["parameters"]
-        path = f"{self.address.path}/infer"
-        if not self.is_binary:
-            tensor["data"] = rows.reshape(-1).tolist()
-            return Request(path, json.dumps(content).encode(), {"Content_Type": "application/json"})
-        data = rows.astype(rows.dtype.newbyteorder("<"), copy=False).tobytes()
-        tensor["parameters"] = {"binary_data_size": len(data)}
-        head = json.dumps(content).encode()
-        headers = {"Content_Type": "application/octet-stream", "Inference_Header_Content_Length": str(len(head))}
-        return Request(path, head + data, headers)
+        return Request(f"{self.address.path}/infer", *pack_tensor(content, tensor, rows, binary=self.is_binary))
 
     def read(self, reply: Reply) -> np.ndarray:
         """The output in an answer: float32 or int64, of the shape that it came in.
@@ -138,7 +137,7 @@ class OpenInference:
         Raises:
             ValueError: if there is none, in words that finish "got ...".
         """
-        length = reply.headers.get("inference-header-content-length", "")
+        length = reply.headers.get(JSON_BYTES.lower(), "")
         self.is_binary = self.is_binary or bool(length)  # it answers so, whatever it says that it can
         head, tail = (reply.body[: int(length)], reply.body[int(length) :]) if length.isdecimal() else (reply.body, b"")
         content = read_json(reply, head)
@@ -191,16 +190,16 @@ def describe_json(content: Any) -> str:
     return {list: "a list", str: "a text", type(None): "null"}.get(type(content), "a number")
 
 
-def _fetch(address: Address, patience: Patience) -> Reply:
-    reply = patience.send("GET", address.path)
+def _fetch(address: Address, client: RetryingClient) -> Reply:
+    reply = client.send("GET", address.path)
     if reply.status != 200:
         where = f"{address.place}{address.path}"
-        raise Unavailable(f"expected the metadata of {address.model} from {where}, got {patience.describe(reply)}")
+        raise Unavailable(f"expected the metadata of {address.model} from {where}, got {client.describe(reply)}")
     return reply
 
 
-def _has_extension(address: Address, patience: Patience) -> bool:
-    reply = patience.send("GET", f"{address.base}/v2")
+def _has_extension(address: Address, client: RetryingClient) -> bool:
+    reply = client.send("GET", f"{address.base}/v2")
     try:
         content = json.loads(reply.body) if reply.status == 200 else {}
     except ValueError:
@@ -272,3 +271,101 @@ def check_components(shape: tuple[int, ...], spec: TensorSpec, encoding: Encodin
     if not fits:
         sizes = [" x ".join("any" if size < 0 else str(size) for size in each) for each in (wanted, given)]
         raise InvalidInput(f"{name}: expected images of {sizes[0]} ({encoding.layout}), got {sizes[1]}")
+
+
+class JsonForm:
+    """A model behind a URL that takes a POST; it has no metadata.
+
+    Args:
+        address: of the model.
+    """
+
+    image_shape = channels = rows = None
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, address: Address):
+        self.address = address
+        datatype, layout = address.encoding.datatype or "FP32", address.encoding.layout or "NCHW"
+        self.encoding = replace(address.encoding, datatype=datatype, layout=layout)
+        if datatype == "UINT8":
+            self.notes = ("the server takes bytes: every image is rounded to 8 bits on its way",)
+
+    @property
+    def classes(self) -> int | None:
+        """As the name says."""
+        return self.encoding.classes
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Nothing but the answers tells one model from another."""
+        return {}
+
+    def write(self, rows: np.ndarray) -> Request:
+        """The request about some images, each a row."""
+        if self.encoding.writing == "lists":
+            images: Any = rows.tolist()
+        else:
+            images = base64.b64encode(rows.astype(rows.dtype.newbyteorder("<"), copy=False).tobytes()).decode()
+        content = {"images": images, "shape": list(rows.shape), "dtype": _NAMES[self.encoding.datatype]}
+        return Request(self.address.path, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+    def read(self, reply: Reply) -> np.ndarray:
+        """What the answer says: float32 of shape (N, K), or int64 of shape (N,) for labels.
+
+        Raises:
+            ValueError: if it says nothing of the kind, in words that finish "got ...".
+        """
+        content = read_json(reply, reply.body)
+        if not isinstance(content, dict):
+            raise ValueError(describe_json(content))
+        wanted = self.encoding.output or self.encoding.outputs
+        key = wanted if wanted in content else next((word for word in _ANSWERS if word in content), "")
+        if not key:
+            raise ValueError(f"{describe_json(content)}; one of {', '.join(_ANSWERS)} is needed")
+        kind = _ANSWERS.get(key, self.encoding.outputs)
+        if kind and not self.encoding.outputs:
+            self.encoding = replace(self.encoding, outputs=kind)
+        values = np.array(content[key], dtype=np.float64)
+        if kind == "labels":
+            if not (np.isfinite(values).all() and (values == values.round()).all()):
+                raise ValueError("labels that are no whole numbers")
+            if values.ndim > 1 and values[0].size != 1:
+                raise ValueError(f"labels of shape {values.shape}, several for each image: give one, or scores")
+            return values.astype(np.int64)
+        return values.astype(np.float32)
+
+
+def check_answer(given: np.ndarray, count: int, width: int | None, classes: int | None) -> tuple[np.ndarray, int]:
+    """An answer to `count` images: float32 of shape (count, K), or int64 of shape (count,); and K, 0 for labels.
+
+    Args:
+        given: as it came.
+        count: images that were asked about.
+        width: of earlier answers, None: there was none.
+        classes: that the server says it has.
+
+    Raises:
+        ValueError: if it is something else, or of another kind than earlier ones.
+    """
+    if given.shape in ((count, 1), (count, 1, 1)) and given.dtype == np.int64:
+        given = given.reshape(count)
+    if given.dtype == np.int64 and given.ndim == 2:
+        given = given.astype(np.float32)
+    fits = given.ndim == 1 if given.dtype == np.int64 else given.ndim == 2 and given.shape[1] > 1
+    if not fits or len(given) != count:
+        raise ValueError(f"{'labels' if given.dtype == np.int64 else 'scores'} of shape {given.shape}")
+    of_this = 0 if given.ndim == 1 else given.shape[1]
+    if width not in (None, of_this) or (of_this and classes not in (None, of_this)):
+        raise ValueError(f"{'labels' if given.ndim == 1 else 'scores'} of shape {given.shape}")
+    if of_this == 0 and count and int(given.min()) < 0:
+        raise ValueError(f"the label {int(given.min())}")
+    return given, of_this
+
+
+def learned_limit(reply: Reply, count: int) -> int:
+    """How many images a server takes at once, from its refusal of `count`; 0 if that is not why it refused."""
+    if reply.status == 413:
+        return count // 2
+    match = _LARGEST_BATCH.search(error_of(reply)) if reply.status == 400 else None
+    limit = int(match[1]) if match else 0
+    return limit if 0 < limit < count else 0

@@ -1,5 +1,7 @@
-"""Images as a server takes them: order of the axes, type and range of a component."""
+"""Tensors on their way: images as a server takes them, and the message of the Open Inference Protocol around them."""
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,8 @@ from torch import Tensor
 from ....errors import InvalidInput, Unsupported
 from .address import Encoding
 
-TYPES = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "UINT8": np.uint8}
+JSON_BYTES = "Inference-Header-Content-Length"  # of a message whose values stand behind the JSON
+TYPES: Mapping[str, Any] = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "UINT8": np.uint8}
 OUTPUT_TYPES = {
     **{"FP16": np.float16, "FP32": np.float32, "FP64": np.float64},
     **{f"INT{bits}": getattr(np, f"int{bits}") for bits in (8, 16, 32, 64)},
@@ -58,3 +61,23 @@ def read_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.ndarr
         array = np.array(values, dtype=np.float64 if datatype.startswith("FP") else np.int64)
     wide = np.float32 if datatype.startswith("FP") else np.int64
     return array.reshape(shape).astype(wide)
+
+
+def pack_tensor(
+    content: dict[str, Any], tensor: dict[str, Any], values: np.ndarray, *, binary: bool
+) -> tuple[bytes, dict[str, str]]:
+    """The body and the headers of a message about one tensor, whose values stand in the JSON or in bytes behind it.
+
+    Args:
+        content: the JSON, of which `tensor` is a part.
+        tensor: gets the values, or how many bytes they take.
+        values: of the tensor.
+        binary: by Triton's extension of binary tensor data.
+    """
+    if not binary:
+        tensor["data"] = values.reshape(-1).tolist()
+        return json.dumps(content).encode(), {"Content-Type": "application/json"}
+    data = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+    tensor["parameters"] = {"binary_data_size": len(data)}
+    head = json.dumps(content).encode()
+    return head + data, {"Content-Type": "application/octet-stream", JSON_BYTES: str(len(head))}

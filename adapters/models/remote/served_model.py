@@ -4,30 +4,22 @@ import json
 import re
 import threading
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from .... import __version__
 from ....errors import DavylampError, InvalidInput, ModelFailed
+from ...http_server import HttpAnswer, json_answer
 from ...user_code import one_line
 from ..classifier import Classifier
+from .tensors import JSON_BYTES, TYPES, pack_tensor
 
 OUTPUTS = ("logits", "probabilities", "labels")
 INPUT = "images"
 VERSION = "1"
-_TYPES: Mapping[str, Any] = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "UINT8": np.uint8}
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-_LENGTH = "inference-header-content-length"
-
-
-class Served(NamedTuple):
-    """An answer: its status, headers and body."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class ServedModel:
@@ -81,8 +73,8 @@ class ServedModel:
             "outputs": [{"name": self.outputs, "datatype": kind, "shape": shape}],
         }
 
-    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Served:
-        """Answer a request.
+    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """HttpAnswer a request.
 
         Args:
             method: of the request.
@@ -100,17 +92,17 @@ class ServedModel:
             except (DavylampError, ValueError) as error:
                 return _error(400, one_line(error))
         if path.rstrip("/") in ("/v2/health/live", "/v2/health/ready") or (match and match["verb"] == "/ready"):
-            return Served(200, {}, b"")
+            return HttpAnswer(200, {}, b"")
         about = {"name": "davylamp", "version": __version__, "extensions": ["binary_tensor_data"]}
         known = about if path.rstrip("/") == "/v2" else self.metadata if match is not None else None
         if known is not None:
-            return _json(200, known)
+            return json_answer(200, known)
         return _error(404, f"expected /v2/models/{self.name} or /v2/health/ready, got another path")
 
-    def _infer(self, headers: Mapping[str, str], body: bytes) -> Served:
-        length = headers.get(_LENGTH)
+    def _infer(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        length = headers.get(JSON_BYTES.lower())
         if length is not None and not (length.isdecimal() and int(length) <= len(body)):
-            raise ValueError(f"expected {_LENGTH} as the bytes of the JSON, got {length[:20]!r}")
+            raise ValueError(f"expected {JSON_BYTES} as the bytes of the JSON, got {length[:20]!r}")
         head = len(body) if length is None else int(length)
         try:
             content = json.loads(body[:head])
@@ -135,18 +127,14 @@ class ServedModel:
             return logits.argmax(1).cpu().numpy()
         return (logits.softmax(1) if self.outputs == "probabilities" else logits).cpu().numpy()
 
-    def _write(self, content: dict[str, Any], numbers: np.ndarray) -> Served:
+    def _write(self, content: dict[str, Any], numbers: np.ndarray) -> HttpAnswer:
         kind = "INT64" if self.outputs == "labels" else "FP32"
         output: dict[str, Any] = {"name": self.outputs, "datatype": kind, "shape": list(numbers.shape)}
         answer: dict[str, Any] = {"model_name": self.name, "model_version": VERSION}
         answer |= {"id": content["id"]} if isinstance(content.get("id"), str) else {}
-        if not _wants_binary(content, self.outputs):
-            return _json(200, {**answer, "outputs": [{**output, "data": numbers.reshape(-1).tolist()}]})
-        data = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False).tobytes()
-        output["parameters"] = {"binary_data_size": len(data)}
-        head = json.dumps({**answer, "outputs": [output]}).encode()
-        headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
-        return Served(200, headers, head + data)
+        binary = _wants_binary(content, self.outputs)
+        body, headers = pack_tensor({**answer, "outputs": [output]}, output, numbers, binary=binary)
+        return HttpAnswer(200, headers, body)
 
 
 def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
@@ -160,18 +148,18 @@ def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
         raise ValueError(f"expected one input {INPUT!r}, got {one_line(tensor.get('name'))[:40]!r}")
     if not isinstance(shape, list) or len(shape) != 4 or not all(type(n) is int and n > 0 for n in shape):
         raise ValueError(f"expected a shape [N, C, H, W], got {one_line(shape)[:60]}")
-    if kind not in _TYPES or (datatype == "UINT8") != (kind == "UINT8"):
+    if kind not in TYPES or (datatype == "UINT8") != (kind == "UINT8"):
         raise ValueError(f"expected images of {datatype}, got {one_line(kind)[:20]}")
     size = (tensor.get("parameters") or {}).get("binary_data_size") if "data" not in tensor else None
     if size is None:
         try:
-            pixels = np.array(tensor.get("data"), dtype=_TYPES[kind])
+            pixels = np.array(tensor.get("data"), dtype=TYPES[kind])
         except (TypeError, ValueError, OverflowError):
             raise ValueError("expected data as a list of numbers, got something else") from None
     else:
         if size != len(tail):
             raise ValueError(f"expected {size} bytes behind the JSON, got {len(tail)}")
-        pixels = np.frombuffer(tail, np.dtype(_TYPES[kind]).newbyteorder("<"))
+        pixels = np.frombuffer(tail, np.dtype(TYPES[kind]).newbyteorder("<"))
     if pixels.size != int(np.prod(shape, dtype=np.int64)):
         raise ValueError(f"expected {'x'.join(map(str, shape))} numbers, got {pixels.size}")
     pixels = pixels.reshape(shape).astype(np.float32)
@@ -190,9 +178,5 @@ def _wants_binary(content: dict[str, Any], name: str) -> bool:
     return bool((wanted.get("parameters") or {}).get("binary_data"))
 
 
-def _json(status: int, content: Any) -> Served:
-    return Served(status, {"Content-Type": "application/json"}, json.dumps(content).encode())
-
-
-def _error(status: int, why: str) -> Served:
-    return _json(status, {"error": why})
+def _error(status: int, why: str) -> HttpAnswer:
+    return json_answer(status, {"error": why})

@@ -1,1 +1,0 @@
-"""A classifier offered to others by the Open Inference Protocol, over HTTP."""
