@@ -15,9 +15,6 @@ from .direct import part, rows_of
 attack = rows_of("secml-torch")
 
 
-PGD = {"steps": 10, "step_size": 0.025}
-
-
 def directly(native: Any, case: Any) -> Tensor:
     batch = DataLoader(TensorDataset(case.inputs, case.labels), batch_size=len(case.inputs))
     return torch.cat([images for images, _ in native(ClassifierElsewhere(case.module), batch, stream=True)]).detach()

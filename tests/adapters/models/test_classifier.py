@@ -107,14 +107,6 @@ def test_a_model_on_several_devices_stays_there():
     assert classifier.device.type == "cpu"
 
 
-def test_a_module_left_in_training_mode_is_put_back_before_it_predicts():
-    net = make_net()
-    classifier = Classifier(net)
-    expected = classifier.predict_logits(IMAGES)
-    net.train()
-    assert torch.equal(classifier.predict_logits(IMAGES), expected)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_the_model_gets_its_own_dtype_and_the_attack_gets_float32(dtype):
     seen = []

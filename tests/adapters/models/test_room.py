@@ -521,7 +521,7 @@ def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
     """Strictly, every folder has one of its own: of those that nobody uses the last ones stay."""
     if not find_sandbox().program:
         pytest.skip("there is no sandbox here")
-    servers = [forkserver_for(True, (tmp_path / str(place),)) for place in range(6)]
+    servers = [forkserver_for(True, (tmp_path / str(place),)) for place in range(5)]
     for server in servers:
         open_worker(server).close()
         forkserver_for(True, server.visible)  # used again, and the longest unused ones end

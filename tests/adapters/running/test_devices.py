@@ -108,14 +108,6 @@ def test_tf32_in_the_newer_way_is_taken_and_put_back(newer_way, digits):
     assert run_attack("foolbox:fgsm", case.classifier, case.inputs, case.labels, LINF).attacked.all()
 
 
-def test_tf32_in_the_older_way_is_put_back():
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    with switches_kept():
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.allow_tf32 = False
-    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
-
-
 class Watched(nn.Module):
     """A model that notes for each pass whether float32 is rounded, and whether a gradient is asked for."""
 
@@ -294,7 +286,8 @@ def test_an_evaluation_on_a_gpu_has_every_number(digits, tmp_path):
     assert (again.summary.done, again.summary.kept) == (1, 0)  # a CPU rounds otherwise: another cell
 
 
-def test_a_precision_of_all_parts_can_be_set_again_after_a_judgement():
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has the older way only")
+def test_a_precision_of_all_parts_can_be_set_again_after_a_judgement(run_fresh):
     """In a process of its own: no switch of torch gives the first state back."""
     code = (
         "import torch\n"
@@ -306,7 +299,4 @@ def test_a_precision_of_all_parts_can_be_set_again_after_a_judgement():
         "torch.backends.fp32_precision = 'ieee'\n"
         "assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == 'ieee'\n"
     )
-    if not hasattr(torch.backends, "fp32_precision"):
-        pytest.skip("this torch has the older way only")
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert run_fresh(code) == ""

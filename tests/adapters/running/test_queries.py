@@ -92,17 +92,6 @@ def test_kept_order_falls_back_to_content_when_the_batch_shrinks(counter):
     assert model.forwards.tolist() == [1, 1, 0, 2]
 
 
-def test_counts_equal_those_of_a_plain_hook(digits):
-    case = digits.first(5)
-    seen = []
-    case.module.register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
-    counter = QueryCounter(case.classifier, case.inputs, case.labels, ThreatModel("linf", 0.1), order="content")
-    for rows in ([0, 1, 2, 3, 4], [1, 2], [4, 4, 0]):
-        counter(case.inputs[rows])
-    assert int(counter.forwards.sum()) == sum(seen) == 10
-    case.module._forward_hooks.clear()
-
-
 def test_logits_and_gradients_are_those_of_the_bare_model(counter):
     model, case = counter(budget=100)
     inputs = case.inputs.clone().requires_grad_()
