@@ -13,7 +13,7 @@ import pytest
 from davylamp.adapters import IMPLEMENTATIONS, LIBRARIES, Implementation, KnownIssue, Library
 from davylamp.adapters.catalogue.lookup import find_library
 from davylamp.engine import ResultsStore, load
-from davylamp.errors import InvalidInput, MissingLibrary, UnknownName
+from davylamp.errors import InvalidInput, UnknownName
 
 TINY = Path(__file__).parents[2] / "tiny_library"
 MODEL = '''
@@ -213,11 +213,6 @@ def test_listing_and_running_it_where_it_is_not_say_so(run_here):
         code, _, errors = run_here(*command)
         assert code == 1
         assert "unknown library 'tiny'" in errors
-
-
-def test_a_library_that_is_not_installed_is_named_with_what_installs_it():
-    with pytest.raises(MissingLibrary, match="pip install no-such-thing"):
-        raise MissingLibrary("absent", "", package="no-such-thing")
 
 
 BROKEN = {

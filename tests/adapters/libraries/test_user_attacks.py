@@ -16,7 +16,6 @@ from davylamp.adapters import Classifier, ThreatModel, as_implementation, find_i
 from davylamp.adapters.catalogue.customary import choose_threat_model
 from davylamp.adapters.catalogue.lookup import accepted, library_defaults
 from davylamp.adapters.data.datasets import Data
-from davylamp.adapters.models.identity.digest import identify_code
 from davylamp.engine import AttackChoice, Config, ResultsStore, best_effort, compare, evaluate, load, make_plan
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.choices import chosen_of_cell
@@ -41,22 +40,17 @@ from torch.nn.functional import cross_entropy
 
 import helper
 
-
 def fgsm(model, inputs, labels, epsilon):
     return helper.ascend(model, inputs, labels, epsilon)
 
-
 class OfTorchattacks(torchattacks.PGD): ...
 
-
 class OfFoolbox(LinfPGD): ...
-
 
 class OfART(ProjectedGradientDescentPyTorch): ...
 """
 HELPER = """
 from torch.nn.functional import cross_entropy
-
 
 def ascend(model, inputs, labels, epsilon):
     inputs.requires_grad_(True)
@@ -411,14 +405,6 @@ def test_a_cell_can_be_sent_to_another_process(file, digits):
         run_attack(row, digits.classifier, digits.inputs, digits.labels, LINF),
         run_attack(fgsm, digits.classifier, digits.inputs, digits.labels, LINF),
     )
-
-
-def test_the_identity_of_code():
-    assert identify_code(fgsm).digest == identify_code(fgsm).digest
-    assert identify_code(fgsm).digest != identify_code(wobble).digest
-    assert identify_code(Corner(2)).digest != identify_code(Corner(3)).digest
-    a, b = torchattacks_instance(torch.nn.Linear(2, 2)), torchattacks_instance(torch.nn.Linear(2, 2))
-    assert identify_code(a).digest == identify_code(b).digest  # whatever model it is bound to
 
 
 def test_the_command_line_from_the_attack_to_the_report(file, run, digits):

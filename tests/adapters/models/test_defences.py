@@ -27,7 +27,6 @@ FACTORY = """
 import torch
 from torch import nn
 
-
 def build():
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
@@ -37,7 +36,6 @@ import torch
 from torch import nn
 from davylamp import Classifier
 
-
 class Before(nn.Module):
     def __init__(self, model, change):
         super().__init__()
@@ -45,7 +43,6 @@ class Before(nn.Module):
 
     def forward(self, inputs):
         return self.model(self.change(inputs))
-
 
 def grey_levels(model): return Before(model, lambda images: images * 255)
 def centred(model): return Classifier(Before(model, lambda images: images - 0.5))
