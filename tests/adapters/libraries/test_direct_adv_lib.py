@@ -102,7 +102,7 @@ CASES = (
     Direct("perc-al", "unrestricted", None, {"steps": 4}, "perc_al", {"max_iterations": 4, "num_classes": 10}, (9, 4)),
 )
 
-# Rows whose function is a repair of ours: test_repairs_adv_lib.py.
+# Rows whose function is a repair of ours: test_adv_lib.py.
 REPAIRED = {
     *(("fmn@repaired", norm) for norm in ("linf", "l2", "l1", "l0")),
     *(("alma@repaired", norm) for norm in ("l2", "l1")),

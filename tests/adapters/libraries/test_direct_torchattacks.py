@@ -48,7 +48,7 @@ def steps(row: str, library_class: str, queries: int, ours: Any = (), theirs: An
     )
 
 
-STILL, OWN_SCALE = {"random_start": False}, {"eps_for_division": 1e-20}
+STILL, TINY_DIVISOR = {"random_start": False}, {"eps_for_division": 1e-20}
 FOUR, FOUR_OF = {"steps": 4}, {"steps": 4, "candidates": 3}
 IN_L2 = {**ENSEMBLE, "norm": "L2", "eps": 3.0}  # all are fooled before APGDT, whose l2 is repaired
 
@@ -62,7 +62,7 @@ def ensemble(row: str, norm: str, ours: Any, words: Any, inner_steps: int) -> Di
 CASES = (
     Direct("fgsm", "linf", 0.1, {}, "FGSM", {"eps": 0.1}, (1, 1)),
     Direct("fgm", "l2", 1.5, {}, "PGDL2", ONE_L2_STEP, (1, 1)),
-    Direct("fgm@repaired", "l2", 1.5, {}, "PGDL2", {**ONE_L2_STEP, **OWN_SCALE}, (1, 1)),
+    Direct("fgm@repaired", "l2", 1.5, {}, "PGDL2", {**ONE_L2_STEP, **TINY_DIVISOR}, (1, 1)),
     Direct("f-fgsm", "linf", 0.1, {"step_size": 0.12}, "FFGSM", {"eps": 0.1, "alpha": 0.12}, (1, 1)),
     steps("r-fgsm", "RFGSM", 3),
     steps("bim", "BIM", 3),
@@ -70,7 +70,7 @@ CASES = (
     steps("pgd", "PGD", 3, STILL, STILL),
     Direct("pgd", "l2", 1.5, L2_STEPS, "PGDL2", L2, (3, 3)),
     Direct("pgd", "l2", 1.5, {**L2_STEPS, **STILL}, "PGDL2", {**L2, **STILL}, (3, 3)),
-    Direct("pgd@repaired", "l2", 1.5, {**L2_STEPS, "random_start": True}, "PGDL2", {**L2, **OWN_SCALE}, (3, 3)),
+    Direct("pgd@repaired", "l2", 1.5, {**L2_STEPS, "random_start": True}, "PGDL2", {**L2, **TINY_DIVISOR}, (3, 3)),
     steps("eot-pgd", "EOTPGD", 6, {"samples": 2, **STILL}, {"eot_iter": 2, **STILL}),
     replace(steps("trades-pgd", "TPGD", 3), queries=(4, 3)),
     steps("jitter", "Jitter", 3, STILL, STILL),
@@ -128,7 +128,7 @@ CASES = (
     Direct("gaussian-noise", "unrestricted", None, {"std": 0.2}, "GN", {"std": 0.2}, (0, 0)),
 )
 
-# Rows whose class is a repair of ours: test_repairs_torchattacks.py.
+# Rows whose class is a repair of ours: test_torchattacks.py.
 REPAIRED = {
     ("apgd-t", "l2"),
     ("fab", "l1"),

@@ -166,7 +166,7 @@ def test_confident_images_take_shorter_steps_in_l2():
     assert moved == pytest.approx(0.1 * gradient / (gradient + 1e-12), rel=1e-3)
 
 
-STRUCTURES = ("sgm", "bpa", "tgr", "pna-patchout", "vdc", "att")  # test_structures_torchattack.py
+STRUCTURES = ("sgm", "bpa", "tgr", "pna-patchout", "vdc", "att")  # test_torchattack_networks.py
 
 ROWS = [row for row in IMPLEMENTATIONS.values() if row.library == "torchattack" and row.attack not in STRUCTURES]
 
