@@ -126,9 +126,7 @@ def crashes_at_nan(model, inputs, labels, epsilon):
     return (inputs + epsilon * gradient.sign()).clamp(0, 1)
 
 
-MODELS = {each.__name__: each for each in (
-    NoGradientAtBlack, NoGradientAnywhere, InfiniteGradient, NanWhereUnsure, InfinityWhereUnsure, NanOffTheGrid,
-    NanForSomeClasses)}  # fmt: skip
+MODELS = {kind.__name__: kind for kind in Around.__subclasses__()}
 ATTACKS = {each.__name__: each for each in (
     returns_nan, returns_infinity, asks_nan, asks_far_outside, loss_of_nan, crashes_at_nan)}  # fmt: skip
 PROGRAMS = {**MODELS, **ATTACKS}

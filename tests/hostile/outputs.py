@@ -129,22 +129,4 @@ class NotANumberWhereUnsure(_Around):
         return pair(z.where(z.abs() > 0.3, torch.nan))
 
 
-PROGRAMS = {
-    kind.__name__: kind
-    for kind in (
-        SaturatedLogits,
-        SoftmaxSaidLogits,
-        SaturatedSoftmax,
-        ProbabilitySaidLogit,
-        LogitSaidProbability,
-        LogitsSaidLogit,
-        LogitUnsaid,
-        ProbabilitiesAtFirst,
-        RoundedLogits,
-        HiddenGradient,
-        OtherOrder,
-        OneClass,
-        ThirdClass,
-        NotANumberWhereUnsure,
-    )
-}
+PROGRAMS = {kind.__name__: kind for kind in _Around.__subclasses__()}

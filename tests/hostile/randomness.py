@@ -134,20 +134,4 @@ class SeenBefore(_Around):
         return torch.where(often[:, None], logits.roll(1, 1), logits)
 
 
-PROGRAMS = {
-    kind.__name__: kind
-    for kind in (
-        NoiseOnOneClass,
-        NoiseButOnTheFirst,
-        DropoutLeftOn,
-        ByTheClock,
-        PrivateGenerator,
-        RepeatsItself,
-        TurnsRound,
-        EveryThirdCall,
-        Drifts,
-        ByItsPlace,
-        ByTheBatch,
-        SeenBefore,
-    )
-}
+PROGRAMS = {kind.__name__: kind for kind in _Around.__subclasses__()}

@@ -1,8 +1,5 @@
 """No model of two classes looks more robust, or is praised, for giving something else than it says."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -10,13 +7,7 @@ from torch import nn
 import davylamp
 from davylamp.adapters.models.outputs import explain_accuracy
 from davylamp.errors import InvalidInput
-
-_FILE = Path(__file__).with_name("outputs.py")
-_SPEC = importlib.util.spec_from_file_location("hostile_outputs", _FILE)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-kit = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(kit)
+from tests.hostile import outputs as kit
 
 WEIGHT = torch.randn(36, generator=torch.Generator().manual_seed(1))
 IMAGES = 0.3 + 0.4 * torch.rand(24, 1, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -70,12 +61,3 @@ def test_a_gradient_of_the_wrong_sign_is_found_by_scores():
     by_gradients = davylamp.run_attack("torchattacks:pgd", model, IMAGES, LABELS, **words)
     ensemble = davylamp.run_attack("pyautoattack:margin-ensemble", model, IMAGES, LABELS, **words)
     assert int(ensemble.success.sum()) > int(by_gradients.success.sum())
-
-
-def test_the_honest_model_has_its_closed_form():
-    class Saying(Honest):
-        outputs = "logit"
-
-    result = davylamp.run_attack("pyautoattack:margin-ensemble", Saying(), IMAGES, LABELS, norm="linf", epsilon=RADIUS)
-    assert torch.equal(result.robust, STANDS)
-    assert 0 < int(STANDS.sum()) < 24

@@ -1,6 +1,5 @@
 """No model that answers one image now so, now otherwise gets a better standing by it, and every verb says it first."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,7 @@ from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.report.page.build import build_report
-
-_FILE = Path(__file__).with_name("randomness.py")
-_SPEC = importlib.util.spec_from_file_location("hostile_randomness", _FILE)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-kit = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(kit)
+from tests.hostile import randomness as kit
 
 PGD, LINF = "torchattacks:pgd", ThreatModel("linf", 0.15)
 
@@ -140,7 +133,7 @@ def test_every_verb_says_it_before_any_number(digits, case, tmp_path):
 
 def test_the_command_line_says_it_first(digits, case, tmp_path, monkeypatch, run):
     torch.save(digits.module, tmp_path / "net.pt")
-    (tmp_path / "randomness.py").write_text(_FILE.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "randomness.py").write_text(Path(kit.__file__).read_text())
     (tmp_path / "net.py").write_text(
         "import torch\nimport randomness\n\n\ndef make():\n"
         "    return randomness.NoiseOnOneClass(torch.load('net.pt', weights_only=False))\n"

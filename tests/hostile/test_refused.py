@@ -1,18 +1,11 @@
 """What cannot be measured is refused: no success, no robustness, no library to blame."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 import davylamp
 from davylamp.errors import DavylampError, InvalidInput, Unsupported
 from davylamp.tools.sweep.running import make_images, make_model
-
-SPEC = importlib.util.spec_from_file_location("refused", Path(__file__).parent / "refused.py")
-assert SPEC
-refused = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(refused)
+from tests.hostile import refused
 
 
 @pytest.fixture(scope="module")

@@ -73,23 +73,28 @@ def test_a_process_that_dies_is_said(files):
     assert "SIGSEGV" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        [],
-        [torch.zeros(6, 1, 8, 8), torch.zeros(6)],
-        [torch.zeros(6, 1, 8, 8), torch.zeros(5, dtype=torch.int64)],
-        [torch.full((6, 1, 8, 8), float("nan")), torch.zeros(6, dtype=torch.int64)],
-        [torch.full((6, 1, 8, 8), 2.0), torch.zeros(6, dtype=torch.int64)],
-        [torch.zeros(6, 64), torch.zeros(6, dtype=torch.int64)],
-        [torch.zeros(6, 1, 8, 8), torch.full((6,), -1)],
-    ],
-)
-def test_nothing_but_images_comes_from_a_parser_that_was_taken_over(files, monkeypatch, given):
+GREY, ZEROS = torch.zeros(6, 1, 8, 8), torch.zeros(6, dtype=torch.int64)
+TAKEN_OVER = {
+    "nothing": [],
+    "labels that are no integers": [GREY, torch.zeros(6)],
+    "too few labels": [GREY, ZEROS[:5]],
+    "NaN": [GREY * torch.nan, ZEROS],
+    "out of range": [GREY + 2, ZEROS],
+    "no images": [GREY.flatten(1), ZEROS],
+    "labels below 0": [GREY, ZEROS - 1],
+}
+
+
+def test_nothing_but_images_comes_from_a_parser_that_was_taken_over(files, monkeypatch):
     """As a stranger's file might by a hole in a parser: the process may then answer anything."""
-    monkeypatch.setattr(Worker, "ask", lambda *_, **__: ({}, given))
+    taken = []
     with attacks_apart(STRICT):
-        with pytest.raises((Unavailable, InvalidInput)):
-            load_data(files[1])
-        with pytest.raises((Unavailable, InvalidInput)):
-            load_data(files[0])
+        for what, given in TAKEN_OVER.items():
+            monkeypatch.setattr(Worker, "ask", lambda *_, given=given, **__: ({}, given))
+            for file in files[:2]:
+                try:
+                    load_data(file)
+                except (Unavailable, InvalidInput):
+                    continue
+                taken.append((what, file))
+    assert taken == []

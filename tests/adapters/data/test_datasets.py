@@ -264,7 +264,7 @@ def test_images_of_different_sizes_need_a_size(folder):
 
 @pytest.mark.parametrize("keys", [("inputs", "labels"), ("x", "y"), ("images", "y")])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float64, ">f4"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64, ">f4", "<f2"])
 def test_npz(tmp_path, keys, layout, dtype):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3, 8, 6)).astype(np.uint8)
     images = pixels if dtype == np.uint8 else (pixels / 255).astype(dtype)

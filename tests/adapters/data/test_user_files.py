@@ -18,38 +18,29 @@ from torch.utils.data import TensorDataset
 inputs = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 labels = torch.arange(6) % 4
 
-
 def tensors():
     return inputs, labels
-
 
 def named(limit=None):
     return inputs[:limit], labels[:limit], [f"image {i}" for i in range(6)][:limit]
 
-
 def bytes_last():
     return (inputs.permute(0, 2, 3, 1).numpy() * 255).astype(np.uint8), labels.numpy()
-
 
 def dataset():
     return TensorDataset(inputs, labels)
 
-
 def wrong_range():
     return inputs * 255, labels
-
 
 def float_labels():
     return inputs, labels.float()
 
-
 def nothing():
     return None
 
-
 def short_names():
     return inputs, labels, ["one"]
-
 
 def fails():
     raise ValueError("no disk")
@@ -57,7 +48,6 @@ def fails():
 MODEL = """
 import torch
 from torch import nn
-
 
 def net():
     torch.manual_seed(0)
@@ -68,17 +58,14 @@ from torch import nn
 
 import grid
 
-
 def quantised(classifier):
     return nn.Sequential(grid.Levels(8), classifier)
-
 
 def nothing(classifier):
     return None
 """
 GRID = """
 from torch import nn
-
 
 class Levels(nn.Module):
     def __init__(self, levels):

@@ -218,14 +218,3 @@ def test_an_encrypted_npz(tmp_path):
             start = content.find(mark, start + 1)
     (tmp_path / "a.npz").write_bytes(content)
     assert "without a password, got x encrypted in" in refusal(tmp_path / "a.npz", "npz", InvalidInput)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<f8", "<f2", ">f4", "|u1"])
-def test_layouts_and_precisions_of_an_npz(tmp_path, order, dtype):
-    pixels = np.random.default_rng(0).integers(0, 2, (2, 3, 4, 5))
-    stored = np.asarray(pixels * (255 if dtype == "|u1" else 1), dtype=dtype, order=order)
-    np.savez(tmp_path / "a.npz", x=stored, y=np.array([1, 0], dtype=">i2"))
-    data = load_data(f"npz:{tmp_path / 'a.npz'}")
-    assert torch.equal(data.inputs, torch.tensor(pixels, dtype=torch.float32))
-    assert data.labels.tolist() == [1, 0]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from davylamp.adapters import IMPLEMENTATIONS, Implementation, ThreatModel, run_attack
+from davylamp.adapters import IMPLEMENTATIONS, Classifier, Implementation, ThreatModel, run_attack
 from davylamp.adapters.contract.linear import ContractCase
 from davylamp.adapters.parameters import SUPPLIED
 from davylamp.adapters.running.call import Images, Returned
@@ -210,3 +210,27 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
+
+
+def rows_of(library: str) -> Callable[..., Any]:
+    """A function that runs a row of a library, or of another by its whole name, on a model known to have gradients."""
+
+    def attack(name: str, case: Any, norm: str, epsilon: float | None = None, targets: Any = None, **words: Any) -> Any:
+        classifier, rules = Classifier(case.module), ThreatModel(norm, epsilon, targeted=targets is not None)
+        classifier.answers.note_gradients(there=True)  # the attack's questions are the first
+        settings = {"seed": SEED, "targets": targets, **words}
+        whole = name if ":" in name else f"{library}:{name}"
+        return run_attack(whole, classifier, case.inputs, case.labels, rules, **settings)
+
+    return attack
+
+
+def part(case: Any, start: int, stop: int | None = None) -> Any:
+    """Some images of a case, or one."""
+    rows = slice(start, start + 1 if stop is None else stop)
+    return case._replace(inputs=case.inputs[rows], labels=case.labels[rows])
+
+
+def sizes(case: Any, images: Tensor, norm: float) -> Tensor:
+    """How far images are from those of the case, shape (N,)."""
+    return (images - case.inputs).flatten(1).norm(p=norm, dim=1)

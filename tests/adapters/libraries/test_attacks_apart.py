@@ -22,13 +22,11 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-
 def as_attack(knowledge):
     def mark(function):
         function.norm, function.knowledge, function.order = "linf", knowledge, "kept"
         return function
     return mark
-
 
 @as_attack("white-box")
 def by_gradient(model, inputs, labels, epsilon, steps: int = 4, share: float = 0.4):
@@ -39,7 +37,6 @@ def by_gradient(model, inputs, labels, epsilon, steps: int = 4, share: float = 0
         images = images.detach() + share * epsilon * gradient.sign()
         images = images.clamp(inputs - epsilon, inputs + epsilon).clamp(0, 1)
     return images
-
 
 @as_attack("score-based")
 def by_scores(model, inputs, labels, epsilon, steps: int = 6):
@@ -54,7 +51,6 @@ def by_scores(model, inputs, labels, epsilon, steps: int = 6):
             best[better], lowest = tried[better], score.minimum(lowest)
     return best
 
-
 @as_attack("decision-based")
 def by_decisions(model, inputs, labels, epsilon, steps: int = 5):
     """Bisects between noise and the image."""
@@ -68,35 +64,28 @@ def by_decisions(model, inputs, labels, epsilon, steps: int = 5):
         low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
     return torch.lerp(inputs, noise, high.view(-1, 1, 1, 1))
 
-
 by_decisions.kind = "minimum-norm"
-
 
 def hostile(function):
     return as_attack("white-box")(function)
-
 
 @hostile
 def reads_passwords(model, inputs, labels, epsilon):
     raise ValueError(open("/etc/passwd").read())
 
-
 @hostile
 def opens_a_socket(model, inputs, labels, epsilon):
     socket.create_connection(("1.1.1.1", 80), timeout=5)
 
-
 @hostile
 def asks_the_host(model, inputs, labels, epsilon):
     socket.create_connection(("127.0.0.1", PORT), timeout=5)
-
 
 @hostile
 def forks(model, inputs, labels, epsilon):
     while True:
         if os.fork() == 0:
             os.setsid()
-
 
 @hostile
 def fills_the_disk(model, inputs, labels, epsilon):
@@ -105,58 +94,47 @@ def fills_the_disk(model, inputs, labels, epsilon):
             while file.tell() < 1 << 25:
                 file.write(bytes(1 << 23))
 
-
 @hostile
 def fills_the_devices(model, inputs, labels, epsilon):
     open("/dev/here", "wb").write(b"0")
-
 
 @hostile
 def writes_a_large_file(model, inputs, labels, epsilon):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     os.truncate(os.open("/tmp/large", os.O_CREAT | os.O_RDWR), 1 << 40)
 
-
 @hostile
 def takes_memory(model, inputs, labels, epsilon):
     return torch.ones(100 << 28)
-
 
 @hostile
 def writes_outside(model, inputs, labels, epsilon):
     open(os.path.join(os.path.dirname(__file__), "written"), "w").write("here")
 
-
 @hostile
 def writes_to_the_root(model, inputs, labels, epsilon):
     open("/written", "w").write("here")
-
 
 @hostile
 def prints_escapes(model, inputs, labels, epsilon):
     print("\\x1b]0;title\\x07\\x1b[31mred")
     raise ValueError("\\x1b[31mred\\nnext line")
 
-
 @hostile
 def returns_ten_gigabytes(model, inputs, labels, epsilon):
     return torch.zeros(1).expand(10 << 28)
-
 
 @hostile
 def returns_another_shape(model, inputs, labels, epsilon):
     return inputs[:1]
 
-
 @hostile
 def asks_about_an_array(model, inputs, labels, epsilon):
     return model(inputs.numpy())
 
-
 @hostile
 def returns_nothing(model, inputs, labels, epsilon):
     return None
-
 
 def message(**words):
     from davylamp.adapters.models.room.messages import send_message
@@ -166,19 +144,16 @@ def message(**words):
         except OSError:
             pass
 
-
 @hostile
 def lies_about_a_tensor(model, inputs, labels, epsilon):
     huge = {"dtype": "float32", "shape": [1 << 20, 1 << 10], "strides": [1024, 1], "offset": 0}
     message(do="done", tensors=[huge])
     time.sleep(100)
 
-
 @hostile
 def blames_the_model(model, inputs, labels, epsilon):
     from davylamp.errors import ModelDied
     raise ModelDied("the model net was killed")
-
 
 @hostile
 def sends_garbage(model, inputs, labels, epsilon):
@@ -189,12 +164,10 @@ def sends_garbage(model, inputs, labels, epsilon):
             pass
     time.sleep(100)
 
-
 @hostile
 def asks_for_what_is_not_there(model, inputs, labels, epsilon):
     message(do="backward", graph=77, tensors=[])
     time.sleep(100)
-
 
 @hostile
 def never_answers(model, inputs, labels, epsilon):
@@ -202,17 +175,14 @@ def never_answers(model, inputs, labels, epsilon):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     time.sleep(1000)
 
-
 @hostile
 def leaves(model, inputs, labels, epsilon):
     os.kill(os.getpid(), signal.SIGSEGV)
-
 
 @hostile
 def kills_its_parent(model, inputs, labels, epsilon):
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(100)
-
 
 @hostile
 def leaves_a_ghost(model, inputs, labels, epsilon):
@@ -221,11 +191,9 @@ def leaves_a_ghost(model, inputs, labels, epsilon):
         time.sleep(1000)
     raise ValueError("ghost")
 
-
 @hostile
 def finds_a_ghost(model, inputs, labels, epsilon):
     raise ValueError(sum(name.isdigit() for name in os.listdir("/proc")))
-
 
 @hostile
 def patches_the_judge(model, inputs, labels, epsilon):
@@ -236,7 +204,6 @@ def patches_the_judge(model, inputs, labels, epsilon):
     model(inputs)
     return inputs
 
-
 @hostile
 def looks_at_its_callers(model, inputs, labels, epsilon):
     frame, held = sys._getframe(), []
@@ -245,19 +212,15 @@ def looks_at_its_callers(model, inputs, labels, epsilon):
         frame = frame.f_back
     raise ValueError(" ".join(name for name in held if name in ("QueryCounter", "Classifier", "Evidence")) or "nobody")
 
-
 @hostile
 def leaves_the_ball(model, inputs, labels, epsilon):
     return torch.rand_like(inputs)
-
 
 @hostile
 def hands_in_other_images(model, inputs, labels, epsilon):
     return inputs.roll(1, 0)
 
-
 hands_in_other_images.kind = "minimum-norm"
-
 
 @hostile
 def asks_behind_the_count(model, inputs, labels, epsilon):
@@ -265,9 +228,7 @@ def asks_behind_the_count(model, inputs, labels, epsilon):
         model.process.ask("forward", [inputs], gradients=False)
     return inputs
 
-
 by_gradient.canonical = "pgd"
-
 
 def is_no_attack():
     return None

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
 PGD = {"steps": 3, "step_size": 0.04}
 PGD_WORDS = {"ε": 0.1, "steps": 3, "absolute_step_size": 0.04}
 CW = {"steps": 12, "binary_search_steps": 2, "initial_const": 10.0, "learning_rate": 0.05}
+ROUNDS, FIVE_STEPS = {"binary_search_steps": 2}, {"max_iterations": 5, "abort_early": False}
 CW_WORDS = {"max_iterations": 12, "initial_const": 10.0, "learning_rate": 0.05}
 FMN, FMN_WORDS = {"steps": 8, "learning_rate": 0.8, "gamma": 0.1}, {"steps": 8, "α_init": 0.8, "γ_init": 0.1}
 DDN, DDN_WORDS = {"steps": 8, "gamma": 0.1, "initial_epsilon": 0.7}, {"steps": 8, "γ": 0.1, "init_norm": 0.7}
@@ -29,107 +31,64 @@ FOLDED, FOLDED_WORDS = {"steps": 4, "trials": 3}, {"max_iter": 4, "n_samples": 3
 STRUCTURED = {"steps": 5, "binary_search_steps": 2, "initial_const": 3.0, "confidence": 0.5}
 STRUCTURED_WORDS = {"max_iterations": 5, "binary_search_steps": 2, "initial_const": 3.0, "confidence": 0.5}
 
+NORM_BOUND = tuple((norm, {"norm": p, "eps": eps}, eps) for norm, p, eps in BALLS)
+FREE = tuple((norm, {"norm": p}, None) for norm, p, _ in BALLS)
+EVERY_NORM = tuple((norm, {"norm": p}, None) for norm, p in NORMS.items())
+STILL, THEIRS_STILL = {**PGD, "random_start": False}, {**PGD_WORDS, "random_init": False}
+BOUNDS = (("linf", math.inf, 0.5), ("l2", 2, math.sqrt(768) / 2), ("l1", 1, 384.0))  # of the box
+BISECTED, BISECTED_WORDS = {"steps": 3, "binary_search_steps": 4}, {"n_iter": 3, "binary_search_steps": 4}
+OVERSHOOT = {"steps": 4, "overshoot": 0.1}
+
+
+def in_norms(row: str, function: str, norms: Any, ours: Any, theirs: Any, queries: Any = None) -> Iterator[Direct]:
+    """In each of these norms."""
+    for norm, words, epsilon in norms:
+        yield Direct(row, norm, epsilon, ours, function, {**words, **theirs}, queries)
+
+
 CASES = (
     Direct("pgd", "linf", 0.1, PGD, "pgd_linf", PGD_WORDS, (3, 3)),
-    Direct("pgd", "linf", 0.1, {**PGD, "random_start": False}, "pgd_linf", {**PGD_WORDS, "random_init": False}, (3, 3)),
-    Direct(
-        "pgd@repaired",
-        "linf",
-        0.1,
-        {**PGD, "random_start": False},
-        "pgd_linf",
-        {**PGD_WORDS, "steps": 4, "random_init": False},
-        (4, 4),
-    ),
-    *(
-        Direct(
-            f"apgd-{loss}",
-            norm,
-            eps,
-            {"steps": 9},
-            "apgd",
-            {"norm": p, "eps": eps, "n_iter": 9, "loss_function": loss},
-            (10, 10),
-        )
-        for loss in ("ce", "dlr")
-        for norm, p, eps in BALLS
-    ),
-    *(
-        Direct(
-            "apgd-t",
-            norm,
-            eps,
-            {"steps": 4, "candidates": 3},
-            "apgd_targeted",
-            {"norm": p, "eps": eps, "n_iter": 4, "num_targets": 2},
-        )
-        for norm, p, eps in BALLS
-    ),
+    Direct("pgd", "linf", 0.1, STILL, "pgd_linf", THEIRS_STILL, (3, 3)),
+    Direct("pgd@repaired", "linf", 0.1, STILL, "pgd_linf", {**THEIRS_STILL, "steps": 4}, (4, 4)),
+    *in_norms("apgd-ce", "apgd", NORM_BOUND, {"steps": 9}, {"n_iter": 9, "loss_function": "ce"}, (10, 10)),
+    *in_norms("apgd-dlr", "apgd", NORM_BOUND, {"steps": 9}, {"n_iter": 9, "loss_function": "dlr"}, (10, 10)),
+    *in_norms("apgd-t", "apgd_targeted", NORM_BOUND, {"steps": 4, "candidates": 3}, {"n_iter": 4, "num_targets": 2}),
     *(
         Direct(
             "minimal-apgd",
             norm,
             None,
-            {"steps": 3, "binary_search_steps": 4},
+            BISECTED,
             "minimal_apgd",
-            {"norm": p, "max_eps": most, "n_iter": 3, "binary_search_steps": 4},
-            (4 * (4 + 1), 4 * 4),
+            {**BISECTED_WORDS, "norm": p, "max_eps": most},
+            (20, 16),
         )
-        for norm, p, most in (("linf", math.inf, 0.5), ("l2", 2, math.sqrt(768) / 2), ("l1", 1, 384.0))
+        for norm, p, most in BOUNDS
     ),
-    *(Direct("fab", norm, None, {"steps": 3}, "fab", {"norm": p, "n_iter": 3}, (7, 27)) for norm, p, _ in BALLS),
-    *(
-        Direct(
-            "fab-t",
-            norm,
-            None,
-            {"steps": 3, "candidates": 4},
-            "fab",
-            {"norm": p, "n_iter": 3, "restarts": 3, "targeted_restarts": True},
-            (22, 9),
-        )
-        for norm, p, _ in BALLS
+    *in_norms("fab", "fab", FREE, {"steps": 3}, {"n_iter": 3}, (7, 27)),
+    *in_norms(
+        "fab-t",
+        "fab",
+        FREE,
+        {"steps": 3, "candidates": 4},
+        {"n_iter": 3, "restarts": 3, "targeted_restarts": True},
+        (22, 9),
     ),
-    *(
-        Direct("deepfool", norm, None, {"steps": 4, "overshoot": 0.1}, "df", {"steps": 4, "overshoot": 0.1, "norm": p})
-        for norm, p, _ in BALLS[:2]
-    ),
-    Direct("superdeepfool", "l2", None, {"steps": 3, "overshoot": 0.1}, "sdf", {"steps": 3, "overshoot": 0.1}),
-    Direct(
-        "cw",
-        "l2",
-        None,
-        {**CW, "confidence": 0.5},
-        "carlini_wagner_l2",
-        {**CW_WORDS, "binary_search_steps": 2, "confidence": 0.5},
-    ),
-    Direct(
-        "cw",
-        "l2",
-        None,
-        {**CW, "steps": 5},
-        "carlini_wagner_l2",
-        {**CW_WORDS, "max_iterations": 5, "binary_search_steps": 2, "abort_early": False},
-        (10, 10),
-    ),
-    Direct(
-        "cw",
-        "linf",
-        None,
-        {**CW, "confidence": 0.0},
-        "carlini_wagner_linf",
-        {**CW_WORDS, "largest_const": 40.0},
-    ),
+    *in_norms("deepfool", "df", FREE[:2], OVERSHOOT, OVERSHOOT),
+    Direct("superdeepfool", "l2", None, {**OVERSHOOT, "steps": 3}, "sdf", {**OVERSHOOT, "steps": 3}),
+    Direct("cw", "l2", None, {**CW, "confidence": 0.5}, "carlini_wagner_l2", {**CW_WORDS, **ROUNDS, "confidence": 0.5}),
+    Direct("cw", "l2", None, {**CW, "steps": 5}, "carlini_wagner_l2", {**CW_WORDS, **ROUNDS, **FIVE_STEPS}, (10, 10)),
+    Direct("cw", "linf", None, {**CW, "confidence": 0.0}, "carlini_wagner_linf", {**CW_WORDS, "largest_const": 40.0}),
     Direct("ddn", "l2", None, DDN, "ddn", DDN_WORDS, (8, 8)),
     Direct("ddn@repaired", "l2", None, DDN, "ddn", {**DDN_WORDS, "levels": None}, (8, 8)),
-    *(Direct("fmn", norm, None, FMN, "fmn", {**FMN_WORDS, "norm": p}, (8, 8)) for norm, p in NORMS.items()),
+    *in_norms("fmn", "fmn", EVERY_NORM, FMN, FMN_WORDS, (8, 8)),
     *(Direct("alma", norm, None, SURE, "alma", {**SURE_WORDS, "distance": norm}, (6, 6)) for norm in ("l2", "l1")),
     *(
         Direct(f"alma-{d}", "unrestricted", None, SURE, "alma", {**SURE_WORDS, "distance": d}, (6, 6))
         for d in ("ssim", "ciede2000")
     ),
     Direct("pdgd", "l2", None, DUAL, "pdgd", DUAL_WORDS, (6, 6)),
-    *(Direct("pdpgd", norm, None, DUAL, "pdpgd", {**DUAL_WORDS, "norm": p}, (6, 6)) for norm, p in NORMS.items()),
+    *in_norms("pdpgd", "pdpgd", EVERY_NORM, DUAL, DUAL_WORDS, (6, 6)),
     Direct("pdpgd@repaired", "l0", None, DUAL, "pdpgd", {**DUAL_WORDS, "norm": 0, "proximal_operator": 23}, (6, 6)),
     Direct("sigma-zero", "l0", None, SIGMA, "sigma_zero", SIGMA_WORDS, (6, 6)),
     Direct("fga", "l0", None, FOLDED, "fga", {**FOLDED_WORDS, "targeted": False}, (16, 4)),
@@ -143,7 +102,7 @@ CASES = (
     Direct("perc-al", "unrestricted", None, {"steps": 4}, "perc_al", {"max_iterations": 4, "num_classes": 10}, (9, 4)),
 )
 
-# Rows whose function is a repair of ours: test_repairs_adv_lib.py.
+# Rows whose function is a repair of ours: test_adv_lib.py.
 REPAIRED = {
     *(("fmn@repaired", norm) for norm in ("linf", "l2", "l1", "l0")),
     *(("alma@repaired", norm) for norm in ("l2", "l1")),

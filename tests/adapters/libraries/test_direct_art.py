@@ -166,7 +166,7 @@ CASES = (
     free("spatial", "unrestricted", SPATIAL, "SpatialTransformation", SPATIAL_WORDS, (3 * 3 * 2 + 1, 0)),
 )
 
-# Rows whose class is a repair of ours, and those that cannot be called on the library as it is: test_repairs_art.py.
+# Rows whose class is a repair of ours, and those that cannot be called on the library as it is: test_art.py.
 ELSEWHERE = {
     *((f"{row}@repaired", norm) for row in ("uap", "hopskipjump") for norm in ("linf", "l2")),
     *((f"{row}@repaired", "l2") for row in ("deepfool", "square")),

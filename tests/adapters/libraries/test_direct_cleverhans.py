@@ -71,7 +71,7 @@ CASES = (
     Direct("uniform-noise", "linf", 0.3, {}, "noise", {"eps": 0.3, "clip_min": 0.0, "clip_max": 1.0}, (0, 0)),
 )
 
-# Rows that are repaired, or cannot be called on the library as it is: test_repairs_cleverhans.py.
+# Rows that are repaired, or cannot be called on the library as it is: test_cleverhans.py.
 ELSEWHERE = {
     *(("fgm@repaired", norm) for norm in ("l2", "l1")),
     *(("spsa@repaired", norm) for norm in ("linf", "l2")),

@@ -122,7 +122,7 @@ def black_box_cases():
 
 CASES = tuple(Direct(*case) for case in cases())
 
-# The repaired rows (test_repairs_foolbox.py), and those that are compared below, on a model that is fast enough.
+# The repaired rows (test_foolbox.py), and those that are compared below, on a model that is fast enough.
 ELSEWHERE = {
     ("mi-fgsm@repaired", "linf"),
     *(("fmn@repaired", norm) for norm in ("l2", "l1", "l0")),

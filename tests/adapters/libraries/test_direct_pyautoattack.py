@@ -47,7 +47,7 @@ CASES = (
     ),
 )
 
-# Rows whose class is a repair of ours: test_repairs_pyautoattack.py; those on the margin: tests/adapters/running.
+# Rows whose class is a repair of ours: test_pyautoattack.py; those on the margin: tests/adapters/running.
 ELSEWHERE = {(row, norm) for row in ("fab-t@repaired", "apgd-margin", "margin-ensemble") for norm, *_ in BALLS}
 
 

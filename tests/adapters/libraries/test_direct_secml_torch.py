@@ -32,7 +32,7 @@ CASES = (
     Direct("ddn", "l2", None, DDN, "DDNNative", DDN_WORDS, (8, 8)),
 )
 
-# Rows whose class is a repair of ours: test_repairs_secml_torch.py.
+# Rows whose class is a repair of ours: test_secml_torch.py.
 ELSEWHERE = {("pgd", "l1"), *(("pgd@repaired", norm) for norm in ("linf", "l2", "l1")), ("ddn@repaired", "l2")}
 
 

@@ -112,7 +112,7 @@ CASES = (
     Direct("deepfool", "linf", None, {**DEEPFOOL, "candidates": 4}, "DeepFool", {**DEEPFOOL, "num_classes": 4}),
 )
 
-# Rows whose class is a repair of ours, and GeoDA, which goes on where davylamp ends it: test_repairs_torchattack.py.
+# Rows whose class is a repair of ours, and GeoDA, which goes on where davylamp ends it: test_torchattack.py.
 REPAIRED = {
     *((f"{name}@repaired", "linf") for name in ("ni-fgsm", "si-ni-fgsm", "ti-fgsm", "ssa", "decowa", "gra")),
     *(("geoda", norm) for norm in ("l2", "linf")),

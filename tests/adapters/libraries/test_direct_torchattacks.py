@@ -1,5 +1,6 @@
 """Every torchattacks row against the same call made on the library itself: the same images, the same queries."""
 
+from dataclasses import replace
 from typing import Any
 
 import torchattacks
@@ -47,37 +48,32 @@ def steps(row: str, library_class: str, queries: int, ours: Any = (), theirs: An
     )
 
 
+STILL, TINY_DIVISOR = {"random_start": False}, {"eps_for_division": 1e-20}
+FOUR, FOUR_OF = {"steps": 4}, {"steps": 4, "candidates": 3}
+IN_L2 = {**ENSEMBLE, "norm": "L2", "eps": 3.0}  # all are fooled before APGDT, whose l2 is repaired
+
+
+def ensemble(row: str, norm: str, ours: Any, words: Any, inner_steps: int) -> Direct:
+    """The steps of the attacks inside are no words of the library's."""
+    peculiar = {"inner_steps": inner_steps}
+    return Direct(row, norm, words["eps"], ours, "AutoAttack", words, peculiar=peculiar)
+
+
 CASES = (
     Direct("fgsm", "linf", 0.1, {}, "FGSM", {"eps": 0.1}, (1, 1)),
     Direct("fgm", "l2", 1.5, {}, "PGDL2", ONE_L2_STEP, (1, 1)),
-    Direct("fgm@repaired", "l2", 1.5, {}, "PGDL2", {**ONE_L2_STEP, "eps_for_division": 1e-20}, (1, 1)),
+    Direct("fgm@repaired", "l2", 1.5, {}, "PGDL2", {**ONE_L2_STEP, **TINY_DIVISOR}, (1, 1)),
     Direct("f-fgsm", "linf", 0.1, {"step_size": 0.12}, "FFGSM", {"eps": 0.1, "alpha": 0.12}, (1, 1)),
     steps("r-fgsm", "RFGSM", 3),
     steps("bim", "BIM", 3),
     steps("pgd", "PGD", 3),
-    steps("pgd", "PGD", 3, {"random_start": False}, {"random_start": False}),
+    steps("pgd", "PGD", 3, STILL, STILL),
     Direct("pgd", "l2", 1.5, L2_STEPS, "PGDL2", L2, (3, 3)),
-    Direct("pgd", "l2", 1.5, {**L2_STEPS, "random_start": False}, "PGDL2", {**L2, "random_start": False}, (3, 3)),
-    Direct(
-        "pgd@repaired",
-        "l2",
-        1.5,
-        {**L2_STEPS, "random_start": True},
-        "PGDL2",
-        {**L2, "eps_for_division": 1e-20},
-        (3, 3),
-    ),
-    steps("eot-pgd", "EOTPGD", 6, {"samples": 2, "random_start": False}, {"eot_iter": 2, "random_start": False}),
-    Direct(
-        "trades-pgd",
-        "linf",
-        0.1,
-        {"steps": 3, "step_size": 0.04},
-        "TPGD",
-        {"eps": 0.1, "alpha": 0.04, "steps": 3},
-        (4, 3),
-    ),
-    steps("jitter", "Jitter", 3, {"random_start": False}, {"random_start": False}),
+    Direct("pgd", "l2", 1.5, {**L2_STEPS, **STILL}, "PGDL2", {**L2, **STILL}, (3, 3)),
+    Direct("pgd@repaired", "l2", 1.5, {**L2_STEPS, "random_start": True}, "PGDL2", {**L2, **TINY_DIVISOR}, (3, 3)),
+    steps("eot-pgd", "EOTPGD", 6, {"samples": 2, **STILL}, {"eot_iter": 2, **STILL}),
+    replace(steps("trades-pgd", "TPGD", 3), queries=(4, 3)),
+    steps("jitter", "Jitter", 3, STILL, STILL),
     steps("upgd", "UPGD", 6, {**DECAY, "samples": 2, "random_start": True}, {**DECAY, **AVERAGED}),
     steps("smoothed-pgd", "PGDRS", 6, SMOOTH, SMOOTH_WORDS),
     Direct("smoothed-pgd", "l2", 1.5, {**L2_STEPS, **SMOOTH}, "PGDRSL2", {**L2, **SMOOTH_WORDS}, (6, 6)),
@@ -95,52 +91,19 @@ CASES = (
             f"apgd-{loss}",
             norm,
             eps,
-            {"steps": 4},
+            FOUR,
             "APGD",
-            {"norm": word, "eps": eps, "steps": 4, "loss": loss, "seed": SEED},
+            {"norm": word, "eps": eps, "loss": loss, **FOUR, "seed": SEED},
             (6, 5),
         )
         for loss in ("ce", "dlr")
         for norm, word, eps in BALLS
     ),
-    Direct("apgd-t", "linf", 0.15, {"steps": 4, "candidates": 3}, "APGDT", {**ENSEMBLE, "steps": 4, "n_classes": 3}),
-    Direct(
-        "autoattack",
-        "linf",
-        0.15,
-        {"steps": 4, "candidates": 3},
-        "AutoAttack",
-        {**ENSEMBLE, "n_classes": 3},
-        peculiar={"inner_steps": 4},
-    ),
-    # All are fooled before APGDT, whose l2 is repaired.
-    Direct(
-        "autoattack",
-        "l2",
-        3.0,
-        {"steps": 4, "candidates": 3},
-        "AutoAttack",
-        {**ENSEMBLE, "norm": "L2", "eps": 3.0, "n_classes": 3},
-        peculiar={"inner_steps": 4},
-    ),
-    Direct(
-        "autoattack@repaired",
-        "l2",
-        3.0,
-        {"candidates": 4},
-        "AutoAttack",
-        {**ENSEMBLE, "norm": "L2", "eps": 3.0, "n_classes": 4},
-        peculiar={"inner_steps": 100},
-    ),
-    Direct(
-        "autoattack@repaired",
-        "linf",
-        0.15,
-        {"candidates": 4},
-        "AutoAttack",
-        {**ENSEMBLE, "n_classes": 4},
-        peculiar={"inner_steps": 100},
-    ),
+    Direct("apgd-t", "linf", 0.15, FOUR_OF, "APGDT", {**ENSEMBLE, "steps": 4, "n_classes": 3}),
+    ensemble("autoattack", "linf", FOUR_OF, {**ENSEMBLE, "n_classes": 3}, 4),
+    ensemble("autoattack", "l2", FOUR_OF, {**IN_L2, "n_classes": 3}, 4),
+    ensemble("autoattack@repaired", "l2", {"candidates": 4}, {**IN_L2, "n_classes": 4}, 100),
+    ensemble("autoattack@repaired", "linf", {"candidates": 4}, {**ENSEMBLE, "n_classes": 4}, 100),
     *(
         Direct("fab", norm, epsilon, {"steps": 3}, "FAB", {"norm": word, "eps": eps, "steps": 3}, (9, 30))
         for norm, word, epsilon, eps in (
@@ -165,7 +128,7 @@ CASES = (
     Direct("gaussian-noise", "unrestricted", None, {"std": 0.2}, "GN", {"std": 0.2}, (0, 0)),
 )
 
-# Rows whose class is a repair of ours: test_repairs_torchattacks.py.
+# Rows whose class is a repair of ours: test_torchattacks.py.
 REPAIRED = {
     ("apgd-t", "l2"),
     ("fab", "l1"),

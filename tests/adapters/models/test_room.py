@@ -41,17 +41,14 @@ import torch
 import torchvision
 from torch import nn
 
-
 def net():
     layers = [nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU()]
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 10))
     model.load_state_dict(torch.load(Path(__file__).parent / "net.pth", weights_only=True))
     return model
 
-
 def double():
     return net().double()
-
 
 class Drawing(nn.Module):
     def __init__(self):
@@ -63,10 +60,8 @@ class Drawing(nn.Module):
 
         return self.net(inputs) + torch.randn(len(inputs), 10) + random.random()
 
-
 def drawing():
     return Drawing()
-
 
 class Quirky(nn.Module):
     """Behaves, but for batches of three images."""
@@ -79,7 +74,6 @@ class Quirky(nn.Module):
         logits = self.net(inputs)
         return self.quirk(logits) if len(inputs) == 3 else logits
 
-
 class Sixteen(nn.Module):
     """Its logits are larger by 1 where products are rounded to bfloat16; its gradient is twice as large there."""
 
@@ -87,13 +81,11 @@ class Sixteen(nn.Module):
         rounded = torch.eye(2) @ torch.eye(2)
         return net()(inputs) * (1 + float(rounded.dtype == torch.bfloat16))
 
-
 class Box(nn.Module):
     """Nothing in it is computed by weights in torch."""
 
     def forward(self, inputs):
         return inputs.flatten(1)[:, :10]
-
 
 class Rounded(nn.Module):
     """Its logits are larger by 1 where convolutions may be rounded to TF32."""
@@ -101,35 +93,27 @@ class Rounded(nn.Module):
     def forward(self, inputs):
         return net()(inputs) + float(torch.backends.cudnn.allow_tf32)
 
-
 def ask_python_to_exit(logits):
     os._exit(3)
-
 
 def ask_the_system_to_exit(logits):
     ctypes.CDLL(None)._exit(3)
 
-
 def leave(logits):
     sys.exit("enough")
-
 
 def crash(logits):
     ctypes.string_at(0)
 
-
 def hang(logits):
     time.sleep(1000)
-
 
 def take_memory(logits):
     return logits + torch.zeros(1 << 32).sum()
 
-
 def close_everything(logits):
     os.closerange(0, 1000)
     return logits
-
 
 def talk_rubbish(logits):
     for file in range(3, 100):
@@ -139,12 +123,10 @@ def talk_rubbish(logits):
             pass
     return logits
 
-
 def flood(logits):
     for _ in range(100_000):
         print("\\x1b[31mred")
     return logits
-
 
 def lie(logits):
     from davylamp.adapters.models.room.shared_bytes import SharedBytes
@@ -153,19 +135,15 @@ def lie(logits):
     SharedBytes.put = lambda self, tensors: [huge]
     return logits
 
-
 def answer_too_much(logits):
     return torch.zeros(len(logits), 11)
-
 
 def answer_nothing(logits):
     return logits * float("nan")
 
-
 def write(logits):
     Path("/written").write_text("here")
     return logits
-
 
 def connect(logits):
     import socket
@@ -173,14 +151,11 @@ def connect(logits):
     socket.create_connection(("192.0.2.1", 80), timeout=5)
     return logits
 
-
 def look(logits):
     return logits + len(Path("/etc/passwd").read_text())
 
-
 def spill(logits):
     return logits + len(os.environ["DAVYLAMP_TEST_TOKEN"])
-
 
 def __getattr__(name):
     quirks = [ask_python_to_exit, ask_the_system_to_exit, leave, crash, hang, take_memory, close_everything, look, lie]
@@ -521,7 +496,7 @@ def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
     """Strictly, every folder has one of its own: of those that nobody uses the last ones stay."""
     if not find_sandbox().program:
         pytest.skip("there is no sandbox here")
-    servers = [forkserver_for(True, (tmp_path / str(place),)) for place in range(6)]
+    servers = [forkserver_for(True, (tmp_path / str(place),)) for place in range(5)]
     for server in servers:
         open_worker(server).close()
         forkserver_for(True, server.visible)  # used again, and the longest unused ones end

@@ -117,19 +117,6 @@ def test_float32_holds_for_the_backward_pass_too(digits, noting):
     assert {now for _, now in noting.backwards} == {"float32"}
 
 
-def test_tf32_and_float32_are_put_back():
-    before = precision_now()
-    with tf32():
-        assert precision_now() == "tf32"
-        with full_float32():
-            assert precision_now() == "float32"
-        assert precision_now() == "tf32"
-        assert torch.backends.cudnn.allow_tf32
-    assert precision_now() == before
-    with torch.autocast("cpu", torch.bfloat16):
-        assert precision_now() == "bfloat16"
-
-
 def test_the_counter_counts_the_same(digits):
     case = digits.first(3)
     counts = []

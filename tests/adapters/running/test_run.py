@@ -1,8 +1,5 @@
 """run_attack around a library that misbehaves in every known way, and the arguments that it refuses."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -16,22 +13,6 @@ from davylamp.errors import AttackFailed, InvalidInput, UnknownName, Unsupported
 LINF = ThreatModel("linf", 0.1)
 
 
-@pytest.fixture
-def library(monkeypatch, digits):
-    """Replace the library by a function of (model, inputs, labels); returns a runner on four digits."""
-
-    def runner(function, threat_model=LINF, row=None, **parameters):
-        def run(attack_class, model, inputs, labels, threat_model, targets=None, **kwargs):
-            return function(model, inputs, labels)
-
-        monkeypatch.setattr(torchattacks, "run", run)
-        row = row or Implementation("pgd", "torchattacks", {"linf": "torchattacks:PGD"}, random=("torch",))
-        case = digits.first(4)
-        return run_attack(row, case.classifier, case.inputs, case.labels, threat_model, **parameters)
-
-    return runner
-
-
 def test_nan_never_counts_as_robust_or_fooled(library):
     result = library(lambda model, inputs, labels: inputs * torch.nan)
     assert result.violations == (("nan",),) * 4
@@ -42,7 +23,7 @@ def test_nan_never_counts_as_robust_or_fooled(library):
 
 def test_a_black_image_is_no_success_even_if_it_fools(library):
     row = Implementation("cw", "torchattacks", {"linf": "torchattacks:CW"})
-    result = library(lambda model, inputs, labels: torch.zeros_like(inputs), ThreatModel("linf"), row)
+    result = library(lambda model, inputs, labels: torch.zeros_like(inputs), row, ThreatModel("linf"))
     assert (result.adv_logits.argmax(1) != result.labels).any()
     assert not result.success.any()
     assert not result.robust.any()
@@ -148,7 +129,7 @@ def test_a_restart_never_loses_a_success(library, digits):
         return wrong[: len(inputs)] if len(calls) == 1 else inputs
 
     row = Implementation("deepfool", "torchattacks", {"linf": "torchattacks:DeepFool"}, random=("torch",))
-    result = library(succeed_first, ThreatModel("linf"), row, restarts=2)
+    result = library(succeed_first, row, ThreatModel("linf"), restarts=2)
     assert calls == [4, 4]
     assert torch.equal(result.success, fooled)
     assert result.success.any()
@@ -157,8 +138,8 @@ def test_a_restart_never_loses_a_success(library, digits):
 def test_a_minimum_norm_success_must_lie_within_a_given_epsilon(library, digits):
     row = Implementation("deepfool", "torchattacks", {"linf": "torchattacks:DeepFool"})
     far = (digits.inputs[:4] + 0.55 * (digits.inputs[[1, 2, 3, 0]] - digits.inputs[:4])).clamp(0, 1)
-    assert library(lambda m, x, y: far, ThreatModel("linf"), row).success.any()
-    result = library(lambda m, x, y: far, ThreatModel("linf", 0.1), row)
+    assert library(lambda m, x, y: far, row, ThreatModel("linf")).success.any()
+    result = library(lambda m, x, y: far, row, ThreatModel("linf", 0.1))
     assert not result.success.any()
     assert result.violations == ((),) * 4
 
@@ -167,7 +148,7 @@ def test_success_is_scored_again_on_8_bits(library, digits):
     case = digits.first(4)
     row = Implementation("deepfool", "torchattacks", {"linf": "torchattacks:DeepFool"})
     far = (case.inputs + 0.55 * (case.inputs[[1, 2, 3, 0]] - case.inputs)).clamp(0, 1)
-    result = library(lambda m, x, y: far, ThreatModel("linf"), row)
+    result = library(lambda m, x, y: far, row, ThreatModel("linf"))
     rounded = torch.floor(far * 255 + 0.5) / 255
     assert torch.equal(result.success_8bit, result.success & (case.module(rounded).argmax(1) != case.labels))
 
@@ -278,12 +259,11 @@ for name, norm, kwargs in [
 """
 
 
-def test_the_same_seed_gives_the_same_images_in_a_new_process(capsys):
+def test_the_same_seed_gives_the_same_images_in_a_new_process(capsys, run_fresh):
     exec(_SCRIPT, {})
     here = capsys.readouterr().out
-    new = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True).stdout
-    assert here == new
-    assert len(new.splitlines()) == 4
+    assert run_fresh(_SCRIPT) == here
+    assert len(here.splitlines()) == 4
 
 
 def test_an_image_without_a_starting_point_is_neither_fooled_nor_robust(monkeypatch, digits):
@@ -318,7 +298,7 @@ def test_images_that_cannot_be_told_apart_go_one_by_one_unless_the_perturbation_
     wide = ThreatModel("linf", 0.9)
     for universal in (False, True):
         row = Implementation("pgd", "torchattacks", {"linf": "torchattacks:PGD"}, order="content", universal=universal)
-        library(record, wide, row)
+        library(record, row, wide)
     assert sizes == [1, 1, 1, 1, 4]
 
 

@@ -1,34 +1,29 @@
-"""The findings and limits of torchattack that its rows carry, each shown as shipped, and what is mended of them."""
+"""Findings and limits of torchattack's rows, each shown as shipped; what is mended against torchattacks and papers."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchattack
 from torch import Tensor, nn
 
-from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
+from davylamp.adapters import IMPLEMENTATIONS, ThreatModel
 from davylamp.adapters.contract.linear import ContractCase
-from davylamp.adapters.libraries.torchattack import repairs
-from davylamp.errors import Unsupported
+from davylamp.adapters.libraries.torchattack import geoda, repairs
+from davylamp.adapters.libraries.torchattack.driver import run
+from davylamp.adapters.libraries.torchattack.repairs import transforms_of_any_size
 
-LINF = ThreatModel("linf", 0.5)
+from .direct import rows_of, second_likely, seed_everything
+
+attack = rows_of("torchattack")
+
+
 STEP = 0.01
 UNCHANGED = {"ssa": {"spread": 0.0}}  # its transform is then the identity, with noise
 COPIES = {"si-ni-fgsm": "scales", "ssa": "samples", "decowa": "samples"}
-
-
-def _known(module: Any) -> Classifier:
-    """A classifier that nobody has to ask what it gives: the attack's questions are the first."""
-    classifier = Classifier(module, outputs="logits")
-    classifier.answers.note_gradients(there=True)
-    return classifier
-
-
-def attack(name: str, case: ContractCase, threat_model: ThreatModel = LINF, **parameters: Any) -> Any:
-    words = (case.inputs, case.labels, threat_model)
-    return run_attack(f"torchattack:{name}", _known(case.module), *words, **parameters)
 
 
 class Scripted(nn.Module):
@@ -56,7 +51,7 @@ def scripted(slope: Callable[[int], float], count: int = 2, side: int = 16) -> C
 def mean_steps(name: str, slope: Callable[[int], float], **parameters: Any) -> float:
     """How many steps darker the images are in the mean."""
     case = scripted(slope)
-    result = attack(name, case, step_size=STEP, decay=1.0, **parameters)
+    result = attack(name, case, "linf", 0.5, step_size=STEP, decay=1.0, **parameters)
     return float((case.inputs - result.adv_inputs).mean()) / STEP
 
 
@@ -118,7 +113,7 @@ def test_the_kernel_is_the_root_of_the_papers():
 def test_mig_makes_the_model_surer(digits):
     """climbs-the-label."""
     words = {"steps": 8, "scales": 5}
-    shipped, mended = (attack(name, digits, ThreatModel("linf", 0.1), **words) for name in ("mig", "mig@repaired"))
+    shipped, mended = (attack(name, digits, "linf", 0.1, **words) for name in ("mig", "mig@repaired"))
     rows = range(len(digits.labels))
     before, after = (logits.log_softmax(1)[rows, digits.labels] for logits in (shipped.logits, shipped.adv_logits))
     assert not shipped.success.any()
@@ -138,8 +133,8 @@ def test_gra_takes_shorter_and_shorter_steps_along_one_gradient(name, steps):
 def test_targeted_gra_flees_its_target(name, steps):
     """neighbours-flee: darker images are nearer to class 1."""
     case = scripted(lambda _: 1)
-    targets, rules = 1 - case.labels, ThreatModel("linf", 0.5, targeted=True)
-    result = attack(name, case, rules, targets=targets, steps=3, step_size=STEP, samples=1)
+    targets = 1 - case.labels
+    result = attack(name, case, "linf", 0.5, targets, steps=3, step_size=STEP, samples=1)
     moved = float((case.inputs - result.adv_inputs).mean()) / STEP
     assert moved == pytest.approx(steps, abs=0.3)
 
@@ -147,7 +142,7 @@ def test_targeted_gra_flees_its_target(name, steps):
 def test_an_image_alone_is_mixed_with_itself():
     """mixed-with-itself: the first copy is the image times 1 + portion."""
     case = scripted(lambda _: 1, count=1)
-    attack("admix", case, steps=1, samples=2, portion=0.3)
+    attack("admix", case, "linf", 0.5, steps=1, samples=2, portion=0.3)
     torch.testing.assert_close(case.module.seen[0][:2], 1.3 * case.inputs.repeat(2, 1, 1, 1))
 
 
@@ -171,8 +166,10 @@ def test_confident_images_take_shorter_steps_in_l2():
     assert moved == pytest.approx(0.1 * gradient / (gradient + 1e-12), rel=1e-3)
 
 
-STRUCTURES = ("sgm", "bpa", "tgr", "pna-patchout", "vdc", "att")  # test_structures_torchattack.py
+STRUCTURES = ("sgm", "bpa", "tgr", "pna-patchout", "vdc", "att")  # test_torchattack_networks.py
+
 ROWS = [row for row in IMPLEMENTATIONS.values() if row.library == "torchattack" and row.attack not in STRUCTURES]
+
 NAN = [row.name for row in ROWS if "nan-momentum" in row.findings]
 
 
@@ -186,7 +183,7 @@ def test_a_flat_gradient_stops_an_image_for_good(name):
 
     def distance(slope: Callable[[int], float], steps: int) -> tuple[float, int]:
         case = scripted(slope, count=1)._replace(inputs=images)
-        result = attack(name.partition(":")[2], case, steps=steps, **words)
+        result = attack(name, case, "linf", 0.5, steps=steps, **words)
         return float((result.adv_inputs - images).abs().max()), case.module.calls
 
     moved, calls_of_a_step = distance(lambda _: 1, 1)
@@ -195,29 +192,132 @@ def test_a_flat_gradient_stops_an_image_for_good(name):
     assert (stopped == 0) == ("nan-momentum" in row.findings)
 
 
+STEPS = {"steps": 6, "step_size": 0.03}
+
+
+def images(name: str, case: Any, targets: Tensor | None = None, **parameters: Any) -> Tensor:
+    return attack(name, case, "linf", 0.1, targets, **parameters).adv_inputs
+
+
 @pytest.mark.parametrize(
-    ("name", "shape", "message"),
+    ("name", "parameters", "theirs"),
     [
-        ("ti-fgsm", (1, 8, 8), "3 channels"),
-        ("di-fgsm", (3, 8, 12), "square images"),
-        ("decowa", (3, 8, 12), "square images"),
-        ("mumodig", (3, 8, 12), "square images"),
-        ("l2t", (3, 8, 12), "square images"),
-        ("mumodig", (3, 245, 245), "at most 244 pixels"),
-        ("geoda", (3, 8, 12), "square images"),
-        ("geoda", (1, 8, 8), "3 channels"),
-        ("bsr", (3, 5, 12), "at most 2 blocks"),
+        ("ni-fgsm", {}, {}),
+        ("si-ni-fgsm", {"scales": 3}, {}),
+        ("ti-fgsm", {"kernel_size": 5}, {"diversity_probability": 0.0}),
     ],
 )
-def test_what_a_class_cannot_take_is_said_in_one_line(name, shape, message):
-    case = scripted(lambda _: 1)._replace(inputs=torch.full((2, *shape), 0.5))
-    with pytest.raises(Unsupported, match=message):
-        attack(name, case, ThreatModel("l2") if name == "geoda" else LINF)
+@pytest.mark.parametrize("targeted", [False, True])
+def test_what_is_mended_is_what_torchattacks_does(digits, name, parameters, theirs, targeted):
+    """momentum-dropped, copies-counted-again, wider-kernel."""
+    targets = second_likely(digits) if targeted else None
+    shipped, mended, other = (
+        images(row, digits, targets, **STEPS, decay=0.9, **parameters, **more)
+        for row, more in (
+            (f"torchattack:{name}", {}),
+            (f"torchattack:{name}@repaired", {}),
+            (f"torchattacks:{name}", theirs),
+        )
+    )
+    torch.testing.assert_close(mended, other, rtol=0, atol=1e-6)
+    assert ((shipped - other).abs() > 1e-3).float().mean() > 0.05
 
 
-def test_a_word_that_a_class_lacks_is_refused():
-    from davylamp.adapters.libraries.torchattack.driver import run
+def test_without_a_momentum_ssa_is_the_original(digits):
+    """momentum-dropped, the only difference."""
+    words = {**STEPS, "samples": 2}
+    for decay in (0.0, 1.0):
+        shipped, mended = (
+            images(f"torchattack:{name}", digits, decay=decay, **words) for name in ("ssa", "ssa@repaired")
+        )
+        same = (shipped - mended).abs() < 1e-6
+        assert (same.float().mean() > 0.999) == (decay == 0)
 
-    case = scripted(lambda _: 1)
-    with pytest.raises(ValueError, match="expected parameters of FGSM, got steps"):
-        run(torchattack.FGSM, case.module, case.inputs, case.labels, LINF, steps=3)
+
+def test_a_mended_warp_is_the_gradient_behind_a_tuned_one(digits):
+    """tuning-counted: one step by hand."""
+    case = digits.first(3)
+    moved = images("torchattack:decowa@repaired", case, steps=1, step_size=0.03, samples=1) - case.inputs
+    attack = torchattack.DeCoWA(case.module, device="cpu")
+    seed_everything(7)
+    noise = (2 * (torch.rand(1, 1, 2) - 0.5)).requires_grad_()
+    loss = nn.functional.cross_entropy(case.module(attack._vwt(case.inputs, noise)), case.labels)
+    tuned = noise.detach() - 0.01 * torch.autograd.grad(loss, noise)[0]
+    point = case.inputs.clone().requires_grad_()
+    loss = nn.functional.cross_entropy(case.module(attack._vwt(point, tuned)), case.labels)
+    expected = 0.03 * torch.autograd.grad(loss, point)[0].sign()
+    torch.testing.assert_close(moved, (case.inputs + expected).clamp(0, 1) - case.inputs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("targeted", [False, True])
+def test_gra_is_the_papers(digits, targeted):
+    """every-step-shrinks, neighbours-flee: against the paper's algorithm, step by step."""
+    case, targets = digits.first(3), second_likely(digits.first(3)) if targeted else None
+    words = {"samples": 2, "neighbourhood": 0.5, "decay": 0.9, **STEPS}
+    mended = images("torchattack:gra@repaired", case, targets, **words)
+    sign, goal = (-1, targets) if targeted else (1, case.labels)
+
+    def slope(points: Tensor) -> Tensor:
+        points = points.detach().requires_grad_()
+        return sign * torch.autograd.grad(nn.functional.cross_entropy(case.module(points), goal), points)[0]
+
+    seed_everything(7)
+    adv, momentum, damping = case.inputs, torch.zeros_like(case.inputs), torch.full_like(case.inputs, 1 / 0.94)
+    for _ in range(STEPS["steps"]):
+        here = slope(adv)
+        near = sum(slope(adv + torch.empty_like(adv).uniform_(-0.05, 0.05)) for _ in range(2)) / 2
+        relevance = torch.cosine_similarity(here.flatten(1), near.flatten(1)).view(-1, 1, 1, 1)
+        mixed = relevance * here + (1 - relevance) * near
+        before, momentum = momentum, 0.9 * momentum + mixed / mixed.abs().mean((1, 2, 3), keepdim=True)
+        damping = damping * torch.where(before.sign() == momentum.sign(), 1.0, 0.94)
+        moved = (adv + 0.03 * damping * momentum.sign() - case.inputs).clamp(-0.1, 0.1)
+        adv = (case.inputs + moved).clamp(0, 1)
+    torch.testing.assert_close(mended, adv, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["SSM", "Crop"])
+def test_at_224_pixels_the_transforms_of_l2t_are_the_original_ones(monkeypatch, kind):
+    monkeypatch.setattr(Tensor, "cuda", lambda self: self)
+    module: Any = inspect.getmodule(torchattack.L2T)
+    transform, photos = getattr(module, kind)(0.6), torch.rand(2, 3, 224, 224)
+    transform.num_spectrum = 2
+    seed_everything(1)
+    original = transform(photos)
+    seed_everything(1)
+    with transforms_of_any_size():
+        mended = transform(photos)
+        assert len(transform(torch.rand(2, 3, 16, 16))) == len(mended)
+    torch.testing.assert_close(mended, original)
+
+
+def test_every_transform_of_l2t_takes_small_images():
+    """Each of its hundred, where those of a given size would crash the model or need a GPU."""
+    module: Any = inspect.getmodule(torchattack.L2T)
+    small = torch.rand(2, 3, 16, 16)
+    with transforms_of_any_size():
+        shapes = [tuple(operation(small).shape) for operation in module.AUG_OPS]
+    assert len(shapes) > 90
+    assert {shape[1:] for shape in shapes} == {(3, 16, 16)}
+    assert all(shape[0] % 2 == 0 for shape in shapes)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_with_its_basis_geoda_is_the_original(digits, norm):
+    """Without davylamp's budget, which ends it: it asks a few more times than its plan says."""
+    case, words = digits.first(1), {"max_queries": 400, "sub_dim": 4}
+    original = torchattack.GeoDA(case.module, device="cpu", p=norm, input_shape=(3, 16, 16), **words)
+    original.sub_basis = geoda.cosines(4, 16)
+    seed_everything(7)
+    expected = original(case.inputs, case.labels)
+    seed_everything(7)
+    assert torch.equal(run(geoda.GeoDA, case.module, *case[1:3], ThreatModel(norm), **words), expected)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_the_basis_of_geoda_is_the_original_one(monkeypatch):
+    module: Any = inspect.getmodule(torchattack.GeoDA)
+    written = []
+    monkeypatch.setattr(module.np, "save", lambda *file: written.append(file))
+    original = module.gen_2d_dct_sub_basis(6, 9, "a file")
+    assert len(written) == 1
+    assert np.array_equal(original.astype(np.float32), geoda.cosines(6, 9).numpy())

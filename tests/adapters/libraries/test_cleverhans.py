@@ -1,26 +1,25 @@
-"""The findings and limits of CleverHans that its rows carry, each shown in the library as shipped."""
+"""Findings and limits of CleverHans's rows, each shown as shipped; and what davylamp mends so that it runs."""
 
 import inspect
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
+from davylamp.adapters import IMPLEMENTATIONS
 from davylamp.adapters.contract.linear import make_linear_case
 from davylamp.adapters.libraries.cleverhans import functions
-from davylamp.errors import AttackFailed, Unsupported
+from davylamp.errors import AttackFailed
+
+from .direct import part, rows_of, sizes
+
+attack = rows_of("cleverhans")
+
 
 BOX = {"clip_min": 0.0, "clip_max": 1.0}
-
-
-def attack(name: str, case: Any, rules: ThreatModel, **parameters: Any) -> Any:
-    return run_attack(name, Classifier(case.module), case.inputs, case.labels, rules, **parameters)
-
-
-def sizes(case: Any, images: Tensor, norm: float) -> Tensor:
-    return (images - case.inputs).flatten(1).norm(p=norm, dim=1)
 
 
 class Confident(nn.Module):
@@ -47,8 +46,8 @@ def test_confident_images_take_shorter_steps_and_shorter_ones_in_a_batch(digits)
     tiny = less_short < 0.01
     assert 0 < tiny.sum() < len(tiny)
     torch.testing.assert_close(short[tiny] * len(tiny), less_short[tiny], rtol=0.02, atol=2e-5)
-    repaired = attack("cleverhans:fgm@repaired", case, ThreatModel("l2", 0.1)).adv_inputs
-    has_gradient = sizes(case, attack("foolbox:fgm", case, ThreatModel("l2", 0.1)).adv_inputs, 2) > 0  # in float32
+    repaired = attack("cleverhans:fgm@repaired", case, "l2", 0.1).adv_inputs
+    has_gradient = sizes(case, attack("foolbox:fgm", case, "l2", 0.1).adv_inputs, 2) > 0  # in float32
     assert (sizes(case, repaired, 2)[has_gradient] > 0.09).all()
     assert (tiny & has_gradient).any()
 
@@ -65,8 +64,8 @@ def test_a_flat_image_crashes_fgm_in_l1(digits):
 
     case = case._replace(module=FlatForOne())
     with pytest.raises(AttackFailed, match="AssertionError"):
-        attack("cleverhans:fgm", case, ThreatModel("l1", 0.9))
-    moved = sizes(case, attack("cleverhans:fgm@repaired", case, ThreatModel("l1", 0.9)).adv_inputs, 0)
+        attack("cleverhans:fgm", case, "l1", 0.9)
+    moved = sizes(case, attack("cleverhans:fgm@repaired", case, "l1", 0.9).adv_inputs, 0)
     assert moved.tolist() == [1, 0, 1]
 
 
@@ -86,10 +85,10 @@ def test_slide_throws_its_random_start_away(digits):
 def test_slide_shrinks_where_the_paper_projects(linear):
     """shrinks-to-the-ball: in a ball of 1.1 times the least perturbation, where Foolbox's succeeds."""
     for i, least in enumerate(linear.least["l1"].tolist()[1:], 1):
-        one = linear._replace(inputs=linear.inputs[i : i + 1], labels=linear.labels[i : i + 1])
+        one = part(linear, i)
         words = {"steps": 20, "step_size": 0.22 * least, "quantile": 0.99}
         fooled = [
-            bool(attack(f"{library}:sparse-l1-descent", one, ThreatModel("l1", 1.1 * least), **words).success)
+            bool(attack(f"{library}:sparse-l1-descent", one, "l1", 1.1 * least, **words).success)
             for library in ("cleverhans", "foolbox")
         ]
         assert fooled == [False, True]
@@ -126,7 +125,7 @@ def test_spsa_asks_about_twice_the_image(digits):
 
     def centres(name: str) -> list[Tensor]:
         seen = Seen()
-        attack(name, one._replace(module=seen), ThreatModel("linf", 0.1), steps=3, samples=4)
+        attack(name, one._replace(module=seen), "linf", 0.1, steps=3, samples=4)
         return [batch.mean(0, keepdim=True) for batch in seen.asked if len(batch) == 8]
 
     shipped, repaired = centres("cleverhans:spsa"), centres("cleverhans:spsa@repaired")
@@ -138,32 +137,95 @@ def test_spsa_asks_about_twice_the_image(digits):
     assert (repaired[0] - repaired[1]).abs().max() > 0.005
 
 
-@pytest.mark.parametrize(
-    ("name", "norm", "parameters", "message"),
-    [
-        ("pgd", "linf", {"steps": 2, "step_size": 0.2}, "step_size <= epsilon"),
-        ("sparse-l1-descent", "l1", {"quantile": 0.001}, "needs quantile >= 0.0013"),
-    ],
-)
-def test_what_a_function_cannot_take_is_said_in_one_line(digits, name, norm, parameters, message):
-    with pytest.raises(Unsupported, match=message):
-        attack(f"cleverhans:{name}", digits, ThreatModel(norm, 0.1), **parameters)
-
-
-def test_a_word_that_a_function_lacks_is_refused(digits):
-    from davylamp.adapters.libraries.cleverhans.driver import run
-
-    function: Any = functions.noise
-    assert "alpha" not in inspect.signature(function).parameters
-    with pytest.raises(ValueError, match="expected parameters of noise, got alpha"):
-        run(function, digits.module, digits.inputs, digits.labels, ThreatModel("linf", 0.1), alpha=1.0)
-
-
 @pytest.mark.parametrize("name", ["art:fgm", "cleverhans:fgm", "cleverhans:fgm@repaired"])
 def test_a_step_in_l1_moves_one_pixel(name):
     """l1-one-pixel: the box ends its step long before the radius."""
     case = make_linear_case()
-    result = run_attack(name, case.classifier, case.inputs, case.labels, ThreatModel("l1", 5.0))
+    result = attack(name, case, "l1", 5.0)
     assert "l1-one-pixel" in IMPLEMENTATIONS[name].findings
     assert ((result.adv_inputs - case.inputs).abs().flatten(1) > 1e-6).sum(1).tolist() == [1] * 4
     assert float(result.distance.max()) < 0.6
+
+
+HOPSKIPJUMP: Any = inspect.getmodule(functions.hop_skip_jump_attack)
+
+
+def test_cw_weighs_every_image_with_the_constants_of_all(digits):
+    """In a batch the constants add up: images end elsewhere than alone, where davylamp lets each be."""
+    case, words = digits.first(6), {"lr": 0.05, "binary_search_steps": 4, "max_iterations": 20, "initial_const": 0.3}
+    rows = zip(case.inputs.split(1), case.labels.split(1), strict=True)
+    alone = torch.cat([functions.carlini_wagner_l2(case.module, one, 10, y=label, **words) for one, label in rows])
+    together = functions.carlini_wagner_l2(case.module, case.inputs, 10, y=case.labels, **words)
+    assert ((alone - together).flatten(1).abs().amax(1) > 0.01).sum() >= 4
+    ours = {"learning_rate": 0.05, "binary_search_steps": 4, "steps": 20, "initial_const": 0.3}
+    result = attack("cw", case, "l2", **ours)
+    assert torch.equal(result.adv_inputs, alone)
+
+
+def test_inversion_is_given_the_self_that_it_asks_for(digits):
+    with pytest.raises(NameError, match="self"):
+        functions.semantic(digits.inputs)
+    result = attack("inversion", digits, "unrestricted")
+    torch.testing.assert_close(result.adv_inputs, 1 - digits.inputs)
+    assert not hasattr(inspect.getmodule(functions.semantic), "self")
+
+
+def test_hopskipjump_in_linf_crashes_on_a_number_for_its_threshold(digits):
+    one, noise = digits.first(1), torch.rand(1, 1, 3, 16, 16)
+    with pytest.raises(TypeError):
+        functions.hop_skip_jump_attack(
+            one.module, one.inputs, np.inf, image_target=noise, constraint=np.inf, verbose=False, num_iterations=1
+        )
+
+
+def test_hopskipjump_takes_the_channels_of_a_starting_point_for_a_batch(digits, monkeypatch):
+    batches, one = [], digits.first(1)
+    search = HOPSKIPJUMP.binary_search_batch
+
+    def look(original: Tensor, perturbed: Tensor, *rest: Any) -> Any:
+        batches.append(tuple(perturbed.shape))
+        return search(original, perturbed, *rest)
+
+    monkeypatch.setattr(HOPSKIPJUMP, "binary_search_batch", look)
+    words = {"norm": 2, "verbose": False, "num_iterations": 1, "initial_num_evals": 2}
+    functions.hop_skip_jump_attack(one.module, one.inputs, image_target=1 - one.inputs, **words)
+    assert batches[0] == (3, 16, 16)
+    batches.clear()
+    result = attack("hopskipjump", one, "l2", steps=1)
+    assert set(batches) == {(1, 3, 16, 16)}
+    assert result.success.all()
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_the_search_of_hopskipjump_ends_on_large_images(norm):
+    """As shipped its threshold lies below what float32 tells apart: the search asks about one point for ever."""
+    inputs = torch.full((1, 3, 224, 224), 0.5)
+
+    class Brightness(nn.Module):
+        """Fooled by what is brighter than 0.73 in the mean."""
+
+        def __init__(self):
+            super().__init__()
+            self.asked = 0
+
+        def forward(self, images: Tensor) -> Tensor:
+            self.asked += 1
+            if self.asked > 300:
+                raise TimeoutError
+            bright = images.mean((1, 2, 3)) - 0.73
+            return torch.stack((-bright, bright), 1)
+
+    def search(gamma: Tensor) -> Tensor:
+        order = {"l2": 2, "linf": math.inf}[norm]
+        words = {"constraint": order, "verbose": False, "num_iterations": 0, "gamma": gamma}
+        start = torch.ones(1, 1, 3, 224, 224)
+        return functions.hop_skip_jump_attack(Brightness(), inputs, norm=order, image_target=start, **words)
+
+    with pytest.raises(TimeoutError):
+        search(torch.tensor(1.0))
+    from davylamp.adapters.libraries.cleverhans.driver import _searchable
+
+    gamma = _searchable({"constraint": 2 if norm == "l2" else math.inf}, inputs)["gamma"]
+    assert search(gamma).mean().item() == pytest.approx(0.73, abs=1e-4)
+    small = _searchable({"constraint": 2}, torch.zeros(1, 3, 16, 16))["gamma"]
+    assert small == 1  # as shipped where that is possible

@@ -1,4 +1,4 @@
-"""What davylamp mends in adversarial-library: each defect shown as shipped, and gone after the repair."""
+"""Findings and limits of adversarial-library's rows, each shown as shipped; and what davylamp mends, gone after it."""
 
 import importlib.util
 import inspect
@@ -13,24 +13,84 @@ import torch
 from torch import Tensor, nn
 
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
-from davylamp.adapters.catalogue.lookup import require_library
 from davylamp.adapters.libraries.adv_lib import functions
-from davylamp.adapters.libraries.library import Library
-from davylamp.errors import MissingLibrary
 
-SEED = 7
+from .direct import part, rows_of, sizes
+
+attack = rows_of("adv-lib")
 
 
-def attack(name: str, case: Any, threat_model: ThreatModel, **parameters: Any) -> Any:
-    return run_attack(
-        f"adv-lib:{name}",
-        Classifier(case.module),
-        case.inputs,
-        case.labels,
-        threat_model,
-        seed=SEED,
-        **parameters,
+def test_apgd_halves_its_step_although_the_loss_improves(digits, monkeypatch):
+    """halved-anyway: from the second check on, the loss of the last check is the tensor that it is compared with."""
+    module, same = inspect.getmodule(functions.apgd), []
+
+    def look(loss_steps: Tensor, *_: Any, **__: Any) -> Tensor:
+        there = sys._getframe(1).f_locals
+        same.append(there["loss_best_last_check"] is there["loss_best"])
+        return torch.zeros_like(loss_steps[0], dtype=torch.bool)  # no loss oscillates
+
+    monkeypatch.setattr(module, "check_oscillation", look)
+    functions.apgd(digits.module, digits.inputs, digits.labels, eps=0.1, norm=math.inf, n_iter=50)
+    assert len(same) > 2
+    assert same == [False] + [True] * (len(same) - 1)
+
+
+def test_the_targeted_ratio_of_apgd_does_not_know_the_label():
+    """target-against-best: the same loss, whatever class of the others the label is."""
+    ratio = inspect.getmodule(functions.apgd).difference_of_logits_ratio
+    logits = torch.tensor([[3.0, 2.0, 1.0, 0.5, 0.0]])
+    paper = [(logits[0, 4] - logits[0, label]) / (3 - (1 + 0.5) / 2) for label in (0, 1)]
+    loss = ratio(logits, torch.tensor([4]), targeted=True)
+    assert loss.item() == pytest.approx(paper[0].item())
+    assert loss.item() != pytest.approx(paper[1].item())
+
+
+def test_ddn_rounds_where_a_level_is_too_coarse(linear):
+    """rounds-to-8-bit."""
+    words = {"steps": 100, "initial_epsilon": 0.02}
+    rounded, free = (attack(name, linear, "l2", **words) for name in ("ddn", "ddn@repaired"))
+    assert torch.allclose(rounded.adv_inputs * 255, (rounded.adv_inputs * 255).round(), atol=1e-3)
+    assert free.success.all()
+    assert (rounded.distance > 2 * free.distance).all()
+    torch.testing.assert_close(free.distance, linear.least["l2"].double(), rtol=0.05, atol=0)
+
+
+def test_a_flat_gradient_stops_perc_al_for_good(digits):
+    """nan-on-flat."""
+
+    class FlatAtFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.asked = 0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            self.asked += inputs.requires_grad
+            return digits.module(inputs) * (0.0 if self.asked == 1 and inputs.requires_grad else 1.0)
+
+    case = digits.first(2)
+    for module, moves in ((FlatAtFirst(), False), (case.module, True)):
+        result = attack("perc-al", case._replace(module=module), "unrestricted", steps=40)
+        assert result.success.tolist() == [moves] * 2
+
+
+def test_trust_region_reaches_a_tenth_by_default(digits):
+    """short-reach."""
+    digits = digits.first(3)
+    result = attack("trust-region", digits, "l2")
+    assert not result.success.any()
+    assert (sizes(digits, result.adv_inputs, 2) < 0.115).all()
+    assert attack("trust-region", digits, "l2", step_size=0.1).success.all()
+
+
+def test_the_last_stage_of_strattack_is_long(linear, monkeypatch):
+    """long-last-stage: eight rounds of 400 steps, whatever is asked for."""
+    asked = []
+    module = inspect.getmodule(functions.str_attack)
+    monkeypatch.setattr(
+        module, "range", lambda *bounds: range(min(2, asked.append(bounds) or bounds[0])), raising=False
     )
+    attack("strattack", linear, "l2", steps=1, binary_search_steps=1)
+    assert asked[:5] == [(1,), (1,), (8,), (400,), (400,)]
 
 
 def test_it_runs_without_visdom_and_leaves_no_trace_of_one():
@@ -38,36 +98,17 @@ def test_it_runs_without_visdom_and_leaves_no_trace_of_one():
     assert ("visdom" in sys.modules) == (importlib.util.find_spec("visdom") is not None)
 
 
-def test_where_it_is_missing_the_message_has_the_command_that_works(monkeypatch):
-    monkeypatch.setattr(Library, "is_installed", property(lambda library: False))
-    with pytest.raises(MissingLibrary, match=r"adv-lib is not installed; run: pip install --no-deps adv-lib$"):
-        require_library("adv-lib")
-    with pytest.raises(MissingLibrary, match=r'run: pip install "davylamp\[art\]"$'):
-        require_library("art")
-
-
 @pytest.mark.parametrize("steps", [1, 2])
 def test_pgd_looks_at_its_last_step(digits, steps):
     """last-step-unseen: n steps of the repaired row are n of every other library's."""
     words = {"steps": steps, "step_size": 0.3 / steps, "random_start": False}
-    rules = ThreatModel("linf", 0.3)
-    shipped, repaired = (attack(name, digits, rules, **words) for name in ("pgd", "pgd@repaired"))
-    other = run_attack("torchattacks:pgd", digits.classifier, digits.inputs, digits.labels, rules, **words)
+    rows = ("pgd", "pgd@repaired", "torchattacks:pgd")
+    shipped, repaired, other = (attack(name, digits, "linf", 0.3, **words) for name in rows)
     assert torch.equal(repaired.success, other.success)
     assert repaired.success.sum() > shipped.success.sum() or steps > 1
     if steps == 1:
         assert torch.equal(shipped.adv_inputs, digits.inputs)
         torch.testing.assert_close(repaired.adv_inputs, other.adv_inputs, rtol=0, atol=1e-6)
-
-
-def test_pgd_steps_of_each_image_are_those_of_its_radius(digits):
-    case, radii = digits.first(3), torch.tensor([0.05, 0.1, 0.2])
-    words = {"steps": 4, "random_start": False}
-    together = attack("pgd", case, ThreatModel("linf", 0.2), radii=radii, step_size=radii / 3, **words)
-    for i, radius in enumerate(radii.tolist()):
-        one = case._replace(inputs=case.inputs[i : i + 1], labels=case.labels[i : i + 1])
-        alone = attack("pgd", one, ThreatModel("linf", radius), step_size=radius / 3, **words)
-        torch.testing.assert_close(alone.adv_inputs, together.adv_inputs[i : i + 1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["alma", "alma-ssim"])
@@ -76,16 +117,16 @@ def test_alma_keeps_images_short_of_their_target(digits, name):
     targets = digits.module(digits.inputs).argsort(1)[:, -2]
     norm = "l2" if name == "alma" else "unrestricted"
     words = {"targets": targets, "steps": 100, "confidence": 1.0}
-    shipped = attack(name, digits, ThreatModel(norm, targeted=True), **words)
+    shipped = attack(name, digits, norm, **words)
     assert (shipped.adv_inputs != digits.inputs).flatten(1).any(1).all()
     assert not (shipped.success.any() if name == "alma" else shipped.success.all())
-    repaired = attack(f"{name}@repaired", digits, ThreatModel(norm, targeted=True), **words)
+    repaired = attack(f"{name}@repaired", digits, norm, **words)
     assert repaired.success.all()
     best = repaired.adv_logits.topk(2).values
     assert (best[:, 0] - best[:, 1] >= 1 - 1e-3).all()
     assert torch.equal(
-        attack(name, digits, ThreatModel(norm), steps=20).adv_inputs,
-        attack(f"{name}@repaired", digits, ThreatModel(norm), steps=20).adv_inputs,
+        attack(name, digits, norm, steps=20).adv_inputs,
+        attack(f"{name}@repaired", digits, norm, steps=20).adv_inputs,
     )
 
 
@@ -93,7 +134,7 @@ def test_alma_keeps_images_short_of_their_target(digits, name):
 def test_fmn_crosses_the_boundary(digits, linear, norm):
     """short-of-the-boundary: on a linear model and, in l1, on a network."""
     case, words = (linear, {"steps": 60}) if norm == "l2" else (digits, {"steps": 100})
-    shipped, repaired = (attack(name, case, ThreatModel(norm), **words) for name in ("fmn", "fmn@repaired"))
+    shipped, repaired = (attack(name, case, norm, **words) for name in ("fmn", "fmn@repaired"))
     assert norm == "l2" or not shipped.success.all()  # on a linear model the processor's rounding decides: see below
     assert repaired.success.all()
     both = shipped.success
@@ -138,7 +179,7 @@ def test_fmn_survives_an_image_that_one_component_fools():
     case = SimpleNamespace(module=module, inputs=torch.zeros(1, 3, 2, 2), labels=torch.tensor([0]))
     with pytest.raises(RuntimeError, match="out of bounds"):
         functions.fmn(module, case.inputs, case.labels, norm=0, steps=20)
-    result = attack("fmn@repaired", case, ThreatModel("l0"), steps=20)
+    result = attack("fmn@repaired", case, "l0", steps=20)
     assert result.success.all()
     assert result.distance.item() == 1
 
@@ -147,8 +188,7 @@ def test_pdpgd_with_the_operator_of_the_paper_changes_fewer_components(digits):
     """whole-pixels: three components at a time, and several times as many."""
     digits = digits.first(4)
     shipped, repaired = (
-        attack(name, digits, ThreatModel("l0"), steps=300).adv_inputs - digits.inputs
-        for name in ("pdpgd", "pdpgd@repaired")
+        attack(name, digits, "l0", steps=300).adv_inputs - digits.inputs for name in ("pdpgd", "pdpgd@repaired")
     )
     pixels = (shipped != 0).sum(1)
     assert set(pixels.unique().tolist()) == {0, 3}
@@ -165,7 +205,7 @@ def test_strattack_gives_up_where_it_finds_nothing(digits, monkeypatch):
     words = {"max_iterations": 1, "binary_search_steps": 1, "initial_const": 1e-6}
     with pytest.raises(IndexError):
         functions.str_attack(case.module, case.inputs, case.labels, **words)
-    result = attack("strattack", case, ThreatModel("l2"), steps=1, binary_search_steps=1, initial_const=1e-6)
+    result = attack("strattack", case, "l2", steps=1, binary_search_steps=1, initial_const=1e-6)
     assert not result.errors
     assert torch.equal(result.adv_inputs, case.inputs)
     import numpy as np
@@ -176,29 +216,19 @@ def test_strattack_gives_up_where_it_finds_nothing(digits, monkeypatch):
 def test_cw_stops_for_itself_and_runs_below_ten_steps(digits):
     case = digits.first(4)
     words = {"steps": 40, "binary_search_steps": 2, "initial_const": 10.0, "learning_rate": 0.05}
-    together = attack("cw", case, ThreatModel("l2"), **words)
+    together = attack("cw", case, "l2", **words)
     for i in range(4):
-        one = case._replace(inputs=case.inputs[i : i + 1], labels=case.labels[i : i + 1])
-        assert torch.equal(attack("cw", one, ThreatModel("l2"), **words).adv_inputs, together.adv_inputs[i : i + 1])
+        one = part(case, i)
+        assert torch.equal(attack("cw", one, "l2", **words).adv_inputs, together.adv_inputs[i : i + 1])
     with pytest.raises(ZeroDivisionError):
         functions.carlini_wagner_l2(case.module, case.inputs, case.labels, max_iterations=5)
-    assert attack("cw", case, ThreatModel("l2"), **{**words, "steps": 5}).forwards.tolist() == [10] * 4
-
-
-def test_matched_pgd_agrees_with_the_other_libraries(digits):
-    words, rules = {"steps": 8, "step_size": 0.03, "random_start": False}, ThreatModel("linf", 0.03)
-    ours = attack("pgd@repaired", digits, rules, **words)
-    other = run_attack("foolbox:pgd", digits.classifier, digits.inputs, digits.labels, rules, **words)
-    assert torch.equal(ours.success, other.success)
-    both: Tensor = ours.success & other.success
-    assert both.any()
-    assert math.isclose(float(ours.distance[both].max()), float(other.distance[both].max()), rel_tol=1e-4)
+    assert attack("cw", case, "l2", **{**words, "steps": 5}).forwards.tolist() == [10] * 4
 
 
 @pytest.mark.parametrize("name", ["fmn", "fmn@repaired"])
 def test_fmn_begins_at_the_examples_that_it_is_given(digits, name):
     case, l2 = digits.first(5), ThreatModel("l2")
-    nearby = attack("ddn@repaired", case, l2, steps=40)
+    nearby = attack("ddn@repaired", case, "l2", steps=40)
     row, examples = find_implementation(f"adv-lib:{name}"), nearby.adv_inputs
     assert nearby.success.all()
     asked: list[Tensor] = []
