@@ -258,7 +258,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("evaluate", *COMMON, "--attacks", "pgd", "--limit", "0"), "--limit: expected a whole number >= 1, got 0"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--target", "²"), "--target: expected a target of second-likely"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--transfer", "all"), "unknown transfer 'all'"),
-        (("evaluate", *COMMON[:-1], "net.py", "--attacks", "pgd"), "expected a folder for -o, got the file net.py"),
+        (("evaluate", *COMMON[:-1], "net.py", "--attacks", "pgd"), "expected a folder for --out, got the file net.py"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--executor", "slurm"), "unknown executor"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--address", "x:1"), "expected --address with --executor ray"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--workers", "0"), "at least one worker"),
