@@ -15,7 +15,6 @@ from davylamp.engine.checks.standings import rank_attacks
 from davylamp.engine.expected_passes import passes_of_cell
 from davylamp.engine.plan.config_file import read_config, write_config
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.store.contents import find_fault
 from davylamp.engine.store.outcomes import read_outcomes
@@ -25,6 +24,8 @@ from davylamp.report.citations.usage import used_in
 from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.scoring import build_responses
 from davylamp.scoring.items import libraries_of
+
+from ..conftest import Interrupted
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 5, "random_start": False})
 FGSM = AttackChoice("torchattacks:fgsm", "linf", 0.05)
@@ -177,15 +178,8 @@ def test_no_worst_case_is_the_strongest_attack(full, stopped, tmp_path):
 
 
 def test_a_killed_run_ends_with_the_same_records(stopped, digits, images, tmp_path):
-    class Dies(ThisProcess):
-        def __call__(self, tasks, progress):
-            for done, outcome in enumerate(super().__call__(tasks, progress)):
-                if done == 2:
-                    raise KeyboardInterrupt
-                yield outcome
-
     with pytest.raises(KeyboardInterrupt):
-        evaluate(stopped[1], ResultsStore(tmp_path), executor=Dies())
+        evaluate(stopped[1], ResultsStore(tmp_path), executor=Interrupted(2))
     assert ResultsStore(tmp_path).keys("parts")
     evaluate(stopping(digits, images, PGD, FGSM, DEEPFOOL), ResultsStore(tmp_path))
     names = [{path.name for path in (folder / "cells").iterdir()} for folder in (stopped[0], tmp_path)]

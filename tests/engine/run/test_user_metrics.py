@@ -1,7 +1,5 @@
 """A user's own metric: from stored records or while evaluating, by today's code, never mixed with another's."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -129,12 +127,9 @@ def test_a_wrong_answer_or_an_error_is_named(folder, digits):
     assert evaluation.to_frame()["my.py:fails"].isna().all()
 
 
-def test_on_the_command_line(folder, run, digits):
-    np.savez("images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
-    torch.save(digits.module, "net.pt")
-    Path("net.py").write_text("import torch\n\ndef net():\n    return torch.load('net.pt', weights_only=False)\n")
+def test_on_the_command_line(folder, run, digits_files):
     attack = ("--attacks", "foolbox:fgsm", "--norm", "linf", "--epsilon", "0.1", "--data", "npz:images.npz")
-    code, _, errors = run("evaluate", "--models", "net.py:net", *attack, "--metric", "my.py:brightness")
+    code, _, errors = run("evaluate", "--models", "net.py:build", *attack, "--metric", "my.py:brightness")
     assert code == 0, errors
     code, out, errors = run("table", "results", "--metric", "my.py:confidence", "--metric", "my.py:brightness")
     assert code == 0, errors
