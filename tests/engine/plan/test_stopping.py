@@ -9,12 +9,15 @@ import torch
 
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
+from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.standings import rank_attacks
 from davylamp.engine.expected_passes import passes_of_cell
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.sharing.merge import merge_folders
+from davylamp.engine.store.contents import find_fault
 from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.sealed import Record
 from davylamp.errors import InvalidInput, Unsupported
 from davylamp.report.citations.usage import used_in
 from davylamp.report.parts.sentences import say_strongest_attacks
@@ -298,3 +301,13 @@ def test_a_random_model_is_attacked_until_all_of_its_draws_are_fooled(digits, im
     notes = build_table(tmp_path / "both", by="models", metrics=["RA"]).notes
     assert not any("lack" in note for note in notes)
     assert any("noisy: random, so the worst case is" in note for note in notes)
+
+
+def test_a_spec_that_lacks_the_parameters_of_an_attack_is_damaged(stopped):
+    store = ResultsStore(stopped[0])
+    (key,) = store.keys("cells")
+    record = store.read("cells", key)
+    spec = {**record.meta["spec"], "parameters": {"foolbox:pgd": {}}}
+    lame = Record(record.table, {**record.meta, "spec": spec})
+    assert find_fault("cells", key, record) == ""
+    assert "spec" in find_fault("cells", Cell.from_spec(spec).key, lame)

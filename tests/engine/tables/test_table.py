@@ -606,3 +606,12 @@ def test_defences_that_cannot_be_compared(writer, case):
             build_defence(writer.store.folder, "a", other)
     with pytest.raises(Unsupported):
         build_defence(writer.store.folder, "a", "b", metrics=["MR"])
+
+
+def test_violations_that_a_record_of_0_1_0_calls_successes_are_shown(writer):
+    labels = torch.zeros(12, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(12, 1)
+    subject = writer.clean("a", clean, labels)
+    writer.cell(subject, "foolbox:pgd", clean, clean.flip(1), labels, violations=np.array(["out-of-bounds"] * 12))
+    (row,) = build_table(writer.store.folder, metrics=["MR"]).rows
+    assert row.labels["violations"] == 12
