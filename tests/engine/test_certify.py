@@ -126,16 +126,18 @@ def test_the_command(run, tmp_path):
         "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 1))\n"
     )
     np.savez(tmp_path / "far.npz", inputs=np.full((2, 3, 32, 32), 0.5, np.float32), labels=np.array([3, 12]))
-    for name, *more in (
-        ("net.py:build",),
-        ("net.py:build+noise",),
-        ("net.py:build+smoothing+jpeg",),
-        ("net.py:build+smoothing", "--alpha", "0.7"),
-        ("net.py:build+smoothing", "--radius", "-1"),
-        ("one.py:build+smoothing",),
-        ("net.py:build+smoothing", "--data", "npz:far.npz"),  # a label of 12
+    uncertified = "expected MODEL+smoothing:sigma=0.25, which has a certificate, got '{}'"
+    for name, named, *more in (
+        ("net.py:build", uncertified, *options),
+        ("net.py:build+noise", uncertified, *options),
+        ("net.py:build+smoothing+jpeg", uncertified, *options),
+        ("net.py:build+smoothing", "alpha", *options, "--alpha", "0.7"),
+        ("net.py:build+smoothing", "every radius >= 0, got -1", *options, "--radius", "-1"),
+        ("one.py:build+smoothing", "at least 2 classes", *options),
+        ("net.py:build+smoothing", "labels from 0 to 9", "--data", "npz:far.npz"),
     ):
-        assert run("certify", name, *options, *more)[0] == 1
+        code, _, err = run("certify", name, *more)
+        assert (code, named.format(name) in err) == (1, True), err
 
 
 def test_what_is_no_smoothed_model():

@@ -231,10 +231,14 @@ def test_a_failed_attack_begins_with_what_the_defended_model_gets_right(digits, 
 def test_bad_input_is_refused_before_anything_is_attacked(digits, tmp_path):
     case = (digits.classifier, digits.inputs[:2], digits.labels[:2])
     three_classes = nn.Sequential(nn.Flatten(), nn.Linear(768, 3))
-    wrong = ({"norm": "l1"}, {"epsilon": 0.5}, {"original": three_classes}, {"original": digits.classifier})
-    for each in wrong:
-        with pytest.raises(InvalidInput):
-            davylamp.challenge(*case, out=tmp_path, effort=TINY, **each)
+    for wrong, named in (
+        ({"norm": "l1"}, "got l1"),
+        ({"epsilon": 0.5}, "got 0.5"),
+        ({"original": three_classes}, "got 3 of undefended"),
+        ({"original": digits.classifier}, "other than the defended one"),
+    ):
+        with pytest.raises(InvalidInput, match=named):
+            davylamp.challenge(*case, out=tmp_path, effort=TINY, **wrong)
     assert not (tmp_path / "cells").exists()
 
 

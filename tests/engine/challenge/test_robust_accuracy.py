@@ -60,14 +60,15 @@ def test_what_is_left_of_a_linear_model_follows_from_its_weights(classes, title)
     assert list(done.to_frame()["fooled"]) == [step.fooled for step in done.steps]
 
 
-def test_it_is_the_number_of_the_authors(digits):
+@pytest.mark.parametrize(("norm", "radius"), [("linf", 0.06), ("l2", 1.5)])
+def test_it_is_the_number_of_the_authors(digits, norm, radius):
     from pyautoattack import AutoAttack
 
-    case, radius = digits.first(12), 0.06
-    authors = AutoAttack(case.classifier, norm="Linf", eps=radius, seed=0)
+    case = digits.first(12)
+    authors = AutoAttack(case.classifier, norm=norm.capitalize(), eps=radius, seed=0)
     examples = authors.run_standard_evaluation(case.inputs, case.labels, batch_size=12)[0]
     theirs = (case.classifier(examples).argmax(1) == case.labels).float().mean()
-    done = davylamp.robust_accuracy(case.classifier, case.inputs, case.labels, norm="linf", epsilon=radius)
+    done = davylamp.robust_accuracy(case.classifier, case.inputs, case.labels, norm=norm, epsilon=radius)
     assert done.robust.value == pytest.approx(float(theirs))
     assert 0 < done.robust.value < 1
     assert done.queries > 201  # what AutoAttack spends on those that stand
@@ -186,11 +187,11 @@ def test_repeated_and_missing_images_are_named(digits):
 
 def test_what_it_refuses(digits):
     case = digits.first(2)
-    for wrong in ({"limit": 0}, {"data": "demo:mnist"}):
-        with pytest.raises(InvalidInput):
+    for wrong, named in (({"limit": 0}, "limit"), ({"data": "demo:mnist"}, "both")):
+        with pytest.raises(InvalidInput, match=named):
             davylamp.robust_accuracy(digits.classifier, case.inputs, case.labels, **wrong)
-    for model, data in ((3, "demo:mnist"), ("demo:mnist-lenet5", 3)):
-        with pytest.raises(WrongType):
+    for model, data, named in ((3, "demo:mnist", "model.* int"), ("demo:mnist-lenet5", 3, "data as text, got 3")):
+        with pytest.raises(WrongType, match=named):
             davylamp.robust_accuracy(model, data=data)
 
 
@@ -264,4 +265,5 @@ def test_the_command_says_what_python_says_in_both_of_its_forms(run, tmp_path):
         numbers = [int(word) for word in shown.replace(",", " ").split() if word.isdigit()]
         assert numbers == [step["fooled"], step["attacked"]]
     (tmp_path / "file").touch()
-    assert run(*words, "-o", tmp_path / "file")[0] == 1
+    code, _, errors = run(*words, "-o", tmp_path / "file")
+    assert (code, str(tmp_path / "file") in errors) == (1, True)

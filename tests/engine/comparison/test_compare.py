@@ -191,8 +191,11 @@ def test_a_library_without_a_parameter_says_so(digits):
 
 def test_what_no_library_has_is_refused(digits):
     case = digits.first(2)
-    for threat_model, parameters in ((ThreatModel("linf", 0.1), {"confidence": 1.0}), (ThreatModel("l0", 3), {})):
-        with pytest.raises(Unsupported):
+    for threat_model, parameters, named in (
+        (ThreatModel("linf", 0.1), {"confidence": 1.0}, "pgd has parameter confidence"),
+        (ThreatModel("l0", 3), {}, "pgd has norm l0"),
+    ):
+        with pytest.raises(Unsupported, match=named):
             compare("pgd", case.classifier, case.inputs, case.labels, threat_model, parameters=parameters)
 
 
@@ -253,7 +256,7 @@ def test_two_tests_on_a_minimum_norm_attack_are_corrected_for():
 def test_a_radius_has_a_norm_that_is_named_or_beyond_doubt(attack, norm, epsilon, expected):
     rows = implementations_of(attack)
     if expected is None:
-        with pytest.raises(InvalidInput, match="expected a norm"):
+        with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon .* for {attack}, got none"):
             choose_threat_model(attack, rows, 3072, norm=norm, epsilon=epsilon)
     else:
         assert choose_threat_model(attack, rows, 3072, norm=norm, epsilon=epsilon) == ThreatModel(expected, epsilon)

@@ -126,6 +126,13 @@ def test_each_row_stands_against_the_least_distance_of_all_imported_ones(folder,
     assert any("2 rows of AttackBench, not judged" in note for note in build_table(folder).notes)
 
 
+def test_an_attack_nearer_than_all_imported_rows_has_more_than_one(folder, tmp_path):
+    bring(folder, tmp_path, document(OURS * 1.1))
+    ours = row_of(build_references(folder), "foolbox:ddn").metrics
+    assert ours["OPT"].value > 1
+    assert ours["gap"].value < 0
+
+
 def test_a_crash_is_no_success_of_zero_and_an_honest_zero_is_one(folder, tmp_path):
     nothing = torch.full((N,), math.inf)
     crashed = document(nothing, attack="sigma_zero", batch_failures=[True, True])
@@ -211,7 +218,7 @@ def test_what_is_no_file_of_it_is_one_line(folder, tmp_path):
         ("d.json", b"\xff\xfe\0"),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=name):
             import_attackbench(tmp_path / name, folder, data=DATA)
     for path in (tmp_path / "nowhere", tmp_path / "folder" / "cells"):
         with pytest.raises(Unavailable, match="expected a JSON file of AttackBench, or a folder"):

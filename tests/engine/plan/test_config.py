@@ -32,6 +32,7 @@ PGD = {"attack": "pgd"}
                 AttackChoice("art:cw", "l2", 0.5, "second-likely", {"confidence": 0.5}, defaults=True),
             )
         ),
+        Config(order="cheap-first", stop_when_fooled=True),
         *(preset.config for preset in PRESETS.values()),
     ],
 )
@@ -55,6 +56,7 @@ def test_texts_become_numbers(tmp_path):
 MISTAKES: list[tuple[dict, str]] = [
     ({"model": ["a"]}, "unknown key 'model'; did you mean models"),
     ({"evaluate": {"models": ["a"]}}, "unknown key 'evaluate'"),
+    ({"order": "cheapest"}, "unknown order 'cheapest'"),
     ({"models": [3]}, "models[0]: expected a text, got 3"),
     ({"models": "a"}, 'models: expected a list, got "a"'),
     ({"models": []}, "models: expected at least one value"),
@@ -155,7 +157,7 @@ def test_the_schema_is_loaded_when_it_is_used(run_fresh):
 )
 def test_a_file_that_is_missing_or_no_toml_is_one_line(text, tmp_path):
     file = tmp_path / "run.toml"
-    with pytest.raises(DavylampError):
+    with pytest.raises(DavylampError, match=r"found none at .*run\.toml"):
         read_config(file)
     file.write_bytes(text)
     with pytest.raises(InvalidInput, match="expected TOML in") as caught:

@@ -221,14 +221,15 @@ def test_a_model_that_fails_costs_itself(models, images, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "named"),
     [
-        {"severities": (0,)}, {"severities": (6,)}, {"corruptions": ("fogg",)}, {"sequences": ("rotat",)},
-        {"corruptions": ()}, {"data": "imagenet-c:x", "sequences": ("rotate",)},
+        ({"severities": (0,)}, "severity .* 0"), ({"severities": (6,)}, "severity .* 6"),
+        ({"corruptions": ("fogg",)}, "did you mean fog"), ({"sequences": ("rotat",)}, "did you mean rotate"),
+        ({"corruptions": ()}, "got none"), ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "sequences of clean"),
     ],
 )  # fmt: skip
-def test_plans_that_cannot_be(given):
-    with pytest.raises(DavylampError):
+def test_plans_that_cannot_be(given, named):
+    with pytest.raises(DavylampError, match=named):
         CorruptionPlan(**{"data": "demo:imagenet", "corruptions": ("fog",), **given}).check()
 
 
@@ -356,16 +357,17 @@ def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "named"),
     [
-        ("--severity", "6"), ("--corruption", "fo"), ("--data", "foolbox:mnist", "--limit", "1"),
-        ("--clean", "demo:imagenet"), ("--data", "imagenet-c:nowhere"),
+        (("--severity", "6"), "a severity from 1 to 5"), (("--corruption", "fo"), "unknown corruption 'fo'"),
+        (("--data", "foolbox:mnist", "--limit", "1"), "32 x 32"), (("--clean", "demo:imagenet"), "--clean with"),
+        (("--data", "imagenet-c:nowhere"), "CORRUPTION/SEVERITY/CLASS"),
     ],
 )  # fmt: skip
-def test_the_command_says_what_is_wrong_in_a_line(run, tmp_path, options):
+def test_the_command_says_what_is_wrong_in_a_line(run, tmp_path, options, named):
     (tmp_path / "model.py").write_text(MODEL)
     code, _, err = run("corrupt-table", "model.py:build", *options)
-    assert code == 1
+    assert (code, named in err) == (1, True)
     assert len([each for each in err.splitlines() if each.startswith("davylamp:")]) == 1
 
 

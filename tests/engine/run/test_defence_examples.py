@@ -156,9 +156,9 @@ def test_the_configuration_is_read_off_the_folder(files, examples):
 def test_whose_defence_a_model_is(files):
     assert originals_of(["a", "a+x", "a+x+y", "b", "b+x"]) == {"a+x": "a", "a+x+y": "a", "b+x": "b"}
     assert originals_of(["plain", "hardened.pt", "other"]) == {"hardened.pt": "plain", "other": "plain"}
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="a model and its defences"):
         originals_of(["a"])
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="surrogate or the examples of the original"):
         make_plan(config("original", surrogate=("net.py:net",)))
 
 
@@ -170,9 +170,16 @@ def test_on_the_command_line(files, run):
     assert code == 0
     assert output.splitlines()[2].startswith("foolbox:fgsm,original") or ",original," in output
     assert '<section id="defences"' in build_report("results", bootstrap=20)
-    wrong = [("evaluate", *given, "--examples", "theirs"), ("rank", "nowhere", "--examples", "own")]
-    wrong += [("rank", "nowhere", "--subjects", "defences", "--examples", "original", "--budget", "1")]
-    assert [run(*words)[0] for words in wrong] == [1, 1, 1]
+    rank = ("rank", "nowhere", "--examples")
+    for named, *words in (
+        ("unknown examples 'theirs'", "evaluate", *given, "--examples", "theirs"),
+        ("--examples with --subjects defences", *rank, "own"),
+        ("--epsilon without --examples", *rank, "original", "--subjects", "defences", "--budget", "1"),
+    ):
+        code, _, errors = run(*words)
+        assert (code, named in errors) == (1, True)
+    evaluate(make_plan(config("own", models=(PLAIN,), attacks=ATTACKS[:1])), ResultsStore("alone"))
+    assert '<section id="defences"' not in build_report("alone", bootstrap=20)
 
 
 def test_what_a_defence_costs_and_keeps(files):
@@ -284,6 +291,15 @@ def test_a_random_defence_that_is_shown_examples_counts_by_the_share_of_its_draw
     assert "draws_fooled" not in rows
 
 
+def test_under_targeted_attacks_rates_of_errors_of_a_random_defence_are_majorities_and_it_says_so(files):
+    for target in ("", "random"):
+        attack, folder = replace(ATTACKS[0], epsilon=0.1, target=target), f"r{target}"
+        evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore(folder))
+        notes = build_defence(folder, PLAIN, NOISE, bootstrap=0).notes
+        said = f"MRV of {NOISE} goes by the majority of the draws under targeted attacks"
+        assert [note for note in notes if note.startswith("MRV of")] == [said] * bool(target)
+
+
 def by_hand(plan, names, examples):
     """1 where a model is right on the clean image and on what it is shown of it, by subject."""
     data = plan.data.load(load_model(PLAIN))
@@ -314,8 +330,12 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
     assert code == 0, err
     document = json.loads(out)
     assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
-    for refused in (("--budget", "0.01"), ("--examples", "own")):
-        assert run("rank", "r", "--subjects", "defences", "--method", "mean", *refused)[:2] == (1, "")
+    for *refused, named in (
+        ("--budget", "0.01", "no budget with responses to examples of the original"),
+        ("--examples", "own", "got none; use --examples original"),
+    ):
+        code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", *refused)
+        assert (code, out, named in err) == (1, "", True)
 
 
 @pytest.mark.parametrize("method", ["mean", "canary"])

@@ -172,10 +172,13 @@ def test_images_to_fit_on_are_there_or_it_is_one_line(files):
     plan = make_plan(config(models=("net.py:one",)))
     assert plan.cells[0].fitted_on is not None
     assert plan.cells[0].fitted_on.images == 5
-    wrong = [{"fit_data": "net.py:images"}, {"attacks": (AttackChoice("foolbox:fgsm"),)}, {"fit_data": ""}]
-    wrong += [{"attacks": (replace(AIMED, target=target),)} for target in ("", "random", "second-likely")]
-    for each in wrong:
-        with pytest.raises(InvalidInput):
+    wrong = [({"fit_data": "net.py:images"}, "not scored, got none")]
+    wrong += [({"attacks": (AttackChoice("foolbox:fgsm"),)}, "learns from images once")]
+    wrong += [({"fit_data": ""}, "got the limit alone")]
+    for target in ("", "random", "second-likely"):
+        wrong.append(({"attacks": (replace(AIMED, target=target),)}, "art:targeted-uap .* one class"))
+    for each, named in wrong:
+        with pytest.raises(InvalidInput, match=named):
             make_plan(replace(config(), **each))
     other = Data(torch.rand(3, 3, 5, 5), torch.zeros(3, dtype=torch.long), ["a", "b", "c"])
     with pytest.raises(InvalidInput, match="of the shape of those that are scored"):

@@ -132,13 +132,13 @@ def test_the_config_of_a_folder_makes_the_same_cells(files):
 
 def test_what_a_surrogate_cannot_be_is_one_line(files):
     alone = {"models": ("net.py:one",)}
-    for wrong in (
-        {**alone, "surrogate": ("net.py:three", "net.py:one")},  # on itself it is a white-box attack
-        {**alone, "surrogate": ("net.py:few",)},  # of other classes
-        {"attacks": (AttackChoice("best(foolbox:fgsm)"),)},  # a search
-        {"transfer": "full"},
+    for wrong, named in (
+        ({**alone, "surrogate": ("net.py:three", "net.py:one")}, "got net.py:one: on itself"),
+        ({**alone, "surrogate": ("net.py:few",)}, "4 classes of net.py:one, got net.py:few"),
+        ({"attacks": (AttackChoice("best(foolbox:fgsm)"),)}, "fixed radius"),
+        ({"transfer": "full"}, "surrogate or transfer"),
     ):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=named):
             make_plan(replace(config(), **wrong))
     part = make_plan(replace(config(), surrogate=("net.py:one",)))
     assert {cell.subject.model for cell in part.cells} == {"net.py:two"}

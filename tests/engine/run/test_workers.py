@@ -206,13 +206,13 @@ def test_memory_is_given_back_after_each_task_if_it_is_short(tmp_path, monkeypat
 def test_executors_by_name():
     assert isinstance(choose_executor("local"), ThisProcess)
     assert isinstance(choose_executor("local", workers=2), LocalWorkers)
-    for error, name, given in (
-        (InvalidInput, "local", {"workers": 0}),
-        (InvalidInput, "local", {"address": "auto"}),
-        (UnknownName, "slurm", {}),
-        (Unavailable, "local", {"device": "tpu9"}),
+    for error, named, name, given in (
+        (InvalidInput, "one worker, got 0", "local", {"workers": 0}),
+        (InvalidInput, "--address with --executor ray", "local", {"address": "auto"}),
+        (UnknownName, "executor 'slurm'", "slurm", {}),
+        (Unavailable, "got 'tpu9'", "local", {"device": "tpu9"}),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match=named):
             choose_executor(name, **given)
 
 

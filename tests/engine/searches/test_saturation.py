@@ -46,7 +46,12 @@ def test_the_command_says_what_the_function_finds(run, digits, digits_files):
     code, out, _ = run("saturation", "fgsm", *where, *options)
     assert code == 0
     assert "with 16 images a share of 1 is 0.79 to 1.00" in out
-    assert run("saturation", "fgsm", *where, "--norm", "l0")[0] == 1
+    for name, *norm, named in (
+        ("fgsm", "--norm", "l0", "fgsm has, got l0"),
+        ("foolbox:deepfool", "looks for the smallest change by itself"),
+    ):
+        code, _, err = run("saturation", name, *where, *norm)
+        assert (code, named in err) == (1, True)
 
 
 def test_results_that_prove_nothing_are_named(run, digits, digits_files):
@@ -140,5 +145,5 @@ def test_misuse_is_refused_in_one_line(digits, change, error, message):
     with pytest.raises(error, match=message) as caught:
         saturate(digits, **change)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InvalidInput):  # no image is right
+    with pytest.raises(InvalidInput, match="one image that the classifier gets right"):
         saturate(digits._replace(labels=(digits.labels + 1) % 10), budgets=[0.1, 0.2])

@@ -202,6 +202,10 @@ def test_the_commands_pack_read_rank_and_unpack(run, small_folder, tmp_path):
     assert code == 0, errors
     assert run("table", "digits.zip", "--json")[1] == run("table", "back", "--json")[1]
     assert run("report", "digits.zip", "back", "--together", "-o", "report.html")[0] == 0
-    assert run("rank", "back", "--against", "digits.zip")[0] == 1
-    assert run("import", "digits.zip", "-o", "back")[0] == 1  # it is there
-    assert run("export", small_folder, "digits.zip", "-o", "x")[0] == 1
+    for named, *words in (
+        ("lacks", "rank", "back", "--against", "digits.zip"),
+        ("a new or an empty folder", "import", "digits.zip", "-o", "back"),
+        ("without -o", "export", small_folder, "digits.zip", "-o", "x"),
+    ):
+        code, _, errors = run(*words)
+        assert (code, named in " ".join(errors.split())) == (1, True)

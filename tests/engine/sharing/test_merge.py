@@ -195,14 +195,14 @@ def test_kept_answers_are_joined_and_differing_ones_asked_again(parts, tmp_path)
 
 def test_where_nothing_can_be_put_is_said(parts, tmp_path):
     both = tmp_path / "both"
-    for error, folders, where, words in (
-        (InvalidInput, parts[:1], both, {}),
-        (InvalidInput, parts, parts[0], {}),
-        (Unavailable, parts, tmp_path, {}),  # not empty
-        (InvalidInput, parts, both, {"prefer": "nobody"}),
-        (Unavailable, [parts[0], tmp_path], both, {}),  # no results folder
+    for error, named, folders, where, words in (
+        (InvalidInput, "at least two", parts[:1], both, {}),
+        (InvalidInput, "another folder", parts, parts[0], {}),
+        (Unavailable, "a new or an empty folder", parts, tmp_path, {}),
+        (InvalidInput, "--prefer .*nobody", parts, both, {"prefer": "nobody"}),
+        (Unavailable, "a results folder", [parts[0], tmp_path], both, {}),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match=named):
             merge_folders(folders, where, **words)
 
 

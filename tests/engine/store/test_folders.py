@@ -200,17 +200,15 @@ def test_a_file_of_another_format_or_one_that_may_not_be_read_fails_its_cell_alo
 
 
 MARKS = {
-    StoreMismatch: [b"[]", b"null", b"3", b'"a"', b"{}", b'{"format": null}', b'{"format": 2}'],
-    Unavailable: [b"", b"{", b"\xff\xfe", b"[" * 50_000],
+    "expected results of format 1 in": [b"[]", b"null", b"3", b'"a"', b"{}", b'{"format": null}', b'{"format": 2}'],
+    "expected a results folder that can be read": [b"", b"{", b"\xff\xfe", b"[" * 50_000],
 }
 
 
-@pytest.mark.parametrize(
-    ("error", "content"), [(error, each) for error, contents in MARKS.items() for each in contents]
-)
-def test_a_mark_of_another_format_or_none_is_refused(tmp_path, error, content):
+@pytest.mark.parametrize(("said", "content"), [(said, each) for said, contents in MARKS.items() for each in contents])
+def test_a_mark_of_another_format_or_none_is_refused(tmp_path, said, content):
     (tmp_path / "davylamp.json").write_bytes(content)
-    with pytest.raises(error):
+    with pytest.raises(StoreMismatch if "format" in said else Unavailable, match=said):
         ResultsStore(tmp_path)
 
 

@@ -101,6 +101,14 @@ def test_a_file_under_another_name_is_noticed(written, kind, key):
         folder.read(kind, key)
 
 
+def test_pieces_that_change_places_are_noticed(written, table):
+    folder, _ = written
+    folder.write("parts", "abc-0", table, META)
+    folder.path("parts", "abc-0").rename(folder.path("parts", "abc-1"))
+    with pytest.raises(Damaged):
+        folder.read("parts", "abc-1")
+
+
 def test_another_format_is_neither_read_nor_replaced(written, table):
     folder, path = written
     path.write_bytes(seal_table(table.replace_schema_metadata({"davylamp": json.dumps({**META, "format": 2})})))
@@ -110,10 +118,10 @@ def test_another_format_is_neither_read_nor_replaced(written, table):
 
 
 def test_a_folder_without_a_mark_or_inside_of_a_file_is_refused(tmp_path):
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="expected a results folder"):
         ResultsStore(tmp_path, create=False)
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="file"):
         ResultsStore(tmp_path / "file" / "results")
 
 
@@ -137,8 +145,9 @@ def test_a_full_disk_is_one_clear_line_and_leaves_what_was_there(written, table,
                 file.write(arguments[0][:100])
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    said = "" if failing == "acquire" else "could not write .*"
     monkeypatch.setattr(store.FileLock if failing == "acquire" else Path, failing, fill)
-    with pytest.raises(Unavailable, match="No space left on device"):
+    with pytest.raises(Unavailable, match=f"{said}No space left on device"):
         folder.claim("abc") if failing == "acquire" else folder.write("cells", "abc", table.slice(3), META)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]

@@ -158,10 +158,14 @@ def test_only_one_norm_or_model(writer, subject):
     folder = writer.store.folder
     assert [curve.labels["model"] for curve in build_curves(folder, norm="linf").curves] == ["b"]
     assert [curve.labels["norm"] for curve in build_curves(folder, models=["a"]).curves] == ["l2"]
-    wrong = [(UnknownName, {"norm": "l3"}), (UnknownName, {"models": ["c"]}), (Unsupported, {"norm": "l1"})]
-    wrong += [(InvalidInput, {"budgets": [-1]}), (InvalidInput, {"against": "time"})]
-    for error, given in wrong:
-        with pytest.raises(error):
+    for error, named, given in (
+        (UnknownName, "norm 'l3'", {"norm": "l3"}),
+        (UnknownName, "model 'c'", {"models": ["c"]}),
+        (Unsupported, "the folder has l2, linf", {"norm": "l1"}),
+        (InvalidInput, "budgets >= 0", {"budgets": [-1]}),
+        (InvalidInput, "epsilon, grey-levels, queries", {"against": "time"}),
+    ):
+        with pytest.raises(error, match=named):
             build_curves(folder, **given)
 
 

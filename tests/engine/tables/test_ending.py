@@ -6,7 +6,10 @@ import numpy as np
 import torch
 
 from davylamp.commands.ending import result_lines
+from davylamp.engine.checks.standings import rank_attacks
+from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.intervals import clustered_interval, share_interval
+from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.report.text.console import KEPT
 
 
@@ -60,3 +63,18 @@ def test_a_targeted_attack_is_told_by_its_target(writer):
         f"right and not driven to the target 0.60{KEPT}[0.36,{KEPT}0.81] on 20 images (worst "
         f"case); most driven to the target by foolbox:pgd: 0.40{KEPT}[0.19,{KEPT}0.64] of 20"
     )
+
+
+def test_the_page_names_the_same_strongest_attack_with_the_same_numbers(writer):
+    labels, clean = torch.zeros(20, dtype=torch.int64), torch.tensor([[5.0, 0]]).repeat(20, 1)
+    subject, places = writer.clean("a", clean, labels), torch.arange(20)[:, None]
+    cells = [
+        writer.cell(subject, name, clean, torch.where(places < count, clean.flip(1), clean), labels)
+        for name, count in (("foolbox:pgd", 6), ("art:pgd", 11), ("torchattacks:fgsm", 2))
+    ]
+    (standing,) = rank_attacks(read_outcomes(writer.store.folder))
+    first = standing.places[0]
+    assert (first.attack, first.value, first.tries) == ("art:pgd", 11 / 20, 20)
+    assert [said.lead for said in say_strongest_attacks([standing])] == ["art:pgd"]
+    shown = f"most fooled by art:pgd: 0.55{KEPT}[{first.low:.2f},{KEPT}{first.high:.2f}] of 20"
+    assert lines_of(writer, *cells)[0].endswith(shown)

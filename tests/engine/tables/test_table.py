@@ -67,9 +67,9 @@ def test_rows_by_knowledge_and_over_all_threat_models(writer, case):
     assert mixed.labels[:2] == ("model", "setting")
     for table in (mixed, build_table(folder, by="models", **rates)):
         assert [note for note in table.notes if note.startswith("b") and "lack art:square" in note]
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=r"mixed.* got by='pairs'"):
         build_table(folder, by="pairs", mixed=True)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="transfer attacks, got decision-based, score-based, white-box only"):
         build_table(folder, knowledge="transfer")
 
 
@@ -420,8 +420,8 @@ def test_what_cannot_be_had_says_why(writer, case):
     for symbol in ("AMB", "FR@0", "FR@x", "FR@", "distance"):
         with pytest.raises(UnknownName, match="metric"):
             build_table(folder, metrics=[symbol])
-    for wrong in ({"by": "images"}, {"bootstrap": -1}):
-        with pytest.raises(InvalidInput):
+    for wrong, named in (({"by": "images"}, "attacks, models, pairs"), ({"bootstrap": -1}, "replicates >= 0")):
+        with pytest.raises(InvalidInput, match=named):
             build_table(folder, **wrong)
     for by, symbols in {
         "attacks": ("MR", "RA", "AIAC", "CTC"),
@@ -601,10 +601,12 @@ def test_defences_that_cannot_be_compared(writer, case):
     write_two(writer, case)
     writer.clean("short", clean[:9], labels[:9])
     writer.clean("wide", torch.cat([clean, clean[:, :1] - 9], 1), labels)
-    for other, error in (("c", UnknownName), ("short", InvalidInput), ("wide", InvalidInput)):
-        with pytest.raises(error):
+    for other, error, named in (
+        ("c", UnknownName, "model 'c'"), ("short", InvalidInput, "both saw"), ("wide", InvalidInput, "same classes")
+    ):  # fmt: skip
+        with pytest.raises(error, match=named):
             build_defence(writer.store.folder, "a", other)
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match="one model"):
         build_defence(writer.store.folder, "a", "b", metrics=["MR"])
 
 

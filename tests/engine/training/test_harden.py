@@ -188,8 +188,12 @@ def test_weights_whose_code_changed_are_not_run(folder):
 def test_a_file_that_is_no_weights_is_one_line(folder, digits):
     torch.save(digits.module.state_dict(), "state.pt")
     torch.save(digits.module, "program.pt")
-    for error, name in ((InvalidInput, "state.pt"), (Unavailable, "program.pt"), (Unavailable, "nowhere.pt")):
-        with pytest.raises(error):
+    for error, name, named in (
+        (InvalidInput, "state.pt", r"state.pt\+ARCHITECTURE"),
+        (Unavailable, "program.pt", r"program\.pt.*holds programs"),
+        (Unavailable, "nowhere.pt", "found none at nowhere.pt"),
+    ):
+        with pytest.raises(error, match=named):
             load_model(name)
 
 
@@ -205,10 +209,10 @@ WRONG = {
     "number of another method": ({"method": "pgd", "beta": 6}, UnknownName, "beta"),
     "out of range": ({"learning_rate": -1.0}, InvalidInput, "learning_rate"),
     "no choice": ({"optimiser": "lion"}, InvalidInput, "optimiser"),
-    "norm": ({"norm": "l1"}, UnknownName, "l1"),
-    "norm of the method": ({"method": "fgsm", "norm": "l2"}, InvalidInput, "norm"),
+    "norm": ({"norm": "l1"}, UnknownName, "norm.*'l1'"),
+    "norm of the method": ({"method": "fgsm", "norm": "l2"}, InvalidInput, "linf for fgsm"),
     "radius": ({"epsilon": 8.0}, InvalidInput, "8/255"),
-    "share": ({"held_out": 1.0}, InvalidInput, "held_out|share|inside"),
+    "share": ({"held_out": 1.0}, InvalidInput, r"inside \(0, 1\)"),
     "place": ({"out": "no/such/w.pt"}, Unavailable, "no/such"),
     "ending": ({"out": "weights.pth"}, InvalidInput, "weights.pth"),
     "seed": ({"seed": -1}, InvalidInput, "seed"),
@@ -224,14 +228,14 @@ def test_what_cannot_be_is_one_line_before_anything_is_trained(folder, digits, f
 
 
 def test_models_and_images_that_do_not_fit_are_one_line(folder, digits, few):
-    for error, model, data, words in (
-        (Unsupported, "net.py:make+jpeg", "npz:d.npz", {}),
-        (Unsupported, "net.py:empty", "npz:d.npz", {}),
-        (InvalidInput, digits.module, (few.inputs, few.labels + 5), {}),
-        (InvalidInput, digits.module, few, {"validation": few}),
-        (InvalidInput, digits.module, few, {"limit": 1}),
+    for error, named, model, data, words in (
+        (Unsupported, "without defences", "net.py:make+jpeg", "npz:d.npz", {}),
+        (Unsupported, "with parameters to train", "net.py:empty", "npz:d.npz", {}),
+        (InvalidInput, "labels from 0 to 9", digits.module, (few.inputs, few.labels + 5), {}),
+        (InvalidInput, "60 of 60 that are", digits.module, few, {"validation": few}),
+        (InvalidInput, "at least 2 different images", digits.module, few, {"limit": 1}),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match=named):
             davylamp.harden(model, data, **words, **QUICK)
 
 
