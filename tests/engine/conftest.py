@@ -10,6 +10,7 @@ from davylamp.adapters import ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.run.in_process import ThisProcess
 from davylamp.metrics import adversarial_confidence_increase
 
 _TIMES = {"seconds", "attack_seconds", "fit_seconds", "written"}
@@ -68,6 +69,32 @@ def _contents(folder) -> dict:
             meta = {name: value for name, value in record.meta.items() if name not in _TIMES}
             files[kind, key] = stream.getvalue().to_pybytes(), meta
     return files
+
+
+@pytest.fixture
+def digits_files(digits, tmp_path, monkeypatch):
+    """The digits CNN as net.py:build and its images as npz:images.npz, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    code = "import torch\n\n\ndef build():\n    return torch.load('net.pt', weights_only=False)\n"
+    (tmp_path / "net.py").write_text(code)
+    torch.save(digits.module, tmp_path / "net.pt")
+    np.savez(tmp_path / "images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+    return tmp_path
+
+
+class Interrupted(ThisProcess):
+    """Stops after some tasks, as a kill would."""
+
+    def __init__(self, tasks):
+        super().__init__()
+        self.left = tasks
+
+    def __call__(self, tasks, progress):
+        for outcome in super().__call__(tasks, progress):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            yield outcome
 
 
 class FolderWriter:

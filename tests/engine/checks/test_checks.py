@@ -130,6 +130,15 @@ def test_a_sound_folder_raises_nothing(folder):
     assert checks == check_folder(folder.store.folder)
 
 
+def test_a_success_outside_of_the_ball_is_seen_without_the_judge(folder):
+    sizes = np.where(mask(7), 0.1001, 0.1)
+    for name in ("net", "other"):
+        cell = folder.cell(folder.model(name), "foolbox:pgd", range(10), sizes=sizes)
+    assert folder.one("bounds", cell).images == ("image_7",)
+    checks = check_folder(folder.store.folder, models=["other"])
+    assert {check.subject.rpartition(" ")[2] for check in checks} == {"other"}
+
+
 @pytest.mark.parametrize(("broken", "state"), [((), "pass"), ((3,), "warn"), ((3, 4), "warn"), ((3, 4, 5), "fail")])
 @pytest.mark.parametrize(
     ("name", "kind"), [("bounds", "out-of-ball"), ("bounds", "nan"), ("returns", "black"), ("returns", "unchanged")]
@@ -142,12 +151,6 @@ def test_broken_returns_warn_and_more_than_a_tenth_fail(folder, name, kind, brok
     assert check.images == tuple(NAMES[i] for i in broken)
 
 
-def test_a_success_outside_of_the_ball_is_seen_without_the_judge(folder):
-    sizes = np.where(mask(7), 0.1001, 0.1)
-    cell = folder.cell(folder.model(), "foolbox:pgd", range(10), sizes=sizes)
-    assert folder.one("bounds", cell).images == ("image_7",)
-
-
 def test_clean_returns_of_an_attack_that_may_give_up(folder):
     cell = folder.cell(folder.model(), "foolbox:ddn", (), norm="l2", epsilon=None, sizes=np.zeros(COUNT))
     assert folder.one("returns", cell).state == "warn"
@@ -158,22 +161,11 @@ def test_predictions_must_not_move_without_a_change(folder):
     assert folder.one("zero-epsilon", cell).images == ("image_4",)
     unmoved = folder.cell(folder.model(), "art:pgd", range(2, 10), sizes=np.where(mask(1), 0, 0.1))
     assert folder.one("zero-epsilon", unmoved).state == "pass"
-    moved = folder.cell(
-        folder.model(),
-        "torchattacks:pgd",
-        range(10),
-        sizes=np.where(mask(1), 0, 0.1),
-        adv_predicted=mask(1).astype(int),
-    )
+    still = {"sizes": np.where(mask(1), 0, 0.1), "adv_predicted": mask(1).astype(int)}
+    moved = folder.cell(folder.model(), "torchattacks:pgd", range(10), **still)
     assert folder.one("zero-epsilon", moved).state == "fail"
-    drawn = folder.cell(  # of a random model the examples are judged by other draws than the clean images
-        folder.model(),
-        "adv-lib:pgd",
-        range(10),
-        sizes=np.where(mask(1), 0, 0.1),
-        adv_predicted=mask(1).astype(int),
-        draws_fooled=np.ones(COUNT),
-    )
+    # of a random model the examples are judged by other draws than the clean images
+    drawn = folder.cell(folder.model(), "adv-lib:pgd", range(10), **still, draws_fooled=np.ones(COUNT))
     assert folder.one("zero-epsilon", drawn).state == "pass"
 
 
@@ -364,14 +356,6 @@ def test_without_a_radius_more_steps_come_nearer(folder, nearer, state):
     cell = folder.cell(folder.model(), "foolbox:ddn", range(10), norm="l2", epsilon=None)
     folder.probes(cell, **{"more-steps": {"reason": "", "times": 4, "fooled": [0], "distances": [0.1 * nearer]}})
     assert folder.one("more-steps", cell).state == state
-
-
-def test_only_the_models_asked_for(folder):
-    for name in ("net", "other"):
-        folder.cell(folder.model(name), "foolbox:pgd", range(18))
-    assert {check.subject.rpartition(" ")[2] for check in check_folder(folder.store.folder, models=["other"])} == {
-        "other"
-    }
 
 
 def test_the_page_counts_the_indicators():

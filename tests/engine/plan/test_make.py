@@ -23,10 +23,6 @@ def test_a_cell_survives_its_spec():
     cell = replace(CELL, grid={"step_size": (0.1, 0.2)}, parameters={"step_size": 1 / 3})
     assert Cell.from_spec(cell.spec) == cell
     assert Cell.from_spec(cell.spec).key == cell.key
-
-
-def test_equal_cells_have_equal_keys():
-    assert replace(CELL, parameters={"steps": 5}).key == CELL.key
     a, b = (replace(CELL, parameters=p) for p in ({"steps": 5, "decay": 1.0}, {"decay": 1.0, "steps": 5}))
     assert a.key == b.key
 
@@ -94,25 +90,22 @@ def test_a_canonical_name_means_every_library(digits, images):
     assert {c.attack for c in one} == {"art:pgd"}
 
 
-def test_defaults_pass_nothing_on(digits, images):
-    config = Config(attacks=(AttackChoice("foolbox:pgd", defaults=True),), max_queries=50)
-    (cell,) = make_plan(config, models={"a": digits.classifier}, data=images).cells
-    assert cell.parameters == {"max_queries": 50}
-
-
-def test_a_limit_of_queries_holds_for_every_attack(digits, images):
-    choices = tuple(AttackChoice("foolbox:pgd", parameters={"max_queries": limit}) for limit in (20, 80))
-    cells = make_plan(Config(attacks=choices, max_queries=50), models={"a": digits.classifier}, data=images).cells
+def test_a_limit_of_queries_holds_for_every_attack_and_for_a_grid_of_limits(digits, images):
+    choices = [AttackChoice("foolbox:pgd", "linf", parameters={"max_queries": limit}) for limit in (20, 80)]
+    choices.append(AttackChoice("best(foolbox:pgd)", "linf", grid={"max_queries": (5, 500)}))
+    config = Config(attacks=tuple(choices), max_queries=50)
+    *cells, search = make_plan(config, models={"a": digits.classifier}, data=images).cells
     assert [cell.parameters["max_queries"] for cell in cells] == [20, 50]
-
-
-def test_a_limit_of_queries_holds_for_a_grid_of_limits(digits, images):
-    choice = AttackChoice("best(foolbox:pgd)", "linf", grid={"max_queries": (5, 500)})
-    (cell,) = make_plan(Config(attacks=(choice,), max_queries=20), models={"a": digits.classifier}, data=images).cells
-    assert cell.grid == {"max_queries": (5, 20)}
+    assert search.grid == {"max_queries": (5, 50)}
 
 
 def test_a_relative_step_becomes_a_number_with_the_library_s_own_defaults_too(digits, images):
+    (cell,) = make_plan(
+        Config(attacks=(AttackChoice("foolbox:pgd", defaults=True),), max_queries=50),
+        models={"a": digits.classifier},
+        data=images,
+    ).cells
+    assert cell.parameters == {"max_queries": 50}  # nothing else is passed on
     choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"step_size": "2 epsilon / steps"}, defaults=True)
     with pytest.raises(InvalidInput, match="expected steps together with a step_size of '2 epsilon / steps', got none"):
         make_plan(Config(attacks=(choice,)), models={"a": digits.classifier}, data=images)

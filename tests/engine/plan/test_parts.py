@@ -52,20 +52,7 @@ def test_a_part_is_read(text, part):
     assert str(read_part(text)) == text.strip()
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("0/64", "expected a part from 1 to 64, got '0/64': parts count from 1 (Slurm: --array=1-64)"),
-        ("65/64", "expected a part from 1 to 64, got '65/64': parts count from 1 (Slurm: --array=1-64)"),
-        ("/64", "expected a part as K/N with K from 1 to N (3/64), got '/64'; is the variable of the scheduler set?"),
-        ("3", "expected a part as K/N with K from 1 to N (3/64), got '3'"),
-        ("3/x", "expected a part as K/N with K from 1 to N (3/64), got '3/x'"),
-        ("-1/4", "expected a part as K/N with K from 1 to N (3/64), got '-1/4'"),
-        ("1/0", "expected 1 to 100000 parts, got '1/0'"),
-        ("1/100001", "expected 1 to 100000 parts, got '1/100001'"),
-    ],
-)
-def test_what_is_no_part_is_refused_in_a_line(text, says):
-    with pytest.raises(InvalidInput) as refusal:
+@pytest.mark.parametrize("text", ["0/64", "65/64", "/64", "3", "3/x", "-1/4", "1/0", "1/100001"])
+def test_what_is_no_part_is_refused(text):
+    with pytest.raises(InvalidInput, match=f"got '{text}'"):
         read_part(text)
-    assert str(refusal.value) == says

@@ -1,5 +1,7 @@
 """A folder's cells give the config that makes them again, and a comparison becomes cells like any other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,7 @@ def test_the_same_cells_again_key_by_key(digits, data, tmp_path):
     assert len(plan.cells) > 12
 
 
-def test_a_comparison_becomes_a_folder(digits, data, tmp_path):
+def test_a_comparison_becomes_a_folder_and_a_row_without_a_result_a_failed_cell(digits, data, tmp_path):
     classifier = Classifier(digits.module)
     comparison = compare("fgsm", classifier, data.inputs, data.labels, ThreatModel("linf", 0.1))
     store = ResultsStore(tmp_path / "kept")
@@ -58,19 +60,11 @@ def test_a_comparison_becomes_a_folder(digits, data, tmp_path):
         assert of_row["linf"].tolist() == row.result.distances.linf.tolist()
         assert of_row["image"].tolist() == data.names
     assert set(load_clean(tmp_path / "kept")["model"]) == {"digits"}
-
-
-def test_a_row_without_a_result_becomes_a_failed_cell(digits, data, tmp_path):
-    from dataclasses import replace
-
-    classifier = Classifier(digits.module)
-    comparison = compare("fgsm", classifier, data.inputs, data.labels, ThreatModel("linf", 0.1))
     broken = replace(
         comparison, rows=(replace(comparison.rows[0], result=None, error="it crashed"), *comparison.rows[1:])
     )
-    store = ResultsStore(tmp_path / "kept")
-    keep_comparison(store, broken, classifier, data, model="digits", data_name="six")
-    assert list(load(tmp_path / "kept").attrs["failed"].values()) == ["AttackFailed: it crashed"]
+    keep_comparison(ResultsStore(tmp_path / "failed"), broken, classifier, data, model="digits", data_name="six")
+    assert list(load(tmp_path / "failed").attrs["failed"].values()) == ["AttackFailed: it crashed"]
 
 
 @pytest.mark.parametrize(

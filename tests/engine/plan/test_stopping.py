@@ -13,9 +13,7 @@ from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.standings import rank_attacks
 from davylamp.engine.expected_passes import passes_of_cell
-from davylamp.engine.plan.config_file import read_config, write_config
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.store.contents import find_fault
 from davylamp.engine.store.outcomes import read_outcomes
@@ -25,6 +23,8 @@ from davylamp.report.citations.usage import used_in
 from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.scoring import build_responses
 from davylamp.scoring.items import libraries_of
+
+from ..conftest import Interrupted
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 5, "random_start": False})
 FGSM = AttackChoice("torchattacks:fgsm", "linf", 0.05)
@@ -129,16 +129,6 @@ def test_the_record_is_read_back_and_the_folder_run_again(stopped, digits, image
     assert evaluate(again, ResultsStore(stopped[0])).kept == 1
 
 
-def test_a_spec_that_lacks_the_parameters_of_an_attack_is_damaged(stopped):
-    store = ResultsStore(stopped[0])
-    (key,) = store.keys("cells")
-    record = store.read("cells", key)
-    spec = {**record.meta["spec"], "parameters": {"foolbox:pgd": {}}}
-    lame = Record(record.table, {**record.meta, "spec": spec})
-    assert find_fault("cells", key, record) == ""
-    assert "spec" in find_fault("cells", Cell.from_spec(spec).key, lame)
-
-
 def test_readers_hear_what_was_left_to_each_attack(full, stopped):
     names = [cell.attack for cell in full[1]]
     fooled = np.stack([outcome_of(full[0], name).columns["success"] for name in names])
@@ -177,15 +167,8 @@ def test_no_worst_case_is_the_strongest_attack(full, stopped, tmp_path):
 
 
 def test_a_killed_run_ends_with_the_same_records(stopped, digits, images, tmp_path):
-    class Dies(ThisProcess):
-        def __call__(self, tasks, progress):
-            for done, outcome in enumerate(super().__call__(tasks, progress)):
-                if done == 2:
-                    raise KeyboardInterrupt
-                yield outcome
-
     with pytest.raises(KeyboardInterrupt):
-        evaluate(stopped[1], ResultsStore(tmp_path), executor=Dies())
+        evaluate(stopped[1], ResultsStore(tmp_path), executor=Interrupted(2))
     assert ResultsStore(tmp_path).keys("parts")
     evaluate(stopping(digits, images, PGD, FGSM, DEEPFOOL), ResultsStore(tmp_path))
     names = [{path.name for path in (folder / "cells").iterdir()} for folder in (stopped[0], tmp_path)]
@@ -256,27 +239,22 @@ def test_a_violation_of_one_attack_is_one_of_the_whole_unless_another_fools(digi
     assert not columns["robust"].any()
     assert {"nan"} <= set(" ".join(columns["violations"][columns["winner"] == -1]).split())
     assert set(columns["violations"][columns["winner"] == 2]) == {""}
-
-
-def test_an_attack_that_crashes_fails_the_cell_and_is_named(digits, images, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(BROKEN)
-    plan = stopping(digits, images, FGSM, AttackChoice(f"{file}:crash", "linf", 0.05))
-    (reason,) = evaluate(plan, ResultsStore(tmp_path / "out")).failed.values()
+    crashing = stopping(digits, images, FGSM, AttackChoice(f"{file}:crash", "linf", 0.05))
+    (reason,) = evaluate(crashing, ResultsStore(tmp_path / "crashed")).failed.values()
     assert "mine.py:crash" in reason
 
 
 @pytest.mark.parametrize(
     ("choices", "error", "message"),
     [
-        ([PGD], InvalidInput, "expected several attacks under one threat model .* give --norm and --epsilon"),
-        ([PGD, AttackChoice("foolbox:fgsm", "linf", 0.1)], InvalidInput, "expected several attacks under one threat"),
-        ([PGD, AttackChoice("best(foolbox:pgd)", "linf")], InvalidInput, "at one radius .* best.foolbox:pgd.: run it"),
-        ([PGD, AttackChoice("foolbox:deepfool", "linf")], InvalidInput, "expected --epsilon .* foolbox:deepfool"),
-        ([PGD, AttackChoice("art:uap", "linf", 0.05)], Unsupported, "art:uap learns from all images"),
+        ([PGD], InvalidInput, "several attacks"),
+        ([PGD, AttackChoice("foolbox:fgsm", "linf", 0.1)], InvalidInput, "several attacks"),
+        ([PGD, AttackChoice("best(foolbox:pgd)", "linf")], InvalidInput, "best.foolbox:pgd"),
+        ([PGD, AttackChoice("foolbox:deepfool", "linf")], InvalidInput, "foolbox:deepfool"),
+        ([PGD, AttackChoice("art:uap", "linf", 0.05)], Unsupported, "art:uap"),
         ([PGD, AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 9})], InvalidInput, "foolbox:pgd twice"),
-        ([PGD, AttackChoice(lambda model, inputs, labels: inputs, "linf", 0.05)], Unsupported, "was handed over"),  # pyright: ignore[reportArgumentType]
-        ([AttackChoice(NAME, "linf", 0.05)], InvalidInput, "one by one with --stop-when-fooled, got worst-case"),
+        ([PGD, AttackChoice(lambda model, inputs, labels: inputs, "linf", 0.05)], Unsupported, "handed over"),  # pyright: ignore[reportArgumentType]
+        ([AttackChoice(NAME, "linf", 0.05)], InvalidInput, "worst-case"),
     ],
 )
 def test_what_cannot_stop_is_refused_in_a_line(digits, images, choices, error, message):
@@ -291,14 +269,6 @@ def test_each_threat_model_and_seed_is_a_cell_of_its_own(digits, images):
     assert [cell.attack for cell in plan.cells].count("foolbox:fgsm") == 2  # one attack has nothing to stop for
     several = [cell for cell in plan.cells if cell.search.kind == "worst-case"]
     assert {(cell.threat_model.epsilon, cell.seed) for cell in several} == {(0.05, 0), (0.05, 1)}
-
-
-def test_the_settings_are_in_a_file_too(tmp_path):
-    config = Config(order="cheap-first", stop_when_fooled=True)
-    (tmp_path / "run.toml").write_text(write_config(config))
-    assert read_config(tmp_path / "run.toml") == config
-    with pytest.raises(Exception, match=r"order.*cheapest"):
-        Config(order="cheapest")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_random_model_is_attacked_until_all_of_its_draws_are_fooled(digits, images, tmp_path):
@@ -331,3 +301,13 @@ def test_a_random_model_is_attacked_until_all_of_its_draws_are_fooled(digits, im
     notes = build_table(tmp_path / "both", by="models", metrics=["RA"]).notes
     assert not any("lack" in note for note in notes)
     assert any("noisy: random, so the worst case is" in note for note in notes)
+
+
+def test_a_spec_that_lacks_the_parameters_of_an_attack_is_damaged(stopped):
+    store = ResultsStore(stopped[0])
+    (key,) = store.keys("cells")
+    record = store.read("cells", key)
+    spec = {**record.meta["spec"], "parameters": {"foolbox:pgd": {}}}
+    lame = Record(record.table, {**record.meta, "spec": spec})
+    assert find_fault("cells", key, record) == ""
+    assert "spec" in find_fault("cells", Cell.from_spec(spec).key, lame)

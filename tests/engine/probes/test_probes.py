@@ -408,23 +408,14 @@ def test_a_folder_is_probed_once_and_only_with_its_own_model(digits, tmp_path):
     fewer = Data(digits.inputs[:8], digits.labels[:8], data.names[:8])
     refused = probe_folder(tmp_path, models={"net": digits.classifier}, data=fewer, images=2)
     assert "expected the images that were evaluated" in refused.notes[0]
+    (note,) = probe_folder(tmp_path, images=1).notes
+    assert note.startswith("net: unknown model")
     assert probe_folder(tmp_path, models={"net": digits.classifier}, data=data, images=2)[:2] == (1, 0)
     assert probe_folder(tmp_path, models={"net": digits.classifier}, data=data, images=2)[:2] == (0, 1)
     after = {check.name: check.state for check in check_folder(tmp_path)}
-    assert {name for name in before if after[name] != before[name]} == {
-        "more-steps",
-        "unbounded",
-        "random-noise",
-        "active-test",
-    }
+    asked = {"more-steps", "unbounded", "random-noise", "active-test"}
+    assert {name for name in before if after[name] != before[name]} == asked
     assert after["active-test"] == "pass"
-
-
-def test_a_model_that_cannot_be_loaded_by_name_is_a_note(digits, tmp_path):
-    data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
-    evaluate(make_plan(Config(attacks=(PGD,)), models={"net": digits.classifier}, data=data), ResultsStore(tmp_path))
-    (note,) = probe_folder(tmp_path, images=1).notes
-    assert note.startswith("net: unknown model")
     with pytest.raises(Unavailable):
         probe_folder(tmp_path / "nothing")
 

@@ -68,6 +68,10 @@ def test_every_number_by_hand(models, images, folder):
         for name, model in models.items()
     }
     by_model = {row.labels["model"]: row.metrics for row in build_corruptions(folder, baseline="second").rows}
+    records, failed = read_corruptions(folder)
+    assert not failed
+    assert all(record.picture and record.names[0] == "image 0" for record in records)
+    assert len({record.cell.source for record in records} - {""}) == 1  # what made the images
     mine, clean = by_model["first"], 1 / 12
     assert mine["error"].value == pytest.approx(clean)
     assert mine["mCE"].value == pytest.approx(rates["first"].sum(1).mean())
@@ -75,6 +79,8 @@ def test_every_number_by_hand(models, images, folder):
     assert mine["mCE/base"].value == pytest.approx((rates["first"].sum(1) / rates["second"].sum(1)).mean())
     assert by_model["second"]["mCE/base"].value == pytest.approx(1)
     rows = build_corruptions(folder, by="corruptions", baseline="second").rows
+    order = [row.labels["corruption"] for row in rows if row.labels["model"] == "first"]
+    assert order == ["gaussian_noise", "fog", "contrast", "rotate"]  # the authors'; then sequences
     for row in rows:
         name, model = row.labels["corruption"], row.labels["model"]
         if name in NAMES:
@@ -125,7 +131,7 @@ def test_a_model_whose_classes_come_in_another_order_is_named(models, images, fo
     assert not any(note.startswith("first, clean") for note in build_corruptions(folder).notes)  # 11 of 12 are right
 
 
-def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, tmp_path):
+def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, folder, tmp_path):
     plan = CorruptionPlan("mine", NAMES, images=images)
     measure_corruptions({"first": models["first"]}, plan, ResultsStore(tmp_path))
     (row,) = build_corruptions(tmp_path, baseline="alexnet").rows
@@ -133,13 +139,8 @@ def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, tmp_path)
     ratios = np.array(means) / (0.886428, 0.853204, 0.819324)
     assert row.metrics["mCE/base"].value == pytest.approx(ratios.mean())
     assert "mCE/base" not in build_corruptions(tmp_path).symbols  # these are not ImageNet's images
-
-
-@pytest.mark.parametrize("by", ["models", "corruptions"])
-def test_alexnets_means_over_five_severities_are_no_baseline_of_two(folder, by):
-    table = build_corruptions(folder, by=by, baseline="alexnet")
-    assert not {"mCE/base", "CE/base"} & set(table.symbols)
-    assert sum("means over all five severities" in note for note in table.notes) == 1
+    for by in ("models", "corruptions"):  # means over five severities are no baseline of two
+        assert not {"mCE/base", "CE/base"} & set(build_corruptions(folder, by=by, baseline="alexnet").symbols)
     assert "CE/base" in build_corruptions(folder, by="corruptions", baseline="second").symbols
 
 
@@ -168,6 +169,7 @@ def test_a_killed_run_goes_on(models, plan, folder, tmp_path):
         if len([title for title in calls if title]) == 7:
             raise KeyboardInterrupt
 
+    assert count_images(models, plan) == 2 * 12 * 9
     with pytest.raises(KeyboardInterrupt):
         measure_corruptions(models, plan, ResultsStore(tmp_path), kill)
     before = {path.name for path in (tmp_path / "corruptions").iterdir()}
@@ -183,14 +185,6 @@ def test_a_killed_run_goes_on(models, plan, folder, tmp_path):
     assert measure_corruptions(models, plan, ResultsStore(tmp_path))[:2] == (1, 17)
 
 
-def test_the_authors_order_and_what_made_the_images(folder):
-    rows = build_corruptions(folder, by="corruptions").rows
-    assert [row.labels["corruption"] for row in rows][:4] == ["gaussian_noise", "fog", "contrast", "rotate"]
-    sources = {record.cell.source for record in read_corruptions(folder)[0]} - {""}
-    assert len(sources) == 1
-    assert "severities of imagenet, seeds 1" in sources.pop()
-
-
 def test_at_small_sizes_alexnet_is_no_baseline(models, tmp_path):
     small = Data(torch.rand(6, 3, 64, 64), torch.zeros(6, dtype=torch.int64), list("abcdef"))
     plan = CorruptionPlan("demo:imagenet", ("contrast",), (1,), images=small)
@@ -200,10 +194,6 @@ def test_at_small_sizes_alexnet_is_no_baseline(models, tmp_path):
     table = build_corruptions(tmp_path)
     assert "mCE/base" not in table.symbols
     assert any("severities of tiny-imagenet" in note for note in table.notes)
-
-
-def test_images_are_counted(models, plan):
-    assert count_images(models, plan) == 2 * 12 * 9
 
 
 def test_an_answer_that_is_not_finite_is_an_error(images, tmp_path):
@@ -231,18 +221,15 @@ def test_a_model_that_fails_costs_itself(models, images, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "line"),
+    ("given", "named"),
     [
-        ({"severities": (0,)}, "expected a severity from 1 to 5"),
-        ({"severities": (6,)}, "expected a severity from 1 to 5"),
-        ({"corruptions": ("fogg",)}, "did you mean fog?"),
-        ({"sequences": ("rotat",)}, "did you mean rotate?"),
-        ({"corruptions": ()}, "expected a corruption or a sequence, got none"),
-        ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "expected sequences of clean images"),
+        ({"severities": (0,)}, "severity .* 0"), ({"severities": (6,)}, "severity .* 6"),
+        ({"corruptions": ("fogg",)}, "did you mean fog"), ({"sequences": ("rotat",)}, "did you mean rotate"),
+        ({"corruptions": ()}, "got none"), ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "sequences of clean"),
     ],
-)
-def test_plans_that_cannot_be(given, line):
-    with pytest.raises(DavylampError, match=line):
+)  # fmt: skip
+def test_plans_that_cannot_be(given, named):
+    with pytest.raises(DavylampError, match=named):
         CorruptionPlan(**{"data": "demo:imagenet", "corruptions": ("fog",), **given}).check()
 
 
@@ -383,25 +370,28 @@ def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "named"),
     [
-        (("--severity", "6"), "expected a severity from 1 to 5"),
-        (("--corruption", "fo"), "unknown corruption 'fo'; did you mean fog?"),
-        (("--data", "foolbox:mnist", "--limit", "1"), "expected images of at least 32 x 32"),
-        (("--clean", "demo:imagenet"), "expected --clean with imagenet-c:PATH"),
-        (("--data", "imagenet-c:nowhere"), "expected CORRUPTION/SEVERITY/CLASS"),
+        (("--severity", "6"), "a severity from 1 to 5"), (("--corruption", "fo"), "unknown corruption 'fo'"),
+        (("--data", "foolbox:mnist", "--limit", "1"), "32 x 32"), (("--clean", "demo:imagenet"), "--clean with"),
+        (("--data", "imagenet-c:nowhere"), "CORRUPTION/SEVERITY/CLASS"),
     ],
-)
-def test_the_command_says_what_is_wrong_in_a_line(run, tmp_path, options, line):
+)  # fmt: skip
+def test_the_command_says_what_is_wrong_in_a_line(run, tmp_path, options, named):
     (tmp_path / "model.py").write_text(MODEL)
     code, _, err = run("corrupt-table", "model.py:build", *options)
-    assert code == 1
-    assert line in err
+    assert (code, named in err) == (1, True)
     assert len([each for each in err.splitlines() if each.startswith("davylamp:")]) == 1
 
 
-def test_records_have_a_picture_and_names(folder):
-    records, failed = read_corruptions(folder)
-    assert not failed
-    assert {record.names[0] for record in records} == {"image 0"}
-    assert all(record.picture for record in records)
+def test_an_interrupted_table_says_that_it_goes_on(run, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("davylamp.engine.run.corruptions.measure_corruptions", stop)
+    (tmp_path / "model.py").write_text(MODEL)
+    write_set(tmp_path / "set", ("fog",), ("n01440764",), (1,))
+    options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out")
+    code, out, err = run("corrupt-table", "model.py:build", *options)
+    assert (code, out) == (130, "")
+    assert err.endswith("davylamp: interrupted; out keeps what is finished, the same command goes on from there\n")

@@ -153,14 +153,11 @@ def test_the_configuration_is_read_off_the_folder(files, examples):
     assert {(s.key, c.key) for s, c in planned.transfers} == {(s.key, c.key) for s, c in plan.transfers}
 
 
-def test_whose_defence_a_model_is():
+def test_whose_defence_a_model_is(files):
     assert originals_of(["a", "a+x", "a+x+y", "b", "b+x"]) == {"a+x": "a", "a+x+y": "a", "b+x": "b"}
     assert originals_of(["plain", "hardened.pt", "other"]) == {"hardened.pt": "plain", "other": "plain"}
-    with pytest.raises(InvalidInput, match="expected a model and its defences"):
+    with pytest.raises(InvalidInput, match="a model and its defences"):
         originals_of(["a"])
-
-
-def test_a_surrogate_has_examples_of_its_own(files):
     with pytest.raises(InvalidInput, match="surrogate or the examples of the original"):
         make_plan(config("original", surrogate=("net.py:net",)))
 
@@ -172,9 +169,17 @@ def test_on_the_command_line(files, run):
     code, output, _ = run("table", "results", "--defence", PLAIN, f"{PLAIN}+*", "--csv")
     assert code == 0
     assert output.splitlines()[2].startswith("foolbox:fgsm,original") or ",original," in output
-    code, _, errors = run("evaluate", *given, "--examples", "theirs")
-    assert code == 1
-    assert errors == "davylamp: unknown examples 'theirs'; known: both, original, own\n"
+    assert '<section id="defences"' in build_report("results", bootstrap=20)
+    rank = ("rank", "nowhere", "--examples")
+    for named, *words in (
+        ("unknown examples 'theirs'", "evaluate", *given, "--examples", "theirs"),
+        ("--examples with --subjects defences", *rank, "own"),
+        ("--epsilon without --examples", *rank, "original", "--subjects", "defences", "--budget", "1"),
+    ):
+        code, _, errors = run(*words)
+        assert (code, named in errors) == (1, True)
+    evaluate(make_plan(config("own", models=(PLAIN,), attacks=ATTACKS[:1])), ResultsStore("alone"))
+    assert '<section id="defences"' not in build_report("alone", bootstrap=20)
 
 
 def test_what_a_defence_costs_and_keeps(files):
@@ -197,16 +202,6 @@ def test_what_a_defence_costs_and_keeps(files):
         answers = [classifier.predict_logits(read_examples(store, cell)).argmax(1) == data.labels for cell in cells]
         assert point.robust.value == pytest.approx(float((answers[0] & answers[1]).double().mean()))
     assert len({point.robust.value for point in shown.points}) > 1  # or the original would do for all
-
-
-def test_the_page_has_its_defences(files):
-    evaluate(make_plan(config("both")), ResultsStore("r"))
-    text = build_report("r", bootstrap=20)
-    assert '<section id="defences"' in text
-    assert text.count('id="tradeoff-') + text.count("tradeoff-0") > 0
-    assert "gradients pass art:bit-depth as if it changed nothing" in text
-    evaluate(make_plan(replace(config("own"), models=(PLAIN,))), ResultsStore("alone"))
-    assert '<section id="defences"' not in build_report("alone", bootstrap=20)
 
 
 def test_a_random_defence_counts_by_its_draws(files):
@@ -278,9 +273,6 @@ def test_a_random_defence_that_is_shown_examples_counts_by_the_share_of_its_draw
     table = build_defence("r", PLAIN, NOISE, bootstrap=0)
     row = table.rows[1]
     assert row.metrics["MRV"].value == pytest.approx(share[counted].mean() - wrong[right].mean())
-    assert [line for line in table.notes if "MR" in line] == [
-        f"{NOISE}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
-    ]
     outcomes = read_outcomes("r", ["OTR"])
     (shown,) = build_tradeoffs(outcomes)
     record = outcomes.store.read("transfer", store.keys("transfer")[0]).table
@@ -292,10 +284,7 @@ def test_a_random_defence_that_is_shown_examples_counts_by_the_share_of_its_draw
     assert older.rows[1].metrics["MRV"].value == pytest.approx(majority[kept].mean() - wrong[right].mean())
     assert older.rows[1].metrics["MRV"].value != row.metrics["MRV"].value
     assert older.rows[1].metrics["CAV"].value == row.metrics["CAV"].value
-    assert older.notes[-1] == (
-        f"MRV of {NOISE} goes by the majority of the draws on examples of the original: records of an earlier version "
-        "lack the share of them"
-    )
+    assert older.notes[-1].startswith(f"MRV of {NOISE}")
     (shown,) = build_tradeoffs(read_outcomes("r", ["OTR"]))
     assert shown.points[1].robust.value == pytest.approx(1 - majority.mean())
     rows = results_on_original("r", load("r", columns=OUTCOMES), {NOISE: PLAIN})
@@ -303,13 +292,12 @@ def test_a_random_defence_that_is_shown_examples_counts_by_the_share_of_its_draw
 
 
 def test_under_targeted_attacks_rates_of_errors_of_a_random_defence_are_majorities_and_it_says_so(files):
-    attack = replace(ATTACKS[0], epsilon=0.1, target="random")
-    evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore("r"))
-    assert build_defence("r", PLAIN, NOISE, bootstrap=0).notes[-1] == (
-        f"MRV of {NOISE} goes by the majority of the draws under targeted attacks"
-    )
-    evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=ATTACKS[:1])), ResultsStore("plain"))
-    assert not any(line.startswith("MRV of") for line in build_defence("plain", PLAIN, NOISE, bootstrap=0).notes)
+    for target in ("", "random"):
+        attack, folder = replace(ATTACKS[0], epsilon=0.1, target=target), f"r{target}"
+        evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore(folder))
+        notes = build_defence(folder, PLAIN, NOISE, bootstrap=0).notes
+        said = f"MRV of {NOISE} goes by the majority of the draws under targeted attacks"
+        assert [note for note in notes if note.startswith("MRV of")] == [said] * bool(target)
 
 
 def by_hand(plan, names, examples):
@@ -335,42 +323,33 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
         assert (mine["attacked"] & ~mine["success"]).tolist() == expected, name
     assert truth[BITS] != truth[PLAIN]  # or nothing was shown
     responses = build_responses(rows, "defences")
-    assert "made on the original alone" in " ".join(responses.notes)
+    assert responses.notes
     with pytest.raises(ValueError, match="made in one way, got original and own"):
         build_responses(pd.concat([rows, rows.assign(made_on="own")], ignore_index=True), "defences")
     code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", "--json")
     assert code == 0, err
     document = json.loads(out)
-    assert "made on the original alone" in " ".join(document["notes"])
     assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
-    code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", "--budget", "0.01")
-    assert (code, out) == (1, "")
-    assert "expected no budget with responses to examples of the original" in err
-    code, _, err = run("rank", "r", "--subjects", "defences", "--method", "mean", "--examples", "own")
-    assert (code, "got none; use --examples original" in err) == (1, True)
+    for *refused, named in (
+        ("--budget", "0.01", "no budget with responses to examples of the original"),
+        ("--examples", "own", "got none; use --examples original"),
+    ):
+        code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", *refused)
+        assert (code, out, named in err) == (1, "", True)
 
 
 @pytest.mark.parametrize("method", ["mean", "canary"])
 def test_a_folder_with_both_ways_is_ranked_by_one(files, run, method):
-    evaluate(make_plan(config("both", attacks=ATTACKS[:1])), ResultsStore("both"))
-    evaluate(make_plan(config("own", attacks=ATTACKS[:1])), ResultsStore("own"))
-    rank = ("--subjects", "defences", "--method", method, "--json")
-    ranked = {}
-    for folder, way in (
-        ("both", ()),
-        ("both", ("--examples", "own")),
-        ("both", ("--examples", "original")),
-        ("own", ()),
-    ):
+    for way in ("both", "own"):
+        evaluate(make_plan(config(way, attacks=ATTACKS[:1])), ResultsStore(way))
+    rank, ranked = ("--subjects", "defences", "--method", method, "--json"), {}
+    for folder, *way in (("both",), ("both", "--examples", "own"), ("both", "--examples", "original"), ("own",)):
         code, out, err = run("rank", folder, *rank, *way)
         assert code == 0, err
-        ranked[folder, way[1:]] = json.loads(out)
+        ranked[folder, tuple(way)] = json.loads(out)
     default, first, second, only = ranked.values()
     assert default["rows"] == first["rows"] == only["rows"]
     assert method == "canary" or second["rows"] != first["rows"]
-    assert any("--examples original ranks by" in note for note in default["notes"])
-    assert any("defended model itself" in note for note in first["notes"])
-    assert any("the original alone" in note for note in second["notes"])
 
 
 def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(files, run):
@@ -413,18 +392,3 @@ def test_means_of_metrics_are_over_examples_made_in_one_way(files):
     assert not both["own"].equals(both["original"])
     with pytest.raises(Unsupported, match="expected defended models on examples made on each defended model itself"):
         build_defence_matrix("original", ["MRV"], examples="own")
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (("--examples", "own"), "expected --examples with --subjects defences"),
-        (
-            ("--subjects", "defences", "--examples", "original", "--budget", "1"),
-            "expected --epsilon without --examples",
-        ),
-    ],
-)
-def test_ways_where_there_are_none_are_refused(files, run, options, line):
-    code, _, err = run("rank", "nowhere", *options)
-    assert (code, line in err) == (1, True)

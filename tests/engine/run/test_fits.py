@@ -16,45 +16,14 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, eva
 from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.store.other_records import fitted_of, load_fitted
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 
-NET = """
-import torch
+from ..conftest import Interrupted
 
-WEIGHTS = torch.randn(4, 48, generator=torch.Generator().manual_seed(9))
-
-def build(seed):
-    layer = torch.nn.Linear(48, 4)
-    layer.weight.data = WEIGHTS + 0.3 * torch.randn(4, 48, generator=torch.Generator().manual_seed(seed))
-    layer.bias.data.zero_()
-    return torch.nn.Sequential(torch.nn.Flatten(), layer)
-
-def one(): return build(1)
-def two(): return build(2)
-def three(): return build(3)
-
-def labelled(seed, count):
-    inputs = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
-    return inputs, (inputs.flatten(1) @ WEIGHTS.T).argmax(1)
-
-def images(): return labelled(1, 9)
-
-def more():
-    (a, b), (c, d) = labelled(1, 9), labelled(2, 8)
-    return torch.cat([a, c]), torch.cat([b, d])
-"""
 UAP = (AttackChoice("art:uap", "linf", 0.1, parameters={"steps": 1}),)
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def config(**changes):
@@ -118,12 +87,6 @@ def test_a_targeted_one_is_fitted_for_its_class_and_what_it_learned_is_kept(file
     assert other.cells[0].fit_key != cell.fit_key
 
 
-@pytest.mark.parametrize("target", ["", "random", "second-likely"])
-def test_a_targeted_one_that_is_fitted_is_given_a_class(files, target):
-    with pytest.raises(InvalidInput, match="art:targeted-uap leads all images to one class: expected its number"):
-        make_plan(config(attacks=(replace(AIMED, target=target),)))
-
-
 def test_without_data_to_fit_on_its_cells_are_what_they_were_and_say_so(files):
     plan = make_plan(replace(config(), fit_data="", fit_limit=None))
     [cell] = plan.cells
@@ -163,21 +126,6 @@ def test_made_on_one_model_it_is_scored_on_others_and_learned_once(files):
     white = config(models=("net.py:three", "net.py:one"), transfer="simple")
     assert evaluate(make_plan(white), ResultsStore("s")).failed == {}
     assert len(list(ResultsStore("s").keys("transfer"))) == 2
-
-
-class Interrupted(ThisProcess):
-    """Stops after some tasks, as a kill would."""
-
-    def __init__(self, tasks):
-        super().__init__()
-        self.left = tasks
-
-    def __call__(self, tasks, progress):
-        for outcome in super().__call__(tasks, progress):
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-            yield outcome
 
 
 def test_interrupted_resumed_and_in_a_worker_the_records_are_the_same(files):
@@ -224,12 +172,14 @@ def test_images_to_fit_on_are_there_or_it_is_one_line(files):
     plan = make_plan(config(models=("net.py:one",)))
     assert plan.cells[0].fitted_on is not None
     assert plan.cells[0].fitted_on.images == 5
-    with pytest.raises(InvalidInput, match="not scored, got none: all of"):
-        make_plan(replace(config(), fit_data="net.py:images"))
-    with pytest.raises(InvalidInput, match="expected an attack that learns from images once"):
-        make_plan(replace(config(), attacks=(AttackChoice("foolbox:fgsm"),)))
-    with pytest.raises(InvalidInput, match="got the limit alone"):
-        make_plan(replace(config(), fit_data=""))
+    wrong = [({"fit_data": "net.py:images"}, "not scored, got none")]
+    wrong += [({"attacks": (AttackChoice("foolbox:fgsm"),)}, "learns from images once")]
+    wrong += [({"fit_data": ""}, "got the limit alone")]
+    for target in ("", "random", "second-likely"):
+        wrong.append(({"attacks": (replace(AIMED, target=target),)}, "art:targeted-uap .* one class"))
+    for each, named in wrong:
+        with pytest.raises(InvalidInput, match=named):
+            make_plan(replace(config(), **each))
     other = Data(torch.rand(3, 3, 5, 5), torch.zeros(3, dtype=torch.long), ["a", "b", "c"])
     with pytest.raises(InvalidInput, match="of the shape of those that are scored"):
         make_plan(config(), fit_data=other)

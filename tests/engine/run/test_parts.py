@@ -20,43 +20,28 @@ from davylamp.errors import InvalidInput
 if sys.platform == "win32":
     pytest.skip("the runs fork", allow_module_level=True)
 
-NET = """
+DYING = """
 import os, signal
 from pathlib import Path
 
 import torch
 
-WEIGHTS = torch.randn(4, 48, generator=torch.Generator().manual_seed(9))
+import net
+
 LOG = Path(__file__).with_name("net.log")
 
-class Net(torch.nn.Module):
-    def __init__(self, seed, deaths=0):
+class Dies(torch.nn.Module):
+    def __init__(self):
         super().__init__()
-        self.layer, self.deaths = torch.nn.Linear(48, 4), deaths
-        noise = torch.randn(4, 48, generator=torch.Generator().manual_seed(seed))
-        self.layer.weight.data, self.layer.bias.data = WEIGHTS + 0.3 * noise, torch.zeros(4)
+        self.net = net.three()
 
     def forward(self, inputs):
-        if self.deaths and inputs.requires_grad and len(inputs) > 1:
+        if inputs.requires_grad and len(inputs) > 1:
             with LOG.open("a") as file:
                 file.write("x")
-            if len(LOG.read_text()) <= self.deaths:
+            if len(LOG.read_text()) == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return self.layer(inputs.flatten(1))
-
-def one(): return Net(1)
-def two(): return Net(2)
-def dies(): return Net(3, deaths=1)
-
-def labelled(seed, count):
-    inputs = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
-    return inputs, (inputs.flatten(1) @ WEIGHTS.T).argmax(1)
-
-def images(): return labelled(1, 9)
-
-def more():
-    (a, b), (c, d) = labelled(1, 9), labelled(2, 8)
-    return torch.cat([a, c]), torch.cat([b, d])
+        return self.net(inputs)
 """
 ODD = """
 import net
@@ -106,13 +91,6 @@ PGD = AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_
 FGSM = AttackChoice("torchattacks:fgsm", "linf", 0.05)
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def config(*attacks, **settings):
     common = {"models": ("net.py:one",), "data": "net.py:images", "measures": ("effect", "cost"), "shard_size": 4}
     return Config(**{**common, "attacks": attacks, **settings})
@@ -159,7 +137,8 @@ def test_two_parts_that_end_at_the_same_moment_lose_nothing(files, assert_same):
 
 
 def test_a_part_whose_worker_dies_loses_nothing(files, assert_same):
-    plan = make_plan(config(PGD, models=("net.py:dies", "net.py:two")))
+    (files / "dying.py").write_text(DYING)
+    plan = make_plan(config(PGD, models=("dying.py:Dies", "net.py:two")))
     summaries = run_parts(plan, 2, "shared", executor=LocalWorkers(1))
     assert all(summary.failed == {} for summary in summaries.values())
     assert len((files / "net.log").read_text()) > 1  # it died once
@@ -180,10 +159,9 @@ def test_a_worst_case_is_complete_in_each_of_its_shards(files, assert_same):
     assert any(len(set(take_part(plan, Part(1, 3)).parts[cell.key])) > 1 for cell in plan.cells)
 
 
-@pytest.mark.parametrize("examples", ["original", "both"])
-def test_defences(files, assert_same, examples):
+def test_defences(files, assert_same):
     models = ("net.py:one", "net.py:one+bit-depth:bits=2", "net.py:one+median")
-    check_both_ways(config(PGD, models=models, examples=examples), assert_same, {"clean", "cells", "transfer"})
+    check_both_ways(config(PGD, models=models, examples="both"), assert_same, {"clean", "cells", "transfer"})
 
 
 def test_attacks_that_learn_once(files, assert_same):

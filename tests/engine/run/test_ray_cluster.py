@@ -18,7 +18,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier
 from davylamp.adapters.data.datasets import Data
-from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.run import ray_cluster as cluster_module
 from davylamp.engine.run.choose import choose_executor
 from davylamp.engine.run.ray_cluster import RayCluster
@@ -100,13 +100,6 @@ def write_model(folder: Path, act: str, below: int) -> tuple[str, Path]:
     return f"{file}:build", log
 
 
-def assert_same(folder: Path, other: Path) -> None:
-    ours, theirs = (load(path, heavy=True).drop(columns="seconds") for path in (folder, other))
-    assert list(ours.columns) == list(theirs.columns)
-    for name in ours.columns:
-        assert [repr(value) for value in ours[name]] == [repr(value) for value in theirs[name]], name
-
-
 def hold_busy_node(cluster, log: Path):
     """A node and its worker, which is stopped between the two gradients of a shard."""
     while True:
@@ -124,7 +117,7 @@ def hold_busy_node(cluster, log: Path):
                 os.kill(int(pid), signal.SIGCONT)
 
 
-def test_a_killed_node_changes_no_record(cluster, tmp_path):
+def test_a_killed_node_changes_no_record(cluster, tmp_path, assert_same):
     name, log = write_model(tmp_path, "time.sleep(0.6)", below=3)
     plan = plan_for(name, None, twelve_images())
     executor = RayCluster(cluster.address)
@@ -147,7 +140,7 @@ def test_a_killed_node_changes_no_record(cluster, tmp_path):
     assert_same(tmp_path / "ray", tmp_path / "local")
 
 
-def test_objects_are_sent_once_and_a_task_that_kills_every_worker_is_given_up(cluster, tmp_path):
+def test_objects_are_sent_once_and_a_task_that_kills_every_worker_is_given_up(cluster, tmp_path, assert_same):
     data, executor = twelve_images(), RayCluster(cluster.address)
     plan = plan_for("object", Classifier(linear_model()), data)
     evaluate(plan, ResultsStore(tmp_path / "ray"), executor=executor)

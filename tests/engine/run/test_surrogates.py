@@ -29,35 +29,10 @@ from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 
-NET = """
-import torch
+from ..conftest import Interrupted
+from .conftest import NET
 
-def build(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    layer = torch.nn.Linear(48, 4)
-    layer.weight.data = WEIGHTS + 0.3 * torch.randn(4, 48, generator=generator)
-    layer.bias.data.zero_()
-    return torch.nn.Sequential(torch.nn.Flatten(), layer)
-
-WEIGHTS = torch.randn(4, 48, generator=torch.Generator().manual_seed(9))
-
-def one(): return build(1)
-def two(): return build(2)
-def three(): return build(3)
-def few(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3))
-
-def images():
-    inputs = torch.rand(9, 3, 4, 4, generator=torch.Generator().manual_seed(1))
-    return inputs, (inputs.flatten(1) @ WEIGHTS.T).argmax(1)
-"""
 ATTACKS = (AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3}), AttackChoice("torchattacks:deepfool"))
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def config(**changes):
@@ -99,21 +74,6 @@ def test_a_cell_is_the_transfer_and_its_key_names_the_surrogate(files):
         assert len({one.key, other.key, another.key}) == 3
 
 
-class Interrupted(ThisProcess):
-    """Stops after some shards, as a kill would."""
-
-    def __init__(self, tasks):
-        super().__init__()
-        self.left = tasks
-
-    def __call__(self, tasks, progress):
-        for outcome in super().__call__(tasks, progress):
-            yield outcome
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-
-
 def numbers(folder):
     frame = load(folder).drop(columns="seconds")
     return frame.to_json()
@@ -123,7 +83,7 @@ def test_interrupted_resumed_and_by_two_workers_the_records_are_the_same(files):
     plan = make_plan(config())
     evaluate(plan, ResultsStore("whole"))
     with pytest.raises(KeyboardInterrupt):
-        evaluate(plan, ResultsStore("cut"), executor=Interrupted(5))
+        evaluate(plan, ResultsStore("cut"), executor=Interrupted(6))
     summary = evaluate(make_plan(config()), ResultsStore("cut"))
     assert (summary.done, summary.kept, summary.failed) == (3, 1, {})
     assert evaluate(make_plan(config()), ResultsStore("cut")).kept == 4
@@ -144,6 +104,7 @@ def test_an_edited_surrogate_is_another_one(files):
 
 def test_tables_rank_report_and_checks_name_the_surrogate(files):
     evaluate(make_plan(config()), ResultsStore("r"))
+    assert "foolbox:pgd via net.py:three" in build_report("r")  # though nothing was asked of the models
     evaluate(make_plan(replace(config(), surrogate=(), transfer="full")), ResultsStore("r"))
     table = build_table("r", metrics=["MR", "QNC_F", "surrogate_forwards"], bootstrap=0).to_frame()
     via = table[table["implementation"] == "foolbox:pgd via net.py:three"].iloc[0]
@@ -156,19 +117,11 @@ def test_tables_rank_report_and_checks_name_the_surrogate(files):
     with pytest.raises(InvalidInput):
         davylamp.rank("r", knowledge="score", scoring="mean")
     davylamp.rank("r", knowledge="transfer", scoring="mean")
-    assert "foolbox:pgd via net.py:three" in build_report("r")
     transfer = build_transfer("r", bootstrap=0)
     assert all("via" not in labels["implementation"] for each in transfer.tables for labels in each.attacks)
     checks = [check for check in check_folder("r") if "via net.py:three" in check.subject]
     assert checks
     assert any(check.name == "black-box" and check.state != "unknown" for check in check_folder("r"))
-
-
-def test_a_folder_of_transfers_alone_has_a_report_though_nothing_was_asked_of_the_models(files):
-    evaluate(make_plan(config(attacks=ATTACKS[:1])), ResultsStore("r"))
-    report = build_report("r")
-    assert "foolbox:pgd via net.py:three" in report
-    assert "accuracy against queries" not in report  # no drawing, as an axis of passes has no place for 0
 
 
 def test_the_config_of_a_folder_makes_the_same_cells(files):
@@ -178,19 +131,18 @@ def test_the_config_of_a_folder_makes_the_same_cells(files):
 
 
 def test_what_a_surrogate_cannot_be_is_one_line(files):
-    itself = "expected a surrogate other than the model, got net.py:one: on itself it is a white-box attack"
-    with pytest.raises(InvalidInput, match=itself):
-        make_plan(replace(config(), models=("net.py:one",), surrogate=("net.py:three", "net.py:one")))
+    alone = {"models": ("net.py:one",)}
+    for wrong, named in (
+        ({**alone, "surrogate": ("net.py:three", "net.py:one")}, "got net.py:one: on itself"),
+        ({**alone, "surrogate": ("net.py:few",)}, "4 classes of net.py:one, got net.py:few"),
+        ({"attacks": (AttackChoice("best(foolbox:fgsm)"),)}, "fixed radius"),
+        ({"transfer": "full"}, "surrogate or transfer"),
+    ):
+        with pytest.raises(InvalidInput, match=named):
+            make_plan(replace(config(), **wrong))
     part = make_plan(replace(config(), surrogate=("net.py:one",)))
     assert {cell.subject.model for cell in part.cells} == {"net.py:two"}
     assert list(part.failed) == ["net.py:one via net.py:one"]
-    with pytest.raises(InvalidInput, match=r"expected a surrogate with the 4 classes of net\.py:one, got net\.py:few"):
-        make_plan(replace(config(), models=("net.py:one",), surrogate=("net.py:few",)))
-    best = replace(config(), attacks=(AttackChoice("best(foolbox:fgsm)"),))
-    with pytest.raises(InvalidInput, match="expected a fixed radius with a surrogate"):
-        make_plan(best)
-    with pytest.raises(InvalidInput, match="expected a surrogate or transfer, got both"):
-        make_plan(config(transfer="full"))
 
 
 def test_in_python_a_module_is_a_surrogate(files, digits):

@@ -1,7 +1,5 @@
 """A user's own metric: from stored records or while evaluating, by today's code, never mixed with another's."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -81,12 +79,6 @@ def test_while_evaluating_it_is_stored_and_shown(folder, digits):
     assert "my.py:brightness" in davylamp.report("results", "report.html").read_text()
 
 
-def test_it_says_what_it_needs(folder, digits):
-    evaluate(digits)
-    with pytest.raises(Unsupported, match=r"needs inputs, adv_inputs: evaluate with --metric my\.py:brightness"):
-        build_table("results", metrics=["my.py:brightness"])
-
-
 def test_an_edit_is_another_metric(folder, digits):
     first = evaluate(digits, measures=["my.py:brightness"])
     assert first.summary.done == 2
@@ -119,6 +111,8 @@ def test_what_is_no_metric_gets_one_line(folder, name, kind, words):
 
 def test_a_wrong_answer_or_an_error_is_named(folder, digits):
     evaluate(digits)
+    with pytest.raises(Unsupported, match="needs inputs, adv_inputs"):
+        build_table("results", metrics=["my.py:brightness"])
     with pytest.raises(InvalidInput, match=r"for each image, shape \(16,\), from my.py:whole, got .* of shape \(\)"):
         build_table("results", metrics=["my.py:whole"])
     with pytest.raises(ModelFailed, match=r"my\.py:fails raised ValueError: no such thing \(line \d+ of my\.py\)"):
@@ -129,12 +123,9 @@ def test_a_wrong_answer_or_an_error_is_named(folder, digits):
     assert evaluation.to_frame()["my.py:fails"].isna().all()
 
 
-def test_on_the_command_line(folder, run, digits):
-    np.savez("images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
-    torch.save(digits.module, "net.pt")
-    Path("net.py").write_text("import torch\n\ndef net():\n    return torch.load('net.pt', weights_only=False)\n")
+def test_on_the_command_line(folder, run, digits_files):
     attack = ("--attacks", "foolbox:fgsm", "--norm", "linf", "--epsilon", "0.1", "--data", "npz:images.npz")
-    code, _, errors = run("evaluate", "--models", "net.py:net", *attack, "--metric", "my.py:brightness")
+    code, _, errors = run("evaluate", "--models", "net.py:build", *attack, "--metric", "my.py:brightness")
     assert code == 0, errors
     code, out, errors = run("table", "results", "--metric", "my.py:confidence", "--metric", "my.py:brightness")
     assert code == 0, errors
@@ -178,16 +169,11 @@ def test_a_metric_that_changes_the_model_has_no_value_and_leaves_no_trace(folder
     assert list(records["MR"]) == list(load("p")["MR"])  # the second attack met the same model
 
 
-def test_a_random_metric_is_the_same_each_time(folder, digits):
+def test_a_random_metric_is_the_same_each_time_and_what_is_no_number_is_named(folder, digits):
     (folder / "bad.py").write_text(WRECKS)
     evaluate(digits)
     first, second = (build_table("results", metrics=["bad.py:draws"], bootstrap=0).to_frame() for _ in range(2))
     assert first.equals(second)
-
-
-@pytest.mark.parametrize(("name", "got"), [("text", "got list"), ("imaginary", "got torch.complex64")])
-def test_what_is_no_number_is_named(folder, digits, name, got):
-    (folder / "bad.py").write_text(WRECKS)
-    evaluate(digits)
-    with pytest.raises(InvalidInput, match=got):
-        build_table("results", metrics=[f"bad.py:{name}"], bootstrap=0)
+    for name, got in (("text", "got list"), ("imaginary", "got torch.complex64")):
+        with pytest.raises(InvalidInput, match=got):
+            build_table("results", metrics=[f"bad.py:{name}"], bootstrap=0)

@@ -206,14 +206,14 @@ def test_memory_is_given_back_after_each_task_if_it_is_short(tmp_path, monkeypat
 def test_executors_by_name():
     assert isinstance(choose_executor("local"), ThisProcess)
     assert isinstance(choose_executor("local", workers=2), LocalWorkers)
-    with pytest.raises(InvalidInput, match="expected at least one worker, got 0"):
-        choose_executor("local", workers=0)
-    with pytest.raises(InvalidInput, match="expected --address with --executor ray only"):
-        choose_executor("local", address="auto")
-    with pytest.raises(UnknownName, match="unknown executor 'slurm'"):
-        choose_executor("slurm")
-    with pytest.raises(Unavailable, match="device that torch can use here, got 'tpu9'"):
-        choose_executor("local", device="tpu9")
+    for error, named, name, given in (
+        (InvalidInput, "one worker, got 0", "local", {"workers": 0}),
+        (InvalidInput, "--address with --executor ray", "local", {"address": "auto"}),
+        (UnknownName, "executor 'slurm'", "slurm", {}),
+        (Unavailable, "got 'tpu9'", "local", {"device": "tpu9"}),
+    ):
+        with pytest.raises(error, match=named):
+            choose_executor(name, **given)
 
 
 def test_a_library_that_cannot_be_imported_does_not_end_the_workers(monkeypatch):

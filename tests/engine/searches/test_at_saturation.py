@@ -12,13 +12,14 @@ from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.choices import chosen_line
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.searches.saturation import at_saturation
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import AttackFailed, InvalidInput, Unsupported
 from davylamp.report.page.build import build_report
 from davylamp.scoring.items import libraries_of
+
+from ..conftest import Interrupted
 
 NAME = "at-saturation(foolbox:pgd)"
 STEPS = {"steps": 4, "step_size": "1 epsilon", "random_start": True}
@@ -174,22 +175,12 @@ class Rough(nn.Module):
         return smooth + 8 * (inputs - smooth)
 
 
-class Interrupted(ThisProcess):
-    """Stops before its second task, as a kill would."""
-
-    def __call__(self, tasks, progress):
-        for number, outcome in enumerate(super().__call__(tasks, progress)):
-            yield outcome
-            if number:
-                raise KeyboardInterrupt
-
-
 def test_a_killed_run_goes_on_to_the_same_records(digits, images, tmp_path):
     choices = AttackChoice(NAME, "linf", parameters=STEPS), AttackChoice("at-saturation(art:fgsm)", "linf")
     plan = plan_of(digits, images, *choices)
     evaluate(plan, ResultsStore(tmp_path / "whole"))
     with pytest.raises(KeyboardInterrupt):
-        evaluate(plan, ResultsStore(tmp_path / "cut"), executor=Interrupted())
+        evaluate(plan, ResultsStore(tmp_path / "cut"), executor=Interrupted(2))
     assert evaluate(plan, ResultsStore(tmp_path / "cut")).failed == {}
     frames = [load(tmp_path / name).drop(columns="seconds") for name in ("whole", "cut")]
     assert frames[0].to_json() == frames[1].to_json()
@@ -224,12 +215,7 @@ def test_a_record_that_says_nonsense_of_its_radius_is_no_record(digits):
             Cell.from_record({**meta, "saturation": {"radius": radius}})
 
 
-def test_the_command_says_which_radius_and_why(run, digits, tmp_path):
-    (tmp_path / "net.py").write_text(
-        "import torch\n\n\ndef build():\n    return torch.load('net.pt', weights_only=False)\n"
-    )
-    torch.save(digits.module, tmp_path / "net.pt")
-    np.savez(tmp_path / "images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+def test_the_command_says_which_radius_and_why(run, digits_files):
     where = ("--models", "net.py:build", "--data", "npz:images.npz", "--norm", "linf", "-o", "out")
     code, _, err = run("evaluate", "--attacks", "at-saturation(foolbox:fgsm)", *where)
     assert code == 0, err

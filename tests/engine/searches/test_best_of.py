@@ -42,7 +42,7 @@ def watched(monkeypatch):
     return runs
 
 
-@pytest.mark.parametrize("limit", [10, 50, 133, 400])
+@pytest.mark.parametrize("limit", [10, 50, 133])
 def test_costs_are_those_of_all_runs_and_end_at_the_limit(digits, watched, limit):
     result = search(digits.first(5), max_queries=limit)
     forwards, backwards, runs = (torch.zeros(5, dtype=torch.long) for _ in range(3))
@@ -63,7 +63,7 @@ def test_costs_are_those_of_all_runs_and_end_at_the_limit(digits, watched, limit
     assert result.parameters == {"max_queries": limit}
 
 
-@pytest.mark.parametrize(("limit", "early"), [(150, 0), (250, 204), (270, 200), (600, 200)])
+@pytest.mark.parametrize(("limit", "early"), [(150, 0), (250, 204), (270, 200)])
 def test_what_comes_from_far_outside_gets_its_passes_at_once_if_they_suffice(digits, watched, limit, early):
     search(digits.first(3), ("adv-lib:ddn@repaired", "adv-lib:pdgd"), ThreatModel("l2"), max_queries=limit)
     (first, _, opening), (second, _, run) = watched[:2]
@@ -77,7 +77,7 @@ def test_what_comes_from_far_outside_gets_its_passes_at_once_if_they_suffice(dig
         assert "adv-lib:pdgd" not in {row.name for row, *_ in watched}
 
 
-@pytest.mark.parametrize(("limit", "opening", "steps"), [(87, 40, 0), (88, 32, 1), (200, 32, 1), (700, 32, 1)])
+@pytest.mark.parametrize(("limit", "opening", "steps"), [(87, 40, 0), (88, 32, 1), (200, 32, 1)])
 def test_deepfool_has_one_step_for_the_nearest_class_after_the_opening(digits, watched, limit, opening, steps):
     case, names = digits.first(4), default_names("l2")
     result = search(case, names, ThreatModel("l2"), max_queries=limit)
@@ -263,27 +263,25 @@ def test_a_radius_is_the_limit_of_what_counts(digits):
     assert result.budget[~result.success].isinf().all()
 
 
-def test_an_image_gets_what_it_would_get_alone(digits):
-    together = search(digits.first(5), max_queries=180, random_start=False)
-    for image in range(5):
-        one = digits._replace(inputs=digits.inputs[image : image + 1], labels=digits.labels[image : image + 1])
-        alone = search(one, first=image, max_queries=180, random_start=False)
-        assert alone.distance[0] == pytest.approx(float(together.distance[image]), rel=1e-3)
-
-
-def test_an_image_gets_what_it_would_get_alone_beside_deepfool_too(digits):
-    rules, names = ThreatModel("l2"), default_names("l2")
-    together = search(digits.first(4), names, rules, max_queries=100)
+@pytest.mark.parametrize("norm", ["linf", "l2"])  # in l2 with DeepFool, which is given its passes
+def test_an_image_gets_what_it_would_get_alone(digits, norm):
+    rules, names = ThreatModel(norm), PAIR if norm == "linf" else default_names("l2")
+    words = {"max_queries": 180, "random_start": False} if norm == "linf" else {"max_queries": 100}
+    together = search(digits.first(4), names, rules, **words)
     for image in range(4):
         one = digits._replace(inputs=digits.inputs[image : image + 1], labels=digits.labels[image : image + 1])
-        alone = search(one, names, rules, first=image, max_queries=100)
+        alone = search(one, names, rules, first=image, **words)
         assert alone.distance[0] == pytest.approx(float(together.distance[image]), rel=1e-3)
-        assert alone.forwards[0] == together.forwards[image]
-        assert alone.backwards[0] == together.backwards[image]
+        if norm == "l2":
+            assert alone.forwards[0] == together.forwards[image]
+            assert alone.backwards[0] == together.backwards[image]
 
 
 def test_a_seed_gives_the_same_search_and_another_seed_another(digits):
-    a, b, c = (search(digits.first(4), max_queries=200, seed=seed) for seed in (3, 3, 4))
+    seen = []
+    a, b, c = (search(digits.first(4), max_queries=200, seed=seed, progress=seen.append) for seed in (3, 3, 4))
+    assert sum(seen) == 3 * 4
+    assert min(seen) >= 0
     assert torch.equal(a.adv_inputs, b.adv_inputs)
     assert a.curves == b.curves
     assert not torch.equal(a.adv_inputs, c.adv_inputs)
@@ -406,13 +404,6 @@ def test_a_grid_is_gone_through_turn_by_turn(digits, watched):
     rates = [run.parameters["learning_rate"] for row, _, run in watched if row.name == "adv-lib:fmn"]
     assert rates[:3] == [0.5, 2.0, 0.5]
     assert {run.parameters.get("steps", 5) for *_, run in watched} == {5}
-
-
-def test_progress_adds_up_to_the_images(digits):
-    seen = []
-    search(digits.first(5), max_queries=200, progress=seen.append)
-    assert sum(seen) == 5
-    assert min(seen) >= 0
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Where the misclassification ratio stops growing: by the formula of a linear model, and by hand."""
 
 import json
+from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
 
@@ -33,12 +33,7 @@ def test_a_loss_up_to_the_threshold_is_none(linear, threshold, index):
     assert saturate(linear, budgets=budgets, threshold=threshold).epsilon == budgets[index]
 
 
-def test_the_command_says_what_the_function_finds(run, digits, tmp_path):
-    (tmp_path / "net.py").write_text(
-        "import torch\n\n\ndef build():\n    return torch.load('net.pt', weights_only=False)\n"
-    )
-    torch.save(digits.module, tmp_path / "net.pt")
-    np.savez(tmp_path / "images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+def test_the_command_says_what_the_function_finds(run, digits, digits_files):
     where = ("--model", "net.py:build", "--data", "npz:images.npz", "--library", "foolbox,torchattacks")
     options = ("--norm", "linf", "--budget", "0.05,0.1,0.4,0.8")
     code, out, err = run("saturation", "fgsm", *where, *options, "--json")
@@ -51,22 +46,20 @@ def test_the_command_says_what_the_function_finds(run, digits, tmp_path):
     code, out, _ = run("saturation", "fgsm", *where, *options)
     assert code == 0
     assert "with 16 images a share of 1 is 0.79 to 1.00" in out
-    code, _, err = run("saturation", "foolbox:deepfool", *where)
-    assert (code, "looks for the smallest change by itself" in err) == (1, True)
-    code, _, err = run("saturation", "fgsm", *where, "--norm", "l0")
-    assert (code, "expected a norm that fgsm has, got l0" in err) == (1, True)
+    for name, *norm, named in (
+        ("fgsm", "--norm", "l0", "fgsm has, got l0"),
+        ("foolbox:deepfool", "looks for the smallest change by itself"),
+    ):
+        code, _, err = run("saturation", name, *where, *norm)
+        assert (code, named in err) == (1, True)
 
 
-def test_results_that_prove_nothing_are_named(run, digits, tmp_path):
+def test_results_that_prove_nothing_are_named(run, digits, digits_files):
     """Logits so large that the gradient of the softmax is zero."""
-    (tmp_path / "net.py").write_text(
-        "import torch\nfrom torch import nn\n\n\nclass Large(nn.Module):\n    def __init__(self):\n"
-        "        super().__init__()\n        self.net = torch.load('net.pt', weights_only=False)\n\n"
-        "    def forward(self, inputs):\n        return self.net(inputs) * 1e4\n\n\n"
-        "def build():\n    return Large()\n"
-    )
-    torch.save(digits.module, tmp_path / "net.pt")
-    np.savez(tmp_path / "images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+    large = deepcopy(digits.module)
+    for parameter in large[-1].parameters():
+        parameter.data *= 1e4
+    torch.save(large, digits_files / "net.pt")
     where = ("--model", "net.py:build", "--data", "npz:images.npz", "--norm", "linf", "--budget", "0.05,0.1")
     code, out, err = run("saturation", "foolbox:fgsm", *where, "--json")
     assert code == 0, err
@@ -139,22 +132,18 @@ def test_thedefault_budgets_double_around_the_customary_radius():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"name": "foolbox:deepfool"}, Unsupported, "foolbox:deepfool looks for the smallest change by itself"),
-        ({"name": "foolbox:spatial", "norm": "unrestricted"}, Unsupported, "expected a norm with a ball"),
-        ({"name": "art:fgsmm"}, UnknownName, "did you mean"),
-        ({"budgets": [0.1, 0.1]}, InvalidInput, r"at least two different budgets, got \[0.1, 0.1\]"),
-        ({"budgets": [0.1, -0.1]}, InvalidInput, "expected epsilon > 0"),
-        ({"threshold": 1.5}, InvalidInput, "expected a threshold from 0 to 1, got 1.5"),
-        ({"step_size": "2 epsilon"}, Unsupported, "does not have parameter step_size"),
+        ({"name": "foolbox:deepfool"}, Unsupported, "foolbox:deepfool"),
+        ({"name": "foolbox:spatial", "norm": "unrestricted"}, Unsupported, "norm"),
+        ({"name": "art:fgsmm"}, UnknownName, "fgsmm"),
+        ({"budgets": [0.1, 0.1]}, InvalidInput, "budgets"),
+        ({"budgets": [0.1, -0.1]}, InvalidInput, "epsilon"),
+        ({"threshold": 1.5}, InvalidInput, "threshold"),
+        ({"step_size": "2 epsilon"}, Unsupported, "step_size"),
     ],
 )
 def test_misuse_is_refused_in_one_line(digits, change, error, message):
     with pytest.raises(error, match=message) as caught:
         saturate(digits, **change)
     assert "\n" not in str(caught.value)
-
-
-def test_without_an_image_that_is_right_there_is_no_ratio(digits):
-    wrong = digits._replace(labels=(digits.labels + 1) % 10)
-    with pytest.raises(InvalidInput, match="at least one image that the classifier gets right"):
-        saturate(wrong, budgets=[0.1, 0.2])
+    with pytest.raises(InvalidInput, match="one image that the classifier gets right"):
+        saturate(digits._replace(labels=(digits.labels + 1) % 10), budgets=[0.1, 0.2])

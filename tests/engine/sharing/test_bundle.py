@@ -202,12 +202,10 @@ def test_the_commands_pack_read_rank_and_unpack(run, small_folder, tmp_path):
     assert code == 0, errors
     assert run("table", "digits.zip", "--json")[1] == run("table", "back", "--json")[1]
     assert run("report", "digits.zip", "back", "--together", "-o", "report.html")[0] == 0
-    code, _, errors = run("rank", "back", "--against", "digits.zip")
-    assert code == 1
-    assert "that the baseline lacks" in errors.replace("\n", " ") or "lacks" in errors
-    code, _, errors = run("import", "digits.zip", "-o", "back")
-    assert code == 1
-    assert "a new or an empty folder" in errors
-    code, _, errors = run("export", small_folder, "digits.zip", "-o", "x")
-    assert code == 1
-    assert "without -o" in errors
+    for named, *words in (
+        ("lacks", "rank", "back", "--against", "digits.zip"),
+        ("a new or an empty folder", "import", "digits.zip", "-o", "back"),
+        ("without -o", "export", small_folder, "digits.zip", "-o", "x"),
+    ):
+        code, _, errors = run(*words)
+        assert (code, named in " ".join(errors.split())) == (1, True)

@@ -194,16 +194,16 @@ def test_kept_answers_are_joined_and_differing_ones_asked_again(parts, tmp_path)
 
 
 def test_where_nothing_can_be_put_is_said(parts, tmp_path):
-    with pytest.raises(InvalidInput, match="at least two"):
-        merge_folders(parts[:1], tmp_path / "both")
-    with pytest.raises(InvalidInput, match="another folder"):
-        merge_folders(parts, parts[0])
-    with pytest.raises(Unavailable, match="a new or an empty folder"):
-        merge_folders(parts, tmp_path)
-    with pytest.raises(InvalidInput, match="--prefer newest or one of"):
-        merge_folders(parts, tmp_path / "both", prefer="nobody")
-    with pytest.raises(Unavailable, match="expected a results folder"):
-        merge_folders([parts[0], tmp_path], tmp_path / "both")
+    both = tmp_path / "both"
+    for error, named, folders, where, words in (
+        (InvalidInput, "at least two", parts[:1], both, {}),
+        (InvalidInput, "another folder", parts, parts[0], {}),
+        (Unavailable, "a new or an empty folder", parts, tmp_path, {}),
+        (InvalidInput, "--prefer .*nobody", parts, both, {"prefer": "nobody"}),
+        (Unavailable, "a results folder", [parts[0], tmp_path], both, {}),
+    ):
+        with pytest.raises(error, match=named):
+            merge_folders(folders, where, **words)
 
 
 def test_the_command_names_what_it_did(parts, run, tmp_path, monkeypatch):

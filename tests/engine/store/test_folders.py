@@ -199,17 +199,16 @@ def test_a_file_of_another_format_or_one_that_may_not_be_read_fails_its_cell_alo
     assert path.exists()
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "3", '"a"', "{}", '{"format": null}', '{"format": 2}'])
-def test_a_mark_that_says_something_else_is_one_line(tmp_path, text):
-    (tmp_path / "davylamp.json").write_text(text)
-    with pytest.raises(StoreMismatch, match="expected results of format 1 in"):
-        ResultsStore(tmp_path)
+MARKS = {
+    "expected results of format 1 in": [b"[]", b"null", b"3", b'"a"', b"{}", b'{"format": null}', b'{"format": 2}'],
+    "expected a results folder that can be read": [b"", b"{", b"\xff\xfe", b"[" * 50_000],
+}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 50_000])
-def test_a_mark_that_is_no_json_is_one_line(tmp_path, content):
+@pytest.mark.parametrize(("said", "content"), [(said, each) for said, contents in MARKS.items() for each in contents])
+def test_a_mark_of_another_format_or_none_is_refused(tmp_path, said, content):
     (tmp_path / "davylamp.json").write_bytes(content)
-    with pytest.raises(Unavailable, match="expected a results folder that can be read"):
+    with pytest.raises(StoreMismatch if "format" in said else Unavailable, match=said):
         ResultsStore(tmp_path)
 
 

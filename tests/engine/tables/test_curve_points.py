@@ -84,18 +84,6 @@ def test_an_attack_that_spends_the_same_on_every_image_is_a_point_against_querie
     assert curve_of["art:pgd"].kind == "distances"
 
 
-def test_violations_are_right_at_no_budget_but_0_and_a_note_says_so(points):
-    writer, subject = points
-    bad = torch.arange(N) < 3
-    writer.cell(subject, "foolbox:ddn", RIGHT, RIGHT.flip(1), LABELS, norm="l2", epsilon=None, violated=bad)
-    curves = build_curves(writer.store.folder, bootstrap=0)
-    (note,) = curves.notes
-    assert note.startswith("foolbox:ddn on a: 3 violations count neither as fooled nor as robust")
-    (curve,) = (each for each in curves.curves if each.labels["implementation"] == "foolbox:ddn")
-    assert curve.accuracy[0] == 1
-    assert curve.accuracy[1] <= 1 - 3 / N
-
-
 def test_what_ends_on_the_sphere_has_fallen_at_the_radius(writer):
     """A search that was given a radius: its last example is float32 and ends a rounding beyond it."""
     subject = writer.clean("a", RIGHT, LABELS)

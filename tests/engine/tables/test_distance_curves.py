@@ -36,13 +36,8 @@ def test_the_median_is_that_of_every_images_nearest_point(folder):
         mine = frame[(frame["implementation"] == curve.labels["implementation"]) & frame["attacked"]]
         assert curve.n == len(mine) == 16
         for place, passes in enumerate(curve.passes):
-            nearest = sorted(
-                min(
-                    (d for p, d in zip(row.curve_passes, row.curve_distances, strict=True) if p <= passes),
-                    default=np.inf,
-                )
-                for row in mine.itertuples()
-            )
+            points = [zip(row.curve_passes, row.curve_distances, strict=True) for row in mine.itertuples()]
+            nearest = sorted(min((d for p, d in curve if p <= passes), default=np.inf) for curve in points)
             assert curve.median[place] == (nearest[7] + nearest[8]) / 2
             # Of 16 the 4th and the 13th enclose the median in 97.9 % of samples; the 5th and 12th in 92.3 %.
             assert (curve.low[place], curve.high[place]) == (nearest[3], nearest[12])
@@ -57,7 +52,6 @@ def test_the_median_is_that_of_every_images_nearest_point(folder):
 def test_the_command_and_the_report_show_them(folder, run):
     code, out, err = run("curve", folder, "--against", "passes")
     assert code == 0, err
-    assert "Median linf distance after so many passes" in " ".join(out.split())
     code, out, _ = run("curve", folder, "--against", "passes", "--csv")
     lines = [*csv.DictReader(io.StringIO(out))]
     curves = build_distance_curves(folder).curves
@@ -67,11 +61,7 @@ def test_the_command_and_the_report_show_them(folder, run):
     assert [each["passes"] for each in json.loads(out)["curves"]] == [curve.passes.tolist() for curve in curves]
     code, _, err = run("curve", folder, "--against", "passes", "-o", "x.svg")
     assert (code, "the report draws them" in err) == (1, True)
-    page = build_report(folder)
-    assert "Median distance against passes" in page
-    assert "curve-passes-0" in page
-    assert "(linf, 16 images)" in page
-    assert ">adv-lib:fmn<" in page
+    assert "curve-passes-0" in build_report(folder)
 
 
 def test_a_folder_without_curves_says_how_to_get_them(digits, images, tmp_path):
@@ -79,4 +69,4 @@ def test_a_folder_without_curves_says_how_to_get_them(digits, images, tmp_path):
     evaluate(make_plan(config, models={"cnn": digits.classifier}, data=images), ResultsStore(tmp_path))
     with pytest.raises(Unsupported, match="--metric curve"):
         build_distance_curves(tmp_path)
-    assert "Median distance against passes" not in build_report(tmp_path)
+    assert "curve-passes-0" not in build_report(tmp_path)

@@ -123,13 +123,6 @@ def test_the_reason_for_an_absent_metric_is_the_right_one(writer, by):
     writer.cell(subject, "foolbox:fgsm", RIGHT, WRONG, LABELS, measures=("confusion",))
 
 
-def test_without_a_target_that_is_the_reason(writer):
-    subject = writer.clean("a", RIGHT, LABELS)
-    writer.cell(subject, "foolbox:pgd", RIGHT, WRONG, LABELS)
-    with pytest.raises(Unsupported, match="no attack here has a target"):
-        build_table(writer.store.folder, metrics=["TAS"])
-
-
 def test_no_reason_names_measures_that_do_not_exist(writer):
     subject = writer.clean("a", RIGHT, LABELS)
     writer.cell(subject, "foolbox:pgd", RIGHT, WRONG, LABELS)

@@ -175,7 +175,7 @@ def test_saturation_is_bold_where_success_stops_growing(parse_latex):
 
 def test_certificates_and_detectors_have_their_intervals(parse_latex):
     settings = {"model": "m", "data": "d", "sigma": 0.25, "first": 10, "draws": 100, "alpha": 0.001}
-    lines = [Certified(0.0, 0.75, 0.35, 0.97, 8), Certified(0.5, 0.5, 0.16, 0.84, 8)]
+    lines = [each._asdict() for each in (Certified(0.0, 0.75, 0.35, 0.97, 8), Certified(0.5, 0.5, 0.16, 0.84, 8))]
     caption, _, rows = parse_latex(certified_latex(settings, lines, PLAIN))
     assert rows == [
         ["0", "0.750", r"{\scriptsize [0.350, 0.970]}"],
