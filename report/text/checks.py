@@ -12,7 +12,7 @@ _UNKEPT = ("broken", "weak", "not shown")  # states of a promise, the worst firs
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
-    """Print failure indicators: those that fail or warn, then what would settle those that are unknown, then counts.
+    """Print failure indicators: notes, those that fail or warn, then what would settle those that are unknown, then counts.
 
     Args:
         checks: of `check_folder`.
@@ -20,14 +20,14 @@ def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], co
         notes: what a reader should know.
         console: where to; unknown and passing indicators come one by one if it is verbose.
     """
+    print_notes(notes, console)
     counts = Counter(check.state for check in checks)
     shown = [check for check in checks if console.verbose or check.state in ("fail", "warn")]
     if shown:
         print_table("", _COLUMNS, _rows(shown, folded=not console.verbose), console, keys=3, rest="blocks")
     if not console.verbose:
         wanted = Counter(check.advice or check.detail for check in checks if check.state == "unknown")
-        notes = (*notes, *(f"{count} unknown: {advice}" for advice, count in wanted.most_common()))
-    print_notes(notes, console)
+        print_notes((f"{count} unknown: {advice}" for advice, count in wanted.most_common()), console)
     failed = Counter(check.title for check in checks if check.state == "fail")
     names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in failed.items())
     said = [f"{counts['fail']} fail{f' ({names})' if names else ''}"]

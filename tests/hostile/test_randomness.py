@@ -144,8 +144,8 @@ def test_the_command_line_says_it_first(digits, case, tmp_path, monkeypatch, run
     code, _, err = run("evaluate", "--models", "net.py:make", "--attacks", PGD, *shared, "-o", "r")
     assert code == 0, err
     assert f"net.py:make: {UNSTEADY}" in err.splitlines()
-    code, _, err = run("check", "r")
-    assert err.splitlines()[0] == f"- net.py:make: {UNSTEADY}"
+    code, out, _ = run("check", "r")
+    assert out.splitlines()[0] == f"- net.py:make: {UNSTEADY}"
     code, _, err = run("compare", "pgd", "--model", "net.py:make", "--library", "torchattacks,foolbox", *shared)
     assert UNSTEADY in err.splitlines()
 

@@ -382,16 +382,3 @@ def test_the_command_says_what_is_wrong_in_a_line(run, tmp_path, options, named)
     code, _, err = run("corrupt-table", "model.py:build", *options)
     assert (code, named in err) == (1, True)
     assert len([each for each in err.splitlines() if each.startswith("davylamp:")]) == 1
-
-
-def test_an_interrupted_table_says_that_it_goes_on(run, tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("davylamp.engine.run.corruptions.measure_corruptions", stop)
-    (tmp_path / "model.py").write_text(MODEL)
-    write_set(tmp_path / "set", ("fog",), ("n01440764",), (1,))
-    options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out")
-    code, out, err = run("corrupt-table", "model.py:build", *options)
-    assert (code, out) == (130, "")
-    assert err.endswith("davylamp: interrupted; out keeps what is finished, the same command goes on from there\n")
