@@ -12,7 +12,7 @@ _UNKEPT = ("broken", "weak", "not shown")  # states of a promise, the worst firs
 
 
 def print_checks(checks: Sequence[Finding], title: str, notes: Iterable[str], console: PlainConsole) -> None:
-    """Print failure indicators: notes, those that fail or warn, then what would settle those that are unknown, then counts.
+    """Print notes, failure indicators that fail or warn, what would settle those that are unknown, then counts.
 
     Args:
         checks: of `check_folder`.
