@@ -71,7 +71,7 @@ class RankedResults:
         if self.norm not in (None, *NORMS):
             raise UnknownName("norm", str(self.norm), NORMS)
         if self.examples is not None and self.subjects != "defences":
-            raise InvalidInput(f"expected examples with subjects='defences', got {self.subjects}")
+            raise InvalidInput(f"expected `examples` with subjects='defences', got {self.subjects}")
         if self.examples is not None and self.budget is not None:
             raise InvalidInput("expected `budget` without `examples`: the distances are those that fool the original")
 

@@ -7,7 +7,7 @@ import typer
 
 from .config_options import Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_keywords
+from .loading import LOADING, loading_keywords, tell
 from .options import (
     Data,
     Json,
@@ -69,6 +69,8 @@ def find_saturation(
     parameters = read_parameters({}, param or [], [attack])
     done = saturation(attack, name, parameters=parameters, **radii, **among, **where, **loading)  # type: ignore[arg-type]
     say_defaults(context, ("model", "data", "threshold", "seed"))
+    for note in done.notes:
+        tell(note)
     if form == "latex":
         from ..report.text.latex_documents import saturation_latex
 
@@ -93,7 +95,7 @@ def _print(done: Any, console: Any) -> None:
         counts = zip(line["budgets"], line["violations"], strict=True)
         if where := ", ".join(f"{count} at {radius_text(norm, budget)}" for budget, count in counts if count):
             notes.append(f"{line['implementation']}: results that prove nothing count as not fooled: {where}")
-    print_notes([*notes, *done.notes], console)
+    print_notes(notes, console)
     columns = ("implementation", "n", "at", *(radius_text(norm, budget) for budget in lines[0]["budgets"]))
     rows = []
     for line in lines:

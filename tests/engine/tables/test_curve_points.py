@@ -11,8 +11,8 @@ import torch
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.report.parts.curve_figure import write_curve_figure
 from davylamp.report.sections.curves import write_curves
-from davylamp.report.text.console import make_console
-from davylamp.report.text.tables import curves_csv, print_curves
+from davylamp.report.text.console import frame_csv, make_console
+from davylamp.report.text.tables import print_curves
 
 N = 40
 LABELS = torch.zeros(N, dtype=torch.int64)
@@ -66,7 +66,7 @@ def test_a_table_has_values_only_where_an_attack_was_run(points):
     assert pgd == {"0": "1", "0.05": "-", "0.1": "0.5", "0.15": "-", "0.2": "0"}
     truth = {float(b): float((sizes > float(b)).double().mean()) for b in fmn}
     assert {float(b): float(share) for b, share in fmn.items()} == pytest.approx(truth, abs=1e-3)
-    budgets = [line.split(",") for line in curves_csv(curves).splitlines()]
+    budgets = [line.split(",") for line in frame_csv(curves.to_frame()).splitlines()]
     place = budgets[0].index("budget")
     assert [float(spec[place]) for spec in budgets[1:] if "foolbox:pgd" in spec] == [0, 0.1, 0.2]
 
