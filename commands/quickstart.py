@@ -54,9 +54,10 @@ def quickstart(
         for line in (*_matched(seed, device), "", *_models(evaluation), "", *_masked(evaluation), ""):
             console.print(line)
         console.print(f"Report: {page}   (open it in a browser; it needs no network)")
-        console.print(f"Next:   davylamp robust-accuracy {ROBUST} --data {DATA}")
-        console.print(f"        davylamp check {quote(str(out))}")
-        console.print("        davylamp compare cw")
+        console.print("Next:")
+        console.print(f"  davylamp robust-accuracy {ROBUST} --data {DATA} --limit 50")
+        console.print(f"  davylamp check {quote(str(out))}")
+        console.print("  davylamp compare cw")
 
 
 def _begin(evaluation: Any) -> Any:
