@@ -51,7 +51,7 @@ def quickstart(
         console.print(head)
         console.print(f"1. One attack with the defaults of five libraries, on {PLAIN}")
         _print_libraries(evaluation, console)
-        for line in (*_matched(seed, device), "", *_models(evaluation), "", *_masked(evaluation), ""):
+        for line in (*_matched(seed, device), "", *_models(evaluation), "", *_masked(evaluation)):
             console.print(line)
         console.print(f"Report: {page}   (open it in a browser; it needs no network)")
         console.print("Next:")
@@ -112,7 +112,7 @@ def _models(evaluation: Any) -> Iterator[str]:
     for name in (PLAIN, ROBUST):
         yield f"{name + ':':24}{_shown(rows[name]['RA'])}, without an attack {_shown(rows[name]['CA'])}"
     apart = rows[ROBUST]["RA"].low > rows[PLAIN]["RA"].high
-    yield "The second was adversarially trained, " + (
+    yield "The second was adversarially trained " + (
         "and is more robust: the intervals are apart" if apart else "but the intervals overlap: more images are needed"
     )
 
@@ -127,8 +127,8 @@ def _masked(evaluation: Any) -> Iterator[str]:
     failed = [check for check in check_folder(evaluation.folder, models=[MASKED]) if check.state == "fail"]
     yield f"3. A defence that only looks robust: {DEFENDED}"
     yield f"No gradient passes it, and PGD fools {fooled.value:.0%}, but {invalid} results prove nothing:"
-    yield f"robust accuracy is between {worst.low:.2f} and {worst.high:.2f}. Failure indicators:"
-    yield from (f"- {title}" for title in dict.fromkeys(check.title for check in failed))
+    yield f"robust accuracy is between {worst.low:.2f} and {worst.high:.2f}"
+    yield f"Failure indicators: {', '.join(dict.fromkeys(check.title for check in failed)) or 'none failed'}"
     yield f"With gradients that go round it (BPDA): {_shown(attacked)}"
 
 

@@ -377,7 +377,7 @@ def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(
     assert (code, "got own in the baseline and original in the other" in err) == (1, True)
     code, out, err = run("rank", "new-both", "--against", "both", "--subjects", "defences", "--examples", "original")
     assert code == 0, err
-    with pytest.raises(InvalidInput, match="expected .examples. with subjects='defences'"):
+    with pytest.raises(InvalidInput, match=r"expected .examples. with subjects='defences'"):
         davylamp.rank("both", examples="own")
 
 
