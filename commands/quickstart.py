@@ -14,7 +14,8 @@ PLAIN, ROBUST = "demo:digits-cnn", "demo:digits-cnn-robust"
 DEFENDED = f"{PLAIN}+bit-depth:bits=3"
 MASKED = f"{DEFENDED},gradients=none"
 LIBRARIES = ("art", "cleverhans", "foolbox", "torchattack", "torchattacks")
-EPSILON, STEPS = 0.1, 20
+EPSILON = 0.1
+SAME = {"steps": 20, "step_size": 0.0125, "random_start": False}  # parameters of every library, for the second look
 
 
 def quickstart(
@@ -61,8 +62,15 @@ def quickstart(
 
 
 def _begin(evaluation: Any) -> Any:
+    """Show progress, if nothing but an earlier quickstart of this seed is in the folder: tables would mix the two."""
+    from ..engine import ResultsStore
+    from ..errors import InvalidInput
     from .progress import show_progress
 
+    kept = set(ResultsStore(evaluation.folder).keys("cells"))
+    if kept - {cell.key for cell in evaluation.plan.cells}:
+        expected = "expected a new folder for --out, or that of a quickstart with the same seed"
+        raise InvalidInput(f"{expected}, got other results in {evaluation.folder}")
     return show_progress(evaluation.plan.images)
 
 
@@ -77,16 +85,12 @@ def _print_libraries(evaluation: Any, console: Any) -> None:
         name, share = row.labels["implementation"], row.metrics["MR"]
         if row.labels["model"] == PLAIN and share.n:
             defaults = library_defaults(IMPLEMENTATIONS[name], "linf")
-            chosen = [
-                defaults.get(word, "-") for word in ("steps", "step_size")
-            ]  # "-": it has none, davylamp's are used
-            interval = f"{share.low:.0%} - {share.high:.0%}"
-            rows.append((share.value, [name, f"{share.value:.0%}", interval, *chosen, int(passes[name])]))
-    columns = ["implementation", "fooled", "95 % interval", "steps", "step size", "passes"]
+            chosen = [defaults.get(word, "-") for word in ("steps", "step_size")]  # "-": davylamp's own are used
+            rows.append((share.value, [name, _shown(share), *chosen, int(passes[name])]))
+    columns = ["implementation", "fooled [95 %]", "steps", "step size", "passes"]
     print_table("", columns, [cells for _, cells in sorted(rows, key=lambda each: each[0])], console)
     for warning in evaluation.warnings:
-        name, said = warning.split(": ")[:2]
-        console.print(f"{name}: {said}, by its own defaults")
+        console.print(f"- {warning}")
 
 
 def _matched(seed: int, device: str) -> Iterator[str]:
@@ -94,14 +98,15 @@ def _matched(seed: int, device: str) -> Iterator[str]:
     from ..adapters.data.datasets import load_data
     from ..adapters.models.zoo.load import load_model
     from ..api.verbs import compare
-    from ..report.text.comparison import verdict_groups
+    from ..engine.comparison.compare import verdict_groups
 
     images, labels, _ = load_data(DATA, limit=IMAGES)
     model = load_model(PLAIN, device)
-    rules = {"norm": "linf", "epsilon": EPSILON, "libraries": LIBRARIES, "seed": seed}
-    matched = compare("pgd", model, images, labels, **rules, steps=STEPS)
-    shares = sorted({f"{value:.0%}" for value in matched.to_frame()["MR"].dropna()})
-    yield f"With {STEPS} steps of 2.5 epsilon / {STEPS} in each: {' to '.join(shares[:: max(1, len(shares) - 1)])}"
+    rules: dict[str, Any] = {"norm": "linf", "epsilon": EPSILON, "libraries": LIBRARIES, "seed": seed}
+    matched = compare("pgd", model, images, labels, **rules, **SAME)
+    shares = matched.to_frame()["MR"]
+    ends = " to ".join(dict.fromkeys(f"{share:.2f}" for share in (shares.min(), shares.max())))
+    yield f"With {SAME['steps']} steps of {SAME['step_size']} from the image in each library: {ends}"
     yield from verdict_groups(matched)
 
 
@@ -112,8 +117,10 @@ def _models(evaluation: Any) -> Iterator[str]:
     for name in (PLAIN, ROBUST):
         yield f"{name + ':':24}{_shown(rows[name]['RA'])}, without an attack {_shown(rows[name]['CA'])}"
     apart = rows[ROBUST]["RA"].low > rows[PLAIN]["RA"].high
-    yield "The second was adversarially trained " + (
-        "and is more robust: the intervals are apart" if apart else "but the intervals overlap: more images are needed"
+    yield (
+        "The second was adversarially trained and is more robust: the intervals are apart"
+        if apart
+        else "The two intervals overlap: more images are needed"
     )
 
 
@@ -126,7 +133,7 @@ def _masked(evaluation: Any) -> Iterator[str]:
     invalid, worst, fooled = masked.labels["violations"], masked.metrics["RA"], masked.metrics["MR"]
     failed = [check for check in check_folder(evaluation.folder, models=[MASKED]) if check.state == "fail"]
     yield f"3. A defence that only looks robust: {DEFENDED}"
-    yield f"No gradient passes it, and PGD fools {fooled.value:.0%}, but {invalid} results prove nothing:"
+    yield f"No gradient passes it, and PGD fools {fooled.value:.2f}, but {invalid} results prove nothing:"
     yield f"robust accuracy is between {worst.low:.2f} and {worst.high:.2f}"
     yield f"Failure indicators: {', '.join(dict.fromkeys(check.title for check in failed)) or 'none failed'}"
     yield f"With gradients that go round it (BPDA): {_shown(attacked)}"

@@ -3,26 +3,15 @@
 import json
 
 import pytest
-import torch
-from torch import nn
 
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
 
+from .madry import ascend
+
 PLAIN, ROBUST = "demo:mnist-lenet5", "demo:mnist-lenet5-robust"
 RADIUS = 0.3
-
-
-def ascend(model, inputs, labels, steps):
-    """PGD as Madry et al. write it (2018, equation 2), from the image itself."""
-    moved = inputs.clone()
-    for _ in range(steps):
-        moved.requires_grad_()
-        (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(model(moved), labels), moved)
-        moved = moved.detach() + 2.5 * RADIUS / steps * gradient.sign()
-        moved = torch.minimum(torch.maximum(moved, inputs - RADIUS), inputs + RADIUS).clamp(0, 1)
-    return moved
 
 
 @pytest.mark.parametrize(("name", "clean", "left"), [(PLAIN, 19, 0), (ROBUST, 20, 18)])
@@ -31,7 +20,7 @@ def test_adversarial_training_is_what_is_left_after_pgd(name, clean, left):
     right = classifier(data.inputs).argmax(1) == data.labels
     case = (classifier, data.inputs[right], data.labels[right], ThreatModel("linf", RADIUS))
     result = run_attack("foolbox:pgd", *case, steps=40, step_size=2.5 * RADIUS / 40, random_start=False)
-    by_hand = classifier(ascend(classifier, *case[1:3], 40)).argmax(1) == case[2]
+    by_hand = classifier(ascend(classifier, *case[1:3], 40, RADIUS)).argmax(1) == case[2]
     assert (int(right.sum()), int((~result.success).sum())) == (clean, left)
     assert int(by_hand.sum()) == left
 

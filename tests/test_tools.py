@@ -1,12 +1,15 @@
 """The scripts that measure davylamp itself, which are not in the wheel."""
 
+import ast
 import importlib
 import pkgutil
+from typing import Any
 
 from torch import nn
 
 from davylamp import benchmarks, tools
 from davylamp.adapters import Classifier
+from davylamp.tools.mutation.sample import break_at, places_of
 from davylamp.tools.speed import batch_size
 
 
@@ -39,3 +42,25 @@ def test_a_batch_grows_until_it_is_no_faster_or_the_memory_is_out(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(batch_size, "PATIENCE", 100)
     assert [size for size, _ in batch_size.measure_batches(Classifier(Limited()), 4, 64)] == [1, 2, 4, 8]
+
+
+def test_a_place_is_broken_in_one_way_and_the_rest_of_the_file_stays():
+    text = "def f(x: int = 3) -> bool:\n    label = f'{x + 1} of'\n    return (\n        x < 2\n        and not x == 4\n    )\n"
+    places = {place.broken: place for place in places_of("f.py", text)}
+    assert set(places) == {
+        "return None",
+        "(x < 2 or not x == 4)",
+        "(x <= 2)",
+        "(x == 4)",
+        "(x != 4)",
+        "(4)",
+        "(3)",
+        "(5)",
+    }
+    for broken, place in places.items():
+        changed = break_at(place, text)
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+        assert changed.splitlines()[1] == text.splitlines()[1]
+    scope: dict[str, Any] = {}
+    exec(break_at(places["(x <= 2)"], text), scope)
+    assert (scope["f"](2), scope["f"](3)) == (True, False)

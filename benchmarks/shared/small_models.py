@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...adapters.data.samples import TRAINED_ON, read_digits
+from ...adapters.models.zoo.demo import digits_network
 from ...engine.training.loop import train
 from ...engine.training.methods import make_settings
 from ...engine.training.settings import TrainingSettings
@@ -25,7 +26,6 @@ from ...engine.training.student import Student
 
 EPSILON = 0.1
 SURROGATE = "inception"
-TRAINED_ON = 1400
 TRAININGS: Mapping[str, str] = {"standard": "natural", "pgd-training": "pgd", "trades": "trades"}
 MORE_TRAININGS: Mapping[str, str] = {  # which single papers have
     "fgsm-training": "fgsm",
@@ -63,7 +63,7 @@ def load_small_model(name: str) -> Classifier:
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        net: nn.Module = _inception() if name == SURROGATE else _network()
+        net: nn.Module = _inception() if name == SURROGATE else digits_network(channels=3)
         if file.is_file():
             net.load_state_dict(torch.load(file, weights_only=True))
         else:
@@ -75,19 +75,6 @@ def load_small_model(name: str) -> Classifier:
             torch.save(net.state_dict(), draft)
             draft.replace(file)
     return Classifier(net, num_classes=10, name=f"digits:{name}")
-
-
-def _network() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(2048, 10),
-    )
 
 
 class _Parallel(nn.Module):
@@ -118,16 +105,15 @@ def _training(name: str) -> TrainingSettings:
 
 
 def _digits() -> tuple[Tensor, Tensor]:
-    from sklearn.datasets import load_digits
-
-    digits: Any = load_digits()
-    images = torch.tensor(digits.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1)
-    return functional.interpolate(images, scale_factor=4, mode="bilinear").clamp(0, 1), torch.tensor(digits.target)
+    images, labels = read_digits()
+    return images.expand(-1, 3, -1, -1).contiguous(), labels
 
 
 def _digest() -> str:
-    """Of this file, of the training and torch's version: a cached model is never that of other code."""
-    files = [Path(__file__), *sorted((Path(__file__).parents[2] / "engine" / "training").glob("*.py"))]
+    """Of this file, the network, the digits, the training and torch: a cached model is never that of other code."""
+    root = Path(__file__).parents[2]
+    parts = (root / "adapters" / "models" / "zoo" / "demo.py", root / "adapters" / "data" / "samples.py")
+    files = [Path(__file__), *parts, *sorted((root / "engine" / "training").glob("*.py"))]
     code = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(code + torch.__version__.encode()).hexdigest()[:12]
 

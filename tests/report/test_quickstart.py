@@ -3,13 +3,13 @@
 import re
 
 import pytest
-import torch
-from torch import nn
 from typer.testing import CliRunner
 
 import davylamp
 from davylamp import cli
 from davylamp.commands import quickstart
+
+from ..madry import ascend
 
 IMAGES = 40
 
@@ -25,24 +25,19 @@ def both(tmp_path_factory, read_page, with_few_draws):
     return done.stdout.splitlines(), folder, read_page((folder / "report.html").read_text(encoding="utf-8"))
 
 
-def ascend(name, steps=20, epsilon=0.1):
-    """Of the first images: which are right, and which of these PGD as Madry et al. write it fools."""
+def count_fooled(name):
+    """Of the first images: how many are right, and how many of these a PGD written here fools."""
     model, (inputs, labels, _) = davylamp.load_model(name), davylamp.load_data("demo:digits", limit=IMAGES)
     right = model(inputs).argmax(1) == labels
-    moved = inputs.clone()
-    for _ in range(steps):
-        moved.requires_grad_()
-        (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(model(moved), labels), moved)
-        moved = moved.detach() + 2.5 * epsilon / steps * gradient.sign()
-        moved = torch.minimum(torch.maximum(moved, inputs - epsilon), inputs + epsilon).clamp(0, 1)
+    moved = ascend(model, inputs, labels, 20, quickstart.EPSILON)
     return int(right.sum()), int((right & (model(moved).argmax(1) != labels)).sum())
 
 
 def test_the_libraries_agree_with_a_pgd_written_here_once_they_have_its_parameters(both):
     lines, _, _ = both
-    right, fooled = ascend(quickstart.PLAIN)
+    right, fooled = count_fooled(quickstart.PLAIN)
     (line,) = (line for line in lines if line.startswith("With 20 steps"))
-    assert line.endswith(f" {fooled / right:.0%}")
+    assert line.endswith(f" {fooled / right:.2f}")
     (identical,) = (line for line in lines if line.startswith("identical: "))
     assert {*identical.removeprefix("identical: ").split(", ")} == {*quickstart.LIBRARIES}
 
@@ -55,7 +50,7 @@ def test_the_terminal_says_what_is_in_the_folder_and_on_the_page(both):
     assert len(shares) == len(quickstart.LIBRARIES)
     for name, share in shares.items():
         (line,) = (line for line in lines if line.startswith(f"{name} "))
-        assert line.split()[1] == f"{share:.0%}"
+        assert line.split()[1] == f"{share:.2f}"
     for model in (quickstart.PLAIN, quickstart.ROBUST):
         images = results[results["model"] == model].groupby("image")
         kept = (images["attacked"].all() & ~images["success"].any()).mean()
@@ -83,5 +78,14 @@ def test_the_weights_that_are_shipped_know_the_digits(name, right):
 
 
 def test_adversarial_training_shows():
-    (right, fooled), (still_right, still_fooled) = ascend(quickstart.PLAIN), ascend(quickstart.ROBUST)
+    (right, fooled), (still_right, still_fooled) = count_fooled(quickstart.PLAIN), count_fooled(quickstart.ROBUST)
     assert still_fooled / still_right < 0.5 * fooled / right
+
+
+def test_results_of_another_call_are_not_mixed_in(both, run):
+    _, folder, _ = both
+    before = {path.name for path in (folder / "cells").iterdir()}
+    code, out, err = run("quickstart", "--seed", "1", "-o", folder)
+    assert (code, out) == (1, "")
+    assert str(folder) in err
+    assert {path.name for path in (folder / "cells").iterdir()} == before

@@ -100,12 +100,10 @@ def places_of(path: str, text: str) -> Iterator[Mutation]:
 
 
 def break_at(place: Mutation, text: str) -> str:
-    """The text of a file with a place broken, on as many lines as it had."""
+    """The text of a file with a place broken."""
     lines = text.encode().splitlines(keepends=True)
     first, last = place.line - 1, place.last_line - 1
-    gap = b" \\\n" * (last - first) if not place.broken.startswith("(") else b"\n" * (last - first)
-    broken = place.broken[:-1].encode() + gap + b")" if place.broken.startswith("(") else place.broken.encode()
-    lines[first : last + 1] = [lines[first][: place.start] + broken + lines[last][place.end :]]
+    lines[first : last + 1] = [lines[first][: place.start] + place.broken.encode() + lines[last][place.end :]]
     return b"".join(lines).decode()
 
 

@@ -77,10 +77,10 @@ def _resnet(name: str) -> Classifier:
     return Classifier(model, num_classes=10, name=name, resize=32, crop=32)
 
 
-def digits_network() -> nn.Sequential:
+def digits_network(channels: int = 1) -> nn.Sequential:
     """The untrained network of the models for scikit-learn's digits: three convolutions and a linear layer."""
     return nn.Sequential(
-        nn.Conv2d(1, 16, 3, stride=2, padding=1),
+        nn.Conv2d(channels, 16, 3, stride=2, padding=1),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, stride=2, padding=1),
         nn.ReLU(),
