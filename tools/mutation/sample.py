@@ -1,13 +1,13 @@
 """Break places of the product at random, one at a time, and see whether the tests that run them notice.
 
     python -m pytest -n 2 --cov --cov-context=test         # once, for which test runs which line (needs pytest-cov)
-    python -m davylamp.tools.mutation.sample .coverage [--seed 1] [--count 40] [--seconds 120]
+    python -m davylamp.tools.mutation.sample .coverage [--under metrics/] [--seed 1] [--count 40]
 
 It works in the checkout that the coverage is of: take a scratch one, nothing else may use it meanwhile. A place is a
 comparison, an operator, a boolean, a number or a returned value, drawn from all that the product has; it is broken in
 the one way that `break_node` has for it. The tests that run its line are run, those that run the fewest lines first,
-until one fails or the seconds are over. A line that no test runs counts as unnoticed. Compare two states of the suite
-on the same product and seed: the places are the same.
+until one fails or the seconds are over; of a line that runs at import those of its file. A place that no test runs
+counts as unnoticed. Compare two states of the suite on the same product and seed: the places are the same.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def break_at(place: Mutation, text: str) -> str:
 
 
 def find_tests(data: str, root: Path) -> dict[tuple[str, int], list[str]]:
-    """Which tests run a line, those first that run the fewest lines of the product."""
+    """Which tests run a line (0: any line of the file), those first that run the fewest lines of the product."""
     import coverage  # type: ignore[import-not-by_line]
 
     kept = coverage.CoverageData(data)
@@ -119,6 +119,7 @@ def find_tests(data: str, root: Path) -> dict[tuple[str, int], list[str]]:
         for line, contexts in kept.contexts_by_lineno(file).items():
             tests = {context.rpartition("|")[0] for context in contexts if "::" in context}
             by_line[str(Path(file).relative_to(root)), line] = tests
+            by_line.setdefault((str(Path(file).relative_to(root)), 0), set()).update(tests)
             size.update(tests)
     return {line: sorted(tests, key=lambda name: (size[name], name)) for line, tests in by_line.items()}
 
@@ -145,20 +146,20 @@ def main() -> None:
     """Print a line for each place, then how many were noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="of coverage, with a context for each test")
+    parser.add_argument("--under", default="", help="only files whose path begins so")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=120, help="for the tests of one place")
     given = parser.parse_args()
     root = Path.cwd()
     listed = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()
-    product = sorted(path for path in listed if not path.startswith(_LEFT_OUT))
+    product = sorted(path for path in listed if path.startswith(given.under) and not path.startswith(_LEFT_OUT))
     places = [place for path in product for place in places_of(path, (root / path).read_text("utf-8"))]
     tests = find_tests(given.data, root)
     noticed = 0
     for place in random.Random(given.seed).sample(places, given.count):
-        mine = next(
-            (tests[place.path, n] for n in range(place.line, place.last_line + 1) if tests.get((place.path, n))), []
-        )
+        lines = (*range(place.line, place.last_line + 1), 0)  # what runs at import is left to the tests of the file
+        mine = next((tests[place.path, line] for line in lines if tests.get((place.path, line))), [])
         by = notices(place, mine, given.seconds, root) if mine else ""
         noticed += bool(by)
         sys.stdout.write(f"{'noticed' if by else 'MISSED'} {place} [{len(mine)} tests] {by}\n")
