@@ -45,7 +45,7 @@ class ServedReport:
         self._next = 0.0
 
     def answer(self, method: str, path: str, *_: object) -> HttpAnswer:
-        """HttpAnswer a request by its method and path."""
+        """Answer a request by its method and path."""
         if method not in ("GET", "HEAD"):
             return HttpAnswer(405, HEADERS, b"this page is read-only")
         if path != "/":

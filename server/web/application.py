@@ -11,7 +11,8 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
 from ... import __version__
-from ...adapters.http_server import Names
+from ...adapters.http_limits import Application, Protected, Scope
+from ...adapters.http_names import Names
 from ...errors import DavylampError, Unavailable
 from ..accounts.audit import TooMany
 from ..accounts.sessions import viewer_of_session, viewer_of_token
@@ -20,7 +21,6 @@ from ..folder import ServerFolder
 from . import account_pages, board_pages, component_pages, interface, task_pages
 from .boards import Boards
 from .histories import Histories
-from .protecting import Application, Protected, Scope
 from .rendering import plain_text, render, script, style
 from .visiting import SESSION, NoToken, Page, visit_page
 

@@ -6,9 +6,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...adapters.http_server import listen
+from ...adapters.http_limits import configure
+from ...adapters.http_names import listen
 from ..accounts.users import has_admin
 from ..components.blobs import clean_uploads
 from ..components.seeds import seed_components
@@ -16,12 +17,7 @@ from ..folder import ServerFolder
 from ..tasks.first_task import seed_task
 from .application import make_application
 from .histories import keep_noting
-from .protecting import HEADER_BYTES, ROOM, Patient
 
-if TYPE_CHECKING:
-    import uvicorn
-
-_CONNECTIONS = ROOM + 100  # of which all wait for an answer: more are told to come again
 _AGAIN_SECONDS = 2.0
 
 
@@ -79,30 +75,6 @@ def end_with_parent(stopped: threading.Event) -> None:
         stopped.set()
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-def configure(application: Any, *, proxy: bool) -> "uvicorn.Config":
-    """How Uvicorn serves the application.
-
-    Args:
-        application: as `make_application` makes it.
-        proxy: a proxy on this machine stands in front and says in X-Forwarded-For and X-Forwarded-Proto who asks and
-            how; else these headers, which any client can send, say nothing.
-    """
-    import uvicorn
-
-    return uvicorn.Config(
-        application,
-        http=Patient,
-        log_level="warning",
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=HEADER_BYTES,
-        server_header=False,
-        proxy_headers=proxy,
-        forwarded_allow_ips=["127.0.0.1", "::1"],  # whatever $FORWARDED_ALLOW_IPS says
-    )
 
 
 def serve_tasks(

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from davylamp.adapters import http_limits
 from davylamp.server.accounts.audit import Origin
 from davylamp.server.accounts.sessions import make_token
 from davylamp.server.accounts.users import sign_in
 from davylamp.server.client.http_client import ServerClient
 from davylamp.server.folder import ServerFolder
 from davylamp.server.tasks.work import TaskWorker, Working
-from davylamp.server.web import protecting
 
 from .conftest import ATTACK
 
@@ -27,9 +27,9 @@ from .conftest import ATTACK
 @pytest.fixture
 def short(monkeypatch):
     """Patience of a fraction of a second."""
-    monkeypatch.setattr(protecting, "_HEADER_SECONDS", 0.3)
-    monkeypatch.setattr(protecting, "_CHUNK_SECONDS", 0.3)
-    monkeypatch.setattr(protecting, "_STALLED_SECONDS", 0.3)
+    monkeypatch.setattr(http_limits, "_HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(http_limits, "_CHUNK_SECONDS", 0.3)
+    monkeypatch.setattr(http_limits, "_STALLED_SECONDS", 0.3)
 
 
 def connect(address):
@@ -73,7 +73,7 @@ def test_clients_that_are_huge_or_slow_are_sent_away_and_others_are_served(short
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ", b"drops"])
 def test_many_silent_clients_keep_nobody_out(address, sent, monkeypatch):
-    monkeypatch.setattr(protecting, "ROOM", 20)
+    monkeypatch.setattr(http_limits, "ROOM", 20)
     form = b"content-type: application/x-www-form-urlencoded\r\ncontent-length: 1000\r\n\r\nx"
     sent = b"POST /sign-in HTTP/1.1\r\nhost: 127.0.0.1\r\n" + form if sent == b"drops" else sent
     many = []
@@ -111,7 +111,7 @@ def test_a_connection_that_was_answered_once_is_no_place_to_stay(short, address)
 
 
 def test_a_body_in_drops_ends(short, address, monkeypatch):
-    monkeypatch.setattr(protecting, "_BODY_SECONDS", 0.4)
+    monkeypatch.setattr(http_limits, "_BODY_SECONDS", 0.4)
     with connect(address) as drops:
         form = b"content-type: application/x-www-form-urlencoded\r\ncontent-length: 1000\r\n\r\n"
         drops.sendall(b"POST /sign-in HTTP/1.1\r\nhost: 127.0.0.1\r\n" + form)

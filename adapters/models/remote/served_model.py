@@ -74,7 +74,7 @@ class ServedModel:
         }
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """HttpAnswer a request.
+        """Answer a request.
 
         Args:
             method: of the request.

@@ -1,4 +1,4 @@
-"""What stands in front of every page: names of this machine, sizes, time, and headers for the browser."""
+"""What stands in front of every page and every served model: names of this machine, sizes, time, and headers."""
 
 import asyncio
 import time
@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...adapters.http_server import Names
-from ...errors import Unavailable
+from ..errors import Unavailable
+from .http_names import Names
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,6 +26,7 @@ _HEADER_SECONDS = 10.0  # that a client may take for the headers of a request
 _STALLED_SECONDS = 30.0  # in which a client has to take something of an answer
 _UPLOADS = 2  # of a user at once
 ROOM = 300  # connections at once, from which on those make room whose clients are silent
+_CONNECTIONS = ROOM + 100  # of which all wait for an answer: more are told to come again
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -48,10 +50,13 @@ class Protected:
         application: what answers.
         names: under which it may be asked for (DNS rebinding).
         largest: bytes of an upload.
-        uploader: who sends a file, asked of the request; "": nobody, and the request is as small as any other.
+        uploader: who sends a file, asked of the request; "": nobody, and the request is as small as any other. None:
+            whoever asks may send as much as an upload has.
     """
 
-    def __init__(self, application: Application, names: Names, largest: int, uploader: Callable[[Scope], str]):
+    def __init__(
+        self, application: Application, names: Names, largest: int, uploader: Callable[[Scope], str] | None = None
+    ):
         self.application, self.names, self.largest, self.uploader = application, names, largest, uploader
         self._uploading: Counter[str] = Counter()
 
@@ -67,19 +72,24 @@ class Protected:
                 send, int(status[:3]), "expected a request to this machine by its own name (--allow-host NAME)"
             )
             return
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
-            await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes of headers")
+        asked = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        if asked + sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes before the body")
             return
         # Before the application looks who asks, it has read the whole of a form.
         try:
-            uploader = await asyncio.to_thread(self.uploader, scope) if scope["method"] == "POST" else ""
+            uploader = (
+                ""
+                if self.uploader is None or scope["method"] != "POST"
+                else await asyncio.to_thread(self.uploader, scope)
+            )
         except Unavailable as error:
             await _refuse(send, 503, str(error))
             return
-        limit = self.largest if uploader else _FORM_BYTES
+        limit = self.largest if uploader or self.uploader is None else _FORM_BYTES
         stated = headers.get(b"content-length", b"0")
         if not stated.isdigit() or int(stated[:19]) > limit:
-            more = "" if uploader else " without a file of somebody who is signed in"
+            more = "" if uploader or self.uploader is None else " without a file of somebody who is signed in"
             await _refuse(send, 413, f"expected at most {limit} bytes{more}")
             return
         if uploader and self._uploading[uploader] >= _UPLOADS:
@@ -220,6 +230,28 @@ class Patient(H11Protocol):
             return
         self._left, self._taken = left or 1 << 62, False
         self._looking = self.loop.call_later(_STALLED_SECONDS, self._look)
+
+
+def configure(application: Any, *, proxy: bool = False) -> uvicorn.Config:
+    """How Uvicorn serves an application.
+
+    Args:
+        application: behind `Protected`.
+        proxy: a proxy on this machine stands in front and says in X-Forwarded-For and X-Forwarded-Proto who asks and
+            how; else these headers, which any client can send, say nothing.
+    """
+    return uvicorn.Config(
+        application,
+        http=Patient,
+        log_level="warning",
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        server_header=False,
+        proxy_headers=proxy,
+        forwarded_allow_ips=["127.0.0.1", "::1"],  # whatever $FORWARDED_ALLOW_IPS says
+    )
 
 
 async def _refuse(send: Send, status: int, why: str) -> None:
