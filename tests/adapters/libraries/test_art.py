@@ -97,6 +97,20 @@ def test_deepfool_for_fab_and_short_of_classes(digits):
     assert build(evasion.AutoAttack, digits).attacks[2].nb_grads == 10
 
 
+def test_clip_before_project_is_the_order_of_l2_steps(digits):
+    epsilon, step = 3.0, 1.0
+    result = attack("pgd", digits, "l2", epsilon, steps=6, step_size=step)
+    images = digits.inputs.clone()
+    for _ in range(6):
+        images.requires_grad_()
+        loss = nn.functional.cross_entropy(digits.module(images), digits.labels)
+        (gradient,) = torch.autograd.grad(loss, images)
+        images = images.detach() + step * gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+        delta = images.clamp(0, 1) - digits.inputs
+        images = digits.inputs + delta * (epsilon / delta.flatten(1).norm(dim=1)).clamp(max=1).view(-1, 1, 1, 1)
+    assert torch.allclose(result.adv_inputs, images, atol=1e-5)
+
+
 def test_small_difference_gives_another_direction(digits):
     case = part(digits, 5)
     small, large = (

@@ -529,6 +529,16 @@ def test_an_art_class_may_ask_for_loss_gradients(digits):
     assert torch.allclose(result.adv_inputs, expected.adv_inputs, atol=1e-6)
 
 
+def test_the_identity_of_an_object_is_what_it_does_and_holds_whatever_model_it_is_bound_to():
+    def identity(thing):
+        return as_implementation(thing).given.identity.digest
+
+    assert identity(fgsm) == identity(fgsm) != identity(wobble)
+    assert identity(Corner(2)) == identity(Corner(2)) != identity(Corner(3))
+    first, second = (identity(torchattacks_instance(torch.nn.Linear(2, classes))) for classes in (2, 3))
+    assert first == second
+
+
 def test_an_edited_neighbour_is_noticed_in_the_same_process(file, digits):
     before = find_implementation("mine.py:fgsm")
     assert find_implementation("mine.py:fgsm") is before

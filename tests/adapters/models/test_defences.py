@@ -325,6 +325,15 @@ def test_a_function_that_changes_the_number_of_classes_is_caught_at_its_first_an
         handed(function).check(torch.rand(2, 3, 32, 32))
 
 
+def test_a_function_that_says_another_number_of_classes_than_the_model_is_refused_before_it_is_asked(handed, tmp_path):
+    (tmp_path / "ten.py").write_text(
+        "import own\nfrom davylamp import Classifier\n"
+        "def ten(model): return Classifier(model, num_classes=10)\ndef three(model): return own.three(model)\n"
+    )
+    with pytest.raises(InvalidInput, match=r"ten\.py:three to keep the 10 classes of the model, got 3"):
+        davylamp.load_model(f"{tmp_path}/net.py:build+{tmp_path}/ten.py:ten+{tmp_path}/ten.py:three")
+
+
 @pytest.mark.parametrize(("function", "reach"), [("grey_levels", "from 0 to 255"), ("centred", "from -0.5 to 0.5")])
 def test_a_function_that_changes_the_range_is_named(handed, function, reach):
     model, images = handed(function), torch.linspace(0, 1, 3072).view(1, 3, 32, 32)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.models.restoring import StateGuard
 from davylamp.adapters.running.seeding import seeded
 from davylamp.adapters.switches import full_float32, precision_now, switches_kept
+from davylamp.engine.run.measure import _spent
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 LINF, L2 = ThreatModel("linf", 0.1), ThreatModel("l2")
@@ -166,6 +168,12 @@ def test_a_default_device_is_not_where_our_numbers_are_made(digits, name, rules)
     with torch.device("meta"):
         result = run_attack(name, case.classifier, case.inputs, case.labels, rules, **words)
     assert torch.equal(result.adv_inputs, expected.adv_inputs)
+
+
+def test_times_are_where_the_other_numbers_of_a_user_metric_are():
+    there = torch.zeros(3, dtype=torch.bool, device="meta")
+    spent = _spent(SimpleNamespace(seconds=torch.zeros(3), distance=there, success=there))  # type: ignore[arg-type]
+    assert {value.device.type for value in spent.values()} == {"meta"}
 
 
 @needs_gpu

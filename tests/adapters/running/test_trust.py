@@ -6,6 +6,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.attack import Implementation
+from davylamp.adapters.models.restoring import StateGuard
 from davylamp.errors import ModelFailed
 
 LINF = ThreatModel("linf", 0.1)
@@ -164,6 +165,15 @@ def test_what_the_model_itself_changes_is_not_put_down_to_the_library(library, d
     result, honest = library(gradient_step, model=Counting(digits.module)), library(gradient_step)
     assert not result.violated.any()
     assert torch.equal(result.adv_inputs, honest.adv_inputs)
+
+
+def test_only_the_images_attacked_since_the_last_look_are_in_doubt():
+    module = nn.Linear(3, 2)
+    guard = StateGuard(module)
+    assert not guard.restore(lambda: None)
+    module.weight.data += 1
+    assert guard.restore(lambda: None)
+    assert not guard.restore(lambda: None)
 
 
 def test_the_switches_of_torch_are_as_they_were(library):

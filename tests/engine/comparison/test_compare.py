@@ -95,11 +95,14 @@ def test_a_difference_in_means_alone_decides_nothing():
 
 def test_violations_above_a_tenth_or_an_error_are_broken():
     good = make_row("art:deepfool", [1] * 20, [0.1] * 20)
-    bad = make_row("foolbox:deepfool", [1] * 17 + [0] * 3, [0.1] * 20, [()] * 17 + [("nan",)] * 3)
+    bad = make_row("foolbox:deepfool", [1] * 17 + [0] * 3, [0.1] * 20, [()] * 17 + [("nan", "black")] * 3)
     pair = judge_pair(good, bad)
     assert (pair.verdict, pair.weaker) == ("broken", "foolbox:deepfool")
     numbers = measure(bad.result, CLEAN)
-    assert (numbers["violations"], numbers["violation_kinds"]) == (3, {"nan": 3})
+    assert (numbers["violations"], numbers["violation_kinds"]) == (3, {"black": 3, "nan": 3})
+    fooling = make_row("foolbox:deepfool", [1] * 20, [0.1] * 20, [("out-of-bounds",)] * 20)
+    assert judge_pair(good, fooling).verdict == "broken"  # though all that came back fools the model
+    assert measure(fooling.result, CLEAN)["violations"] == 20
     failed = judge_pair(good, Row(find_implementation("foolbox:deepfool"), error="crashed"))
     assert (failed.verdict, failed.weaker) == ("broken", "foolbox:deepfool")
     assert math.isnan(failed.judgement.p_success)

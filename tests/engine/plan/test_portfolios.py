@@ -107,7 +107,9 @@ def test_a_norm_in_which_nothing_was_compared_has_no_default_and_libraries_have_
     with pytest.raises(Unsupported, match=r"l1.*name the attacks"):
         plan_of(digits, images, AttackChoice("best", "l1"))
     choices = AttackChoice("best", "l2"), AttackChoice("best(adv-lib:fmn,foolbox:fmn)", "l1")
-    assert len(plan_of(digits, images, *choices, max_queries=100).cells) == 2
+    plan = plan_of(digits, images, *choices, max_queries=100)
+    assert len(plan.cells) == 2
+    assert chosen_line(plan.config, plan.cells, ("data",)).startswith("chosen: ")  # though l1 has no default
     with pytest.raises(InvalidInput, match="adv-lib, foolbox"):
         plan_of(digits, images, AttackChoice(NAME), libraries=("foolbox",))
     assert plan_of(digits, images, AttackChoice(NAME), libraries=("foolbox", "adv-lib")).cells

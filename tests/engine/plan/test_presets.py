@@ -46,6 +46,12 @@ def test_attacks_of_canary_bear_their_name():
     assert "SI-FGSM" not in PRESETS["canary"].missing
 
 
+def test_robic_runs_the_attacks_of_its_benchmark():
+    attacks = {choice.attack for choice in PRESETS["robic"].config.attacks}
+    assert {"davylamp:bp", "davylamp:surfree", "davylamp:qeba"} <= attacks
+    assert PRESETS["robic"].missing == ()
+
+
 def test_aisafety_has_foolbox_in_l1():
     """ART's steps in l1 move one pixel only: it fooled nothing where Foolbox fooled half."""
     choices = [each for each in PRESETS["aisafety"].config.attacks if each.norm == "l1"]

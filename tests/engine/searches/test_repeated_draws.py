@@ -55,5 +55,7 @@ def test_the_commands_say_it_before_they_run(run, tmp_path):
     model = "demo:mnist-lenet5+resize-pad"
     _, _, err = run("evaluate", "--models", model, "--attacks", "torchattacks:eot-pgd", *where, *common, "-o", "r")
     assert err.count("- torchattacks:eot-pgd averages 2 answers by itself (samples): with --eot 2") == 1
+    _, _, err = run("compare", "eot-pgd", "--model", model, *where, *common)
+    assert "- torchattacks:eot-pgd averages 2 answers by itself (samples): with --eot 2" in err
     _, _, err = run("compare", "eot-pgd", "--model", "demo:mnist-lenet5", *where, *common)
     assert "averages" not in err

@@ -80,6 +80,15 @@ def test_a_layer_that_cannot_be_had_is_a_note_of_the_other(fill):
         build_layers(folder, "models", ["MR"], knowledge="black-box")
 
 
+def test_targeted_attacks_among_others_are_named(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}})
+    assert build_matrix(folder, ["MR"]).notes == ()
+    fill({"foolbox:pgd": {"a": 1, "b": 1}}, target="1")
+    (note,) = build_matrix(folder, ["MR"]).notes
+    assert note.startswith("targeted and untargeted")
+    assert note.endswith("foolbox:pgd linf 0.1, targeted")
+
+
 def test_violations_are_missing_and_not_robust(fill):
     folder = fill({"foolbox:pgd": {"b": 10}})
     fill({"foolbox:pgd": {"a": 10}}, violated=torch.arange(N) >= 15)
