@@ -230,8 +230,8 @@ def evaluate(
         detectors: files of trained detectors, measured on the examples, which are kept for them.
         retry_failed: run failed cells again.
         trust_unknown: reuse results of code whose identity cannot be fully determined.
-        version: of the models; a part of what they are. Change it with what cannot be seen of them, such as what code
-            reads after its first pass: results of another version are never reused.
+        version: of the models that are judged, a part of what they are: change it with what cannot be seen of them, as
+            what code reads after its first pass. Results of another version are never reused.
         progress: called with the evaluation before it runs; its context's value is called with the name of a cell and
             the number of images done.
         **settings: of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds, libraries,

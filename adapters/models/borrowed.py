@@ -31,12 +31,10 @@ def borrowed(model: nn.Module, version: str = "") -> Iterator[Classifier]:
     with restored(model):
         classifier = model if isinstance(model, Classifier) else Classifier(model)
         before = classifier.model_version
-        if version:
-            classifier.model_version = read_version(version)
+        if version != "":
+            classifier.say_version(read_version(version))
         try:
             with classifier.frozen():
                 yield classifier
         finally:
-            vars(classifier).pop("model_version", None)
-            if before:
-                classifier.model_version = before
+            classifier.say_version(before)

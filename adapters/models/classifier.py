@@ -191,6 +191,13 @@ class Classifier(nn.Module):
             finally:
                 self._is_frozen = False
 
+    def say_version(self, version: str) -> None:
+        """Make a version a part of what it is, and of what a server's answers are kept under; before it is asked."""
+        self.model_version = version
+        for part in self.modules():
+            if isinstance(getattr(part, "said_version", None), str):
+                vars(part)["said_version"] = version
+
     def freeze(self) -> "Classifier":
         """Freeze the model for good: one that was loaded by name, which nobody else holds."""
         self.eval()

@@ -275,7 +275,7 @@ def _unsteady_lines(models: Iterable[str]) -> list[str]:
 def _what_changed(model: str) -> str:
     if is_address(model):
         return "its server answers otherwise, or describes its model otherwise,"
-    return "it has other weights, code or settings"
+    return "it has other weights, code, settings or another version"
 
 
 def _count(images: float) -> str:

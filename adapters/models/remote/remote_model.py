@@ -44,6 +44,7 @@ class RemoteModel(nn.Module):
 
     gradients = False
     layers_note = "a remote model"
+    said_version = ""  # of the model, see `Classifier.say_version`
 
     def __init__(self, address: Address, transport: Transport):
         super().__init__()
@@ -128,6 +129,7 @@ class RemoteModel(nn.Module):
         encoding = self.encoding
         said = {"layout": encoding.layout, "datatype": encoding.datatype, "scale": encoding.scale}
         said |= {"input": encoding.input, "output": encoding.output, "writing": encoding.writing}
+        said |= {"version": self.said_version} if self.said_version else {}
         return {"address": self.address.name, "form": self.address.form, **said, "metadata": self.form.identity}
 
     def _connect(self) -> Any:

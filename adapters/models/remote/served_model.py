@@ -150,7 +150,7 @@ def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
         raise ValueError(f"expected a shape [N, C, H, W], got {one_line(shape)[:60]}")
     if kind not in TYPES or (datatype == "UINT8") != (kind == "UINT8"):
         raise ValueError(f"expected images of {datatype}, got {one_line(kind)[:20]}")
-    size = (tensor.get("parameters") or {}).get("binary_data_size") if "data" not in tensor else None
+    size = _parameters(tensor).get("binary_data_size") if "data" not in tensor else None
     if size is None:
         try:
             pixels = np.array(tensor.get("data"), dtype=TYPES[kind])
@@ -171,11 +171,19 @@ def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
 def _wants_binary(content: dict[str, Any], name: str) -> bool:
     outputs = content.get("outputs")
     if not isinstance(outputs, list) or not outputs:
-        return bool((content.get("parameters") or {}).get("binary_data_output"))
-    wanted = next((each for each in outputs if isinstance(each, dict) and each.get("name") == name), None)
+        return bool(_parameters(content).get("binary_data_output"))
+    known = [each for each in outputs if isinstance(each, dict)]
+    wanted = next((each for each in known if each.get("name") == name), None)
     if wanted is None:
-        raise ValueError(f"expected the output {name!r}, got {one_line([each.get('name') for each in outputs])[:60]}")
-    return bool((wanted.get("parameters") or {}).get("binary_data"))
+        raise ValueError(f"expected the output {name!r}, got {one_line([each.get('name') for each in known])[:60]}")
+    return bool(_parameters(wanted).get("binary_data"))
+
+
+def _parameters(tensor: dict[str, Any]) -> dict[str, Any]:
+    given = tensor.get("parameters") or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"expected parameters as an object, got {one_line(given)[:40]}")
+    return given
 
 
 def _error(status: int, why: str) -> HttpAnswer:

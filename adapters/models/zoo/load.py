@@ -122,7 +122,7 @@ def load_model(
     version = version_in(name)  # a mistake in it is named before anything is loaded
     classifier = _load_here(name, device, fold=fold, transport=transport)
     if version:
-        classifier.model_version = version
+        classifier.say_version(version)
     return classifier
 
 
@@ -289,7 +289,7 @@ def add_version(name: str, version: str) -> str:
     Raises:
         InvalidInput: if it is something else.
     """
-    if not version or version_in(name):
+    if version == "" or version_in(name):
         return name
     model, defences = _parts(name)
     return "+".join([model, f"{VERSION}{read_version(version)}", *defences])

@@ -2,7 +2,7 @@
 
 import re
 
-from ....errors import InvalidInput
+from ....errors import InvalidInput, WrongType
 from ..answers import OUTPUTS, Outputs
 from ..classifier import Classifier
 
@@ -33,7 +33,10 @@ def read_version(text: str) -> str:
 
     Raises:
         InvalidInput: if it is no letters, digits, "-", "_" and ".".
+        WrongType: if it is no text.
     """
+    if not isinstance(text, str):
+        raise WrongType(f"expected a version of the model as text, as '2', got {type(text).__name__}")
     said = text.removeprefix(VERSION)
     if not _VERSION.fullmatch(said):
         raise InvalidInput(f"expected a version of the model of letters, digits, '-', '_' and '.', got {said[:40]!r}")

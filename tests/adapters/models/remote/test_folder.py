@@ -16,6 +16,7 @@ import davylamp
 from davylamp.adapters.models.remote.answer_cache import FILE, KeptAnswers
 from davylamp.engine import ResultsStore
 from davylamp.engine.store.sealed import differing_columns
+from davylamp.errors import WrongType
 
 ATTACKS = "torchattacks:square,foolbox:boundary"
 SETTINGS = ["--attacks", ATTACKS, "--norm", "l2", "--param", "steps=6", "--limit", "3", "--cost", "0.5"]
@@ -89,6 +90,34 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
     assert "its server answers otherwise, or describes its model otherwise, than when this folder was filled" in err
     assert len(cells_of(tmp_path / "mixed")) == 8  # new cells
     assert len([name for name in os.listdir(tmp_path / "mixed") if name.startswith("answers.sqlite")]) >= 1  # noqa: PTH208
+
+
+class Flipped(nn.Module):
+    """Another answer to some images alone, which no fingerprint sees."""
+
+    def __init__(self, module, images):
+        super().__init__()
+        self.module, self.images = module, images
+
+    def forward(self, inputs):
+        logits = self.module(inputs)
+        known = torch.stack([(self.images - each).abs().flatten(1).amax(1).amin() < 1e-6 for each in inputs])
+        return torch.where(known[:, None], -logits, logits)
+
+
+def test_answers_of_another_version_are_not_taken_for_this_one_s(serve, digits, tmp_path):
+    server, images = serve(), digits.inputs[:4]
+    given = {"attacks": "torchattacks:square", "parameters": {"steps": 2}, "epsilon": 0.02, "norm": "linf"}
+
+    def clean(**more):
+        done = davylamp.evaluate([server.url], images, digits.labels[:4], out=tmp_path / "r", **given, **more)
+        return done.table("models", metrics=["CA"]).rows[-1].metrics["CA"].value
+
+    assert clean() == 1
+    server.net = Flipped(digits.module, images)
+    assert clean(version="2") == 0
+    with pytest.raises(WrongType):
+        clean(version=2)
 
 
 def test_a_server_that_changes_during_an_attack_costs_that_cell(serve, digits, tmp_path):

@@ -101,6 +101,8 @@ IMAGE = np.zeros((1, 3, 16, 16), np.float32)
         (question(IMAGE, data=["a"]), "expected data as a list of numbers"),
         (question(IMAGE + np.float32(np.nan)), "expected finite pixels, got NaN or infinity"),
         (question(IMAGE)[:-1] + ', "outputs": [{"name": "y"}]}', "expected the output 'logits', got ['y']"),
+        (question(IMAGE)[:-1] + ', "outputs": [1]}', "expected the output 'logits', got []"),
+        (question(IMAGE)[:-1] + ', "parameters": [1]}', "expected parameters as an object"),
     ],
 )
 def test_a_wrong_request_is_a_line_with_status_400(body, line, offer):
