@@ -35,12 +35,6 @@ PROMISING = [(*row, LINEAR[row]) for row in ROWS if isinstance(LINEAR.get(row), 
 OTHERS = [row for row in ROWS if isinstance(LINEAR.get(row), str) and row[1] in DUAL and row not in ELSEWHERE]
 
 every_row = pytest.mark.parametrize(("name", "norm"), ROWS)
-# Of a library's own classes the first norm: its others are compared with the library itself, by image and by query.
-ON_A_CNN = [
-    (name, norm)
-    for name, norm in ROWS
-    if norm == next(iter(IMPLEMENTATIONS[name].classes)) or "@repaired" in name or name.startswith("davylamp:")
-]
 
 
 @pytest.fixture
@@ -57,23 +51,9 @@ def _interpret_what_compiles_for_minutes(request):
         request.getfixturevalue("interpreted")
 
 
-# Seconds an image: optimisers that are interpreted here, and searches of thousands of queries.
-SLOW = (
-    "brendel-bethge",
-    "sign-opt",
-    "virtual-adversarial",
-    "pointwise",
-    "zoo",
-    "art:cw",
-    "art:ead",
-    "art:threshold",
-    ":autoattack",
-)
-
-
 def few(case, name):
-    """Two images, for a batch and one alone; one for the slowest rows."""
-    return case.first(1 if any(slow in name for slow in SLOW) else 2)
+    """Two images, for a batch and one alone; one for the rows whose optimisers are interpreted here."""
+    return case.first(1 if "brendel-bethge" in name else 2)
 
 
 def random_states():
@@ -106,7 +86,7 @@ def test_the_class_exists_and_tells_its_defaults(name, norm):
         assert parameter in row.params
 
 
-@pytest.mark.parametrize(("name", "norm"), ON_A_CNN)
+@every_row
 def test_keeps_on_a_cnn_what_no_optimum_is_needed_for(request, setting, name, norm):
     """Through the contract; what came back is judged a second time, by other means than the judge's own."""
     case = few(request.getfixturevalue(setting.get("model", "digits")), name)
@@ -142,12 +122,12 @@ def test_every_row_promises_an_optimum_or_says_why_not():
 def test_finds_the_known_optimum_of_a_linear_model(linear, name, norm, promise):
     """A second opinion, independent of the contract's check: the settings and the tolerance are each row's.
 
-    Two of the four images, each of which is near another class, or one; `davylamp contract` takes all of them.
+    Two of the four images, each of which is near another class; `davylamp contract` takes all of them.
     """
     row, classifier = IMPLEMENTATIONS[name], linear.classifier
     fixed_budget = ATTACKS[row.attack].kind == "fixed-budget"
     assert fixed_budget or promise.get("within", 1.25) <= 1.25 or promise.get("why"), "a loose promise says why"
-    for i, least in enumerate(few(linear, name).least[norm].tolist()):
+    for i, least in enumerate(linear.first(2).least[norm].tolist()):
         inputs, labels = linear.inputs[i : i + 1], linear.labels[i : i + 1]
 
         def attack(epsilon, inputs=inputs, labels=labels):
@@ -171,7 +151,7 @@ def test_nothing_passes_the_known_optimum_of_a_linear_model(linear, setting, nam
     """What a row that promises no optimum promises all the same, through the contract."""
     case = make_coarse_case() if name == "art:threshold" else linear
     promise = check_promise(
-        name, norm, "never passes the known optimum", case=few(case, name), parameters=setting["params"]
+        name, norm, "never passes the known optimum", case=case.first(2), parameters=setting["params"]
     )
     assert promise.state in ("kept", "not shown"), promise
 
