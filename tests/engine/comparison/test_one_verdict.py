@@ -10,7 +10,6 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.verdicts import verdicts_of
 from davylamp.engine.comparison.compare import compare
-from davylamp.engine.comparison.save import keep_comparison
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.errors import AttackFailed
 from davylamp.report.page.build import build_report
@@ -25,7 +24,7 @@ NUMBERS = ("verdict", "weaker", "images", "left_out", "only_a", "only_b", "p_suc
 
 @pytest.fixture(scope="module")
 def compared(digits, tmp_path_factory):
-    """Two attacks through three libraries each, kept in one folder as the quickstart does; one library crashes."""
+    """Two attacks through three libraries each: compared, and evaluated into one folder."""
     folder = tmp_path_factory.mktemp("compared") / "results"
     data = Data(digits.inputs, digits.labels, [f"{place}.png" for place in range(16)])
     comparisons = []
@@ -33,9 +32,19 @@ def compared(digits, tmp_path_factory):
         rows = [find_implementation(name) for name in names]
         arguments = (attack, digits.classifier, digits.inputs, digits.labels, rules)
         comparisons.append(compare(*arguments, rows=rows, parameters=parameters))
-        options = {"model": "digits", "data_name": "sixteen"}
-        keep_comparison(ResultsStore(folder), comparisons[-1], digits.classifier, data, **options)
+    fill(folder, digits.classifier, data, TRIALS)
     return folder, comparisons
+
+
+def fill(folder, classifier, data, trials):
+    """Evaluate the same rows with the same parameters into a folder."""
+    choices = [
+        AttackChoice(name, rules.norm, epsilon=rules.epsilon, parameters=parameters)
+        for _, rules, parameters, names in trials
+        for name in names
+    ]
+    config = Config(attacks=tuple(choices), data="sixteen", measures=("effect", "cost", "distance"))
+    evaluate(make_plan(config, models={"digits": classifier}, data=data), ResultsStore(folder))
 
 
 def test_page_terminal_and_indicator_say_the_same_of_every_pair(compared, tmp_path):
@@ -69,12 +78,15 @@ def test_a_library_that_crashed_is_broken_on_the_page_too(digits, tmp_path, monk
         return run(row, *given, **options)
 
     from davylamp.engine.comparison import compare as module
+    from davylamp.engine.searches import single
 
     run = module.run_attack
     monkeypatch.setattr(module, "run_attack", crash)
-    comparison = compare(*arguments, rows=[find_implementation(name) for name in TRIALS[0][3]], parameters={"steps": 3})
+    monkeypatch.setattr(single, "run_attack", crash)
+    _, _, parameters, names = TRIALS[0]
+    comparison = compare(*arguments, rows=[find_implementation(name) for name in names], parameters=parameters)
     data = Data(digits.inputs, digits.labels, [f"{place}.png" for place in range(16)])
-    keep_comparison(ResultsStore(tmp_path), comparison, digits.classifier, data, model="digits", data_name="sixteen")
+    fill(tmp_path, digits.classifier, data, TRIALS[:1])
     ours = {(pair.a, pair.b): (pair.verdict, pair.weaker) for pair in comparison.pairs}
     theirs = [(pair.a, pair.b, pair.judgement) for pair in verdicts_of(read_outcomes(tmp_path))]
     assert {frozenset(pair): said for pair, said in ours.items()} == {

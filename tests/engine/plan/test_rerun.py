@@ -1,18 +1,13 @@
-"""A folder's cells give the config that makes them again, and a comparison becomes cells like any other."""
+"""A folder's cells give the config that makes them again."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 
-from davylamp.adapters import Classifier, ThreatModel, implementations_of
+from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
-from davylamp.engine import compare, load, load_clean, make_plan
+from davylamp.engine import make_plan
 from davylamp.engine.cell import Cell, ModelOnData
-from davylamp.engine.comparison.save import keep_comparison
 from davylamp.engine.plan.config_file import config_from, read_config, write_config
 from davylamp.engine.plan.rerun import configs_of, transfer_of
-from davylamp.engine.store.store import ResultsStore
 
 
 @pytest.fixture
@@ -43,28 +38,6 @@ def test_the_same_cells_again_key_by_key(digits, data, tmp_path):
     second = make_plan(read_config(tmp_path / "again.toml"), models=models, data=data)
     assert {cell.key for cell in second.cells} == {cell.key for cell in plan.cells}
     assert len(plan.cells) > 12
-
-
-def test_a_comparison_becomes_a_folder_and_a_row_without_a_result_a_failed_cell(digits, data, tmp_path):
-    classifier = Classifier(digits.module)
-    comparison = compare("fgsm", classifier, data.inputs, data.labels, ThreatModel("linf", 0.1))
-    store = ResultsStore(tmp_path / "kept")
-    keep_comparison(store, comparison, classifier, data, model="digits", data_name="six", preset="quickstart")
-    records = load(tmp_path / "kept")
-    kept = {row.implementation.name for row in comparison.rows}
-    assert set(records["implementation"]) == kept == {row.name for row in implementations_of("fgsm") if not row.variant}
-    for row in comparison.rows:
-        of_row = records[records["implementation"] == row.implementation.name]
-        assert of_row["success"].sum() / of_row["attacked"].sum() == row.metrics["MR"]
-        np.testing.assert_array_equal(of_row["forwards"], row.result.forwards.numpy())
-        assert of_row["linf"].tolist() == row.result.distances.linf.tolist()
-        assert of_row["image"].tolist() == data.names
-    assert set(load_clean(tmp_path / "kept")["model"]) == {"digits"}
-    broken = replace(
-        comparison, rows=(replace(comparison.rows[0], result=None, error="it crashed"), *comparison.rows[1:])
-    )
-    keep_comparison(ResultsStore(tmp_path / "failed"), broken, classifier, data, model="digits", data_name="six")
-    assert list(load(tmp_path / "failed").attrs["failed"].values()) == ["AttackFailed: it crashed"]
 
 
 @pytest.mark.parametrize(
