@@ -22,6 +22,7 @@ EXTRAS = {
     "detectors": "detectors of adversarial examples",
     "maite": "MAITE models and data",
     "plot": "figures as files",
+    "serve": "a report or a model over HTTP",
     "server": "the server of a lab",
     "ray": "evaluations on several machines",
 }
