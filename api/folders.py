@@ -226,7 +226,7 @@ def export(
     if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
         raise InvalidInput(f"expected attackbench without {', '.join(wrong)}")
     if not images:
-        raise InvalidInput("expected attackbench without --no-images, as its files have no images")
+        raise InvalidInput("expected attackbench without a choice of `images`: its files have none")
     if expand_path(out).resolve() == expand_path(folder).resolve():
         raise InvalidInput(f"expected another folder than the results, got {out}")
     exported = export_attackbench(folder, out, data=data if data is None else take_labelled(data))
@@ -279,7 +279,7 @@ def import_results(
     done, refused = import_attackbench(what, out, model=model, data=images)
     notes = []
     if any(each.left_out for each in done):
-        notes.append("left_out: images that the folder has not, or on which its model decides otherwise")
+        notes.append("left out: images that the folder has not, or on which its model decides otherwise")
     if any(each.crashed for each in done):
         notes.append("crashed: the attack raised or never asked the model: no result, not one that fooled nothing")
     notes.append("`davylamp table FOLDER --references` sets them beside ours")
