@@ -120,6 +120,8 @@ def check(
     only, limit = _names(model, "model"), read_limit(limit) or 8
     if data is not None and not run:
         raise InvalidInput("expected `data` with `run`: records alone are read without images")
+    if version and not (run and isinstance(model, Mapping)):
+        raise InvalidInput("expected `version` with `run` and `model` as modules by name: a name says its version")
     outcomes = read_outcomes(folder, ["OTR"])
     notes: list[str] = []
     probed = None
@@ -183,11 +185,13 @@ def detect(
     """
     check_loading(detect, loading)
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
-    lent_by_name = read_table(model, "`model` as modules by name")
+    modules = read_table(model, "`model` as modules by name")
+    if version and not modules:
+        raise InvalidInput("expected `version` with `model` as modules by name: a name says its version")
     rates = tuple(read_numbers(false_alarms, "false_alarms") or RATES)
     detectors, outcomes = read_detectors(files, rates), outcomes_of(folder)
     with ExitStack() as stack:
-        lent = None if model is None else lend_models(lent_by_name, stack, {}, version)[0]
+        lent = None if model is None else lend_models(modules, stack, {}, version)[0]
         unscored = [] if lent else list_unscored(outcomes, detectors)
         how: dict[str, Any] = {"device": device, "loading": loading_of(loading, unscored, outcomes.store.folder)}
         images: Any = None if data is None else take_labelled(data)

@@ -132,7 +132,7 @@ def train(
         data: images to learn from: a name that `load_data` knows, `Data`, or images and labels. 30 % of them calibrate
             the threshold of a detector.
         limit: only this many images.
-        attack: for a detector: the attack whose examples it learns; what follows is of that attack.
+        attack: for a detector: the attack whose examples it learns.
         norm: of the attack.
         epsilon: radius of the attack, a number or a fraction such as "8/255"; None: the customary one.
         target: for a detector: the target of its attack, as for `run_attack`, or a class number.
