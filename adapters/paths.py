@@ -29,7 +29,7 @@ def expand_path(text: str | Path) -> Path:
     return path
 
 
-def check_place(path: str | Path, *, advice: str = "choose another file with -o") -> Path:
+def check_place(path: str | Path, *, advice: str = "choose another file for `out`") -> Path:
     """The path of a file that is to be written, with `~` replaced; asked before anything is computed for it.
 
     Raises:

@@ -20,7 +20,7 @@ from ..engine import ResultsStore, Table
 from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
 from ..engine.tables.corruption_table import build_corruptions
 from ..errors import DavylampError, InvalidInput, Unavailable
-from .handed_over import Progress, lend_models, loading_of, silent
+from .handed_over import Progress, check_loading, lend_models, loading_of, silent
 
 _SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -67,6 +67,7 @@ def corrupt_table(
     Raises:
         DavylampError: as `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.
     """
+    check_loading(corrupt_table, loading)
     if not isinstance(models, (nn.Module, Mapping)):
         models = _expanded(read_list(models, "models as modules, or names", str))
     if isinstance(models, nn.Module) or len(models):

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 
-from ..adapters.arguments import read_list, read_path
+from ..adapters.arguments import read_path, read_seed, read_table, read_text, read_whole
 from ..adapters.data.datasets import Data
-from ..adapters.parameters import parse_number
 from ..adapters.paths import expand_path
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
 from ..engine.detection.detect import list_unscored, measure_detectors, read_detectors
@@ -23,10 +22,20 @@ from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import Terms
 from ..engine.sharing.unpack import unpack_bundle
 from ..engine.store.outcomes import outcomes_of, read_outcomes
-from ..engine.tables.budget_curves import Curves, build_curves
+from ..engine.tables.budget_curves import Against, Curves, build_curves
 from ..engine.tables.distance_curves import DistanceCurves, build_distance_curves
 from ..errors import InvalidInput, UnknownName
-from .handed_over import Progress, lend_models, loading_of, silent, take_labelled
+from .handed_over import (
+    Progress,
+    check_loading,
+    lend_models,
+    loading_of,
+    read_limit,
+    read_numbers,
+    read_several,
+    silent,
+    take_labelled,
+)
 from .verb_result import VerbResult
 
 FORMATS = ("attackbench", "robustbench")  # of other programs
@@ -59,6 +68,10 @@ def curve(
         DavylampError: as `build_curves` and `build_distance_curves`.
     """
     models, budgets = _names(model, "model"), read_numbers(budget, "budget")
+    norm, seed = read_text(norm, "`norm` as text") or None, read_seed(seed)
+    bootstrap = read_whole(bootstrap, "`bootstrap` as a whole number from 0", 0, 2**31 - 1)
+    if against not in (known := (*get_args(Against), "passes")):
+        raise InvalidInput(f"expected `against` as {', '.join(known)}, got {against!r}")
     if against == "passes":
         if out is not None or budgets:
             raise InvalidInput("expected against='passes' without `out` and `budget`: the report draws them")
@@ -80,6 +93,7 @@ def check(
     data: Any = None,
     limit: int = 8,
     device: str = "cpu",
+    version: str = "",
     progress: Progress = silent,
     **loading: Any,
 ) -> VerbResult:
@@ -92,6 +106,7 @@ def check(
         data: for `run`, images and labels in place of loading them by name.
         limit: images of each cell, for `run`.
         device: where models that are loaded by name compute, for `run`.
+        version: that modules were evaluated with.
         progress: called with the number of models before they run; its context's value counts.
         **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
 
@@ -101,14 +116,20 @@ def check(
     Raises:
         DavylampError: as `check_folder` and `probe_folder`.
     """
-    outcomes, only = read_outcomes(folder, ["OTR"]), _names(model, "model")
+    check_loading(check, loading)
+    only, limit = _names(model, "model"), read_limit(limit) or 8
+    if data is not None and not run:
+        raise InvalidInput("expected `data` with `run`: records alone are read without images")
+    if version and not (run and isinstance(model, Mapping)):
+        raise InvalidInput("expected `version` with `run` and `model` as modules by name: a name says its version")
+    outcomes = read_outcomes(folder, ["OTR"])
     notes: list[str] = []
     probed = None
     if run:
         asked = dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done)
         names = [name for name in asked if only is None or name in only]
         with ExitStack() as stack:
-            lent, _ = lend_models(model, stack, {}) if isinstance(model, Mapping) else (None, {})
+            lent, _ = lend_models(model, stack, {}, version) if isinstance(model, Mapping) else (None, {})
             images = None if data is None else take_labelled(data)
             if isinstance(images, str):
                 raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
@@ -141,6 +162,7 @@ def detect(
     model: Mapping[str, nn.Module] | None = None,
     data: Any = None,
     device: str = "cpu",
+    version: str = "",
     **loading: Any,
 ) -> VerbResult:
     """Trained detectors on the kept examples of a results folder: what they detect, and what fools undetected.
@@ -152,6 +174,7 @@ def detect(
         model: the evaluated modules by name, in place of loading them by name.
         data: images and labels in place of loading them by name.
         device: where models that are loaded by name compute.
+        version: that modules were evaluated with.
         **loading: how models are loaded by name, as in `Config`: isolate, cost, ...
 
     Returns:
@@ -160,11 +183,15 @@ def detect(
     Raises:
         DavylampError: as `davylamp.engine.detection.detect.detect_folder`.
     """
-    files = [detector] if isinstance(detector, (str, Path)) else read_list(detector, "detectors as files")
+    check_loading(detect, loading)
+    files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
+    modules = read_table(model, "`model` as modules by name")
+    if version and not modules:
+        raise InvalidInput("expected `version` with `model` as modules by name: a name says its version")
     rates = tuple(read_numbers(false_alarms, "false_alarms") or RATES)
     detectors, outcomes = read_detectors(files, rates), outcomes_of(folder)
     with ExitStack() as stack:
-        lent, _ = (None, {}) if model is None else lend_models(model, stack, {})
+        lent = None if model is None else lend_models(modules, stack, {}, version)[0]
         unscored = [] if lent else list_unscored(outcomes, detectors)
         how: dict[str, Any] = {"device": device, "loading": loading_of(loading, unscored, outcomes.store.folder)}
         images: Any = None if data is None else take_labelled(data)
@@ -226,7 +253,7 @@ def export(
     if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
         raise InvalidInput(f"expected attackbench without {', '.join(wrong)}")
     if not images:
-        raise InvalidInput("expected attackbench without --no-images, as its files have no images")
+        raise InvalidInput("expected attackbench without a choice of `images`: its files have none")
     if expand_path(out).resolve() == expand_path(folder).resolve():
         raise InvalidInput(f"expected another folder than the results, got {out}")
     exported = export_attackbench(folder, out, data=data if data is None else take_labelled(data))
@@ -279,7 +306,7 @@ def import_results(
     done, refused = import_attackbench(what, out, model=model, data=images)
     notes = []
     if any(each.left_out for each in done):
-        notes.append("left_out: images that the folder has not, or on which its model decides otherwise")
+        notes.append("left out: images that the folder has not, or on which its model decides otherwise")
     if any(each.crashed for each in done):
         notes.append("crashed: the attack raised or never asked the model: no result, not one that fooled nothing")
     notes.append("`davylamp table FOLDER --references` sets them beside ours")
@@ -311,22 +338,5 @@ def _counted(records: Mapping[str, int]) -> str:
 
 def _names(value: Any, name: str) -> list[str] | None:
     """One name or several; the keys of a mapping."""
-    if isinstance(value, Mapping):
-        return list(value)
-    return None if value is None else read_list(value, f"{name} as one name or several", str)
-
-
-def read_numbers(value: Any, name: str) -> list[float] | None:
-    """One number or several, each perhaps a fraction as text.
-
-    Args:
-        value: what was given; None: nothing.
-        name: of the keyword.
-
-    Raises:
-        InvalidInput: for what is no number.
-    """
-    if value is None:
-        return None
-    several = [value] if isinstance(value, (int, float)) else read_list(value, f"{name} as one number or several")
-    return [parse_number(each, f"`{name}`") if isinstance(each, str) else float(each) for each in several]
+    several = list(value) if isinstance(value, Mapping) else value
+    return None if value is None else read_several(several, f"`{name}` as one name or several", str)

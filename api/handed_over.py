@@ -1,8 +1,10 @@
 """What a script hands to the verbs - images, labels, models, attacks, settings - as the engine takes it."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters import Classifier
-from ..adapters.arguments import read_list, read_text
+from ..adapters.arguments import read_list, read_text, read_whole, wrong_type
 from ..adapters.data.datasets import Data, load_data_for
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.images import check_images, read_labels
 from ..adapters.models.remote.answer_cache import FILE
 from ..adapters.models.remote.transport import check_token
 from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
-from ..adapters.parameters import FOREIGN, PARAMETERS
+from ..adapters.parameters import FOREIGN, PARAMETERS, parse_number
 from ..engine import Config
 from ..engine.sources import Loading
 from ..errors import InvalidInput, UnknownName
@@ -34,21 +36,26 @@ def silent(_: int) -> Iterator[Callable[[str, int], object]]:
     yield lambda *_: None
 
 
+def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
+    """Raise UnknownName for a keyword that neither a verb nor the loading of models has; before anything is read."""
+    keywords = [name for name, each in inspect.signature(verb).parameters.items() if each.kind is not each.VAR_KEYWORD]
+    for name in loading:
+        if name not in (*LOADING, "tell"):
+            raise UnknownName("keyword", name, {*keywords, *LOADING})
+
+
 def loading_of(settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None) -> Loading:
     """How models are loaded by their names; what isolated ones need begins to start.
 
     Args:
-        settings: of `LOADING`; `tell` is called with a line on those that run in a process of their own.
+        settings: of `LOADING`, as `check_loading` has them; `tell` is called with a line on those that run in a
+            process of their own.
         models: the names, where they are known.
         folder: the results folder in which servers' answers are kept; None: they are not.
 
     Raises:
-        UnknownName: for another setting.
         InvalidInput: if a value is wrong, or one token would be sent to several hosts.
     """
-    for name in settings:
-        if name not in (*LOADING, "tell"):
-            raise UnknownName("keyword", name, LOADING)
     config, names = Config(**{name: settings[name] for name in LOADING if name in settings}), list(models)
     check_token(config.token, names)
     prepare_rooms(config.isolation, names)
@@ -57,11 +64,53 @@ def loading_of(settings: Mapping[str, Any], models: Iterable[str] = (), folder: 
     return Loading(config.transport("" if folder is None else Path(folder).expanduser() / FILE), config.isolation)
 
 
-def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any]) -> Classifier:
-    """A module, borrowed as long as the stack is open, or the model of a name."""
+def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
+    """A module, borrowed as long as the stack is open, or the model of a name, which says its version itself."""
     named = isinstance(model, str)
     how = loading_of(loading, [model] if named else [])
-    return how.load(model, device) if named else stack.enter_context(borrowed(model))
+    return how.load(model, device) if named else stack.enter_context(borrowed(model, version))
+
+
+def name_of(module: nn.Module) -> str:
+    """What a module is called that nobody named: a `Classifier` has a name."""
+    return module.name if isinstance(module, Classifier) else type(module).__name__
+
+
+def read_limit(limit: Any) -> int | None:
+    """A number of images, None: all of them; InvalidInput otherwise."""
+    return None if limit is None else read_whole(limit, "`limit` as a whole number from 1", 1, 2**31 - 1)
+
+
+def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
+    """As `read_list`, and at least one: an empty list is what a script's filter left, and means nothing here."""
+    several = read_list(value, wanted, kind)
+    if not several:
+        raise InvalidInput(f"expected {wanted}, got an empty list")
+    return several
+
+
+def read_number(value: Any, name: str) -> float:
+    """A number, perhaps a fraction as text, a tensor or an array of one; InvalidInput for what is none.
+
+    Args:
+        value: what was given.
+        name: of the keyword.
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, str):
+        return parse_number(value, f"`{name}`")
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise wrong_type(f"`{name}` as a number or a fraction such as '8/255'", value)
+    return float(value)
+
+
+def read_numbers(value: Any, name: str) -> list[float] | None:
+    """One number or several, as `read_number` has each; None: nothing was given. InvalidInput for an empty list."""
+    if value is None:
+        return None
+    value = value.tolist() if hasattr(value, "tolist") else value
+    several = [value] if isinstance(value, Real) else read_several(value, f"`{name}` as one number or several")
+    return [read_number(each, name) for each in several]
 
 
 def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
@@ -143,8 +192,8 @@ def lend_models(
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
     """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names."""
     if isinstance(models, nn.Module):
-        models = {type(models).__name__: models}
-    if not isinstance(models, Mapping):
+        models = {name_of(models): models}
+    if not isinstance(models, Mapping) or not models:
         return None, {**settings, "models": name_models(models)}
     given = {name: stack.enter_context(borrowed(model, version)) for name, model in models.items()}
     devices = {str(classifier.device) for classifier in given.values()}
@@ -156,7 +205,8 @@ def name_models(models: Any) -> tuple[str, ...]:
     """The names of models that are loaded; InvalidInput for anything else."""
     names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        got = type(models).__name__ if not names else type(next(n for n in names if not isinstance(n, str))).__name__
+        empty = "an empty " if isinstance(models, Iterable) and not names else ""
+        got = f"{empty}{type(next((name for name in names if not isinstance(name, str)), models)).__name__}"
         raise InvalidInput(f"expected modules by name as {{name: module}}, one module, or names of models, got {got}")
     return names
 
@@ -176,7 +226,7 @@ def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}
     for each in [] if surrogate is None else list_modules(surrogate):
-        name = each if isinstance(each, str) else type(each).__name__
+        name = each if isinstance(each, str) else name_of(each)
         while name in named and not isinstance(each, str):
             name = f"{name}'"
         named[name] = None if isinstance(each, str) else each

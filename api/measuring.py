@@ -1,7 +1,9 @@
 """Verbs that measure one model: under the standard ensemble, under adaptive attacks, with noise, at every radius."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from ..adapters import Classifier, Implementation, attack_of
-from ..adapters.arguments import read_list, read_radius, read_seed
+from ..adapters.arguments import read_list, read_radius, read_seed, read_table, read_whole
 from ..adapters.catalogue.lookup import accepts
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.images import check_labels
@@ -25,13 +27,27 @@ from ..engine.challenge.attempts import Attempt
 from ..engine.challenge.challenge import challenge as challenge_model
 from ..engine.challenge.document import Challenge
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
+from ..engine.challenge.suite import Effort
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import saturating_budget
-from ..errors import DavylampError, InvalidInput, Unsupported
-from .folders import read_numbers
-from .handed_over import Progress, images_of, lend_model, loading_of, silent, take_data, take_labelled, take_source
+from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
+from .handed_over import (
+    Progress,
+    check_loading,
+    images_of,
+    lend_model,
+    loading_of,
+    read_limit,
+    read_number,
+    read_numbers,
+    silent,
+    take_labelled,
+    take_source,
+)
 from .verb_result import VerbResult
 from .verbs import rows_of
+
+_MOST = 10**7  # noise samples, and what is spent on an image
 
 
 def robust_accuracy(
@@ -80,12 +96,13 @@ def robust_accuracy(
     Raises:
         DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
     """
-    source = take_source(inputs, labels, data)[0]
+    check_loading(robust_accuracy, loading)
+    limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
     with ExitStack() as stack:
         lent: Any = (
             add_version(model, version) if isinstance(model, str) else stack.enter_context(borrowed(model, version))
         )
-        return measure_robust_accuracy(
+        measured = measure_robust_accuracy(
             lent,
             source,
             norm=norm,
@@ -98,6 +115,7 @@ def robust_accuracy(
             loading=loading_of(loading, [model] if isinstance(model, str) else (), out),
             **({} if progress is None else {"progress": progress}),
         )
+    return replace(measured, warnings=(*measured.warnings, *filter(None, [rounded])))
 
 
 def challenge(
@@ -105,7 +123,7 @@ def challenge(
     inputs: Any = None,
     labels: Any = None,
     *,
-    data: str = "demo:imagenet",
+    data: str | None = None,
     original: nn.Module | str | None = None,
     surrogates: Mapping[str, nn.Module] | Iterable[str] = (),
     out: str | Path = "challenge",
@@ -126,9 +144,9 @@ def challenge(
         model: "MODEL+DEFENCE", whose gradients are passed in every way there is; or a module, attacked as it is.
         inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
         labels: ground truth, shape (N,).
-        data: a name, without `inputs`.
+        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
         original: the undefended model, where the name does not say it.
-        surrogates: other models that examples are made on, by name, or names.
+        surrogates: other models that examples are made on: modules by name, or one or several names.
         out: the results folder; `davylamp.report(out)` has a section of it.
         norm: "linf" or "l2".
         epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one.
@@ -144,35 +162,49 @@ def challenge(
     Raises:
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
     """
-    images = take_data(inputs, labels, None)[0] or data
-    named = [each for each in (model, original, *surrogates) if isinstance(each, str)]
+    check_loading(challenge, loading)
+    limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
+    spent, seed = _read_effort(effort), read_seed(seed)
+    several: Any = surrogates
+    if not isinstance(surrogates, Mapping):
+        several = read_list(surrogates, "surrogates as modules by name, or as names", str)
+    named = [each for each in (model, original, *several) if isinstance(each, str)]
     with ExitStack() as stack:
 
-        def lend(given: Any, name: str, version: str = "") -> Any:
-            lent = stack.enter_context(borrowed(given, version)) if isinstance(given, nn.Module) else given
-            if isinstance(given, nn.Module) and not isinstance(given, Classifier):
+        def lend(given: Any, name: str, version: str = "") -> Classifier:
+            lent = stack.enter_context(borrowed(given, version))
+            if not isinstance(given, Classifier):
                 lent.name = name
             return lent
 
-        several: Any = surrogates
-        if isinstance(surrogates, Mapping):
-            several = {name: lend(each, name) for name, each in surrogates.items()}
-        return challenge_model(
+        if isinstance(several, Mapping):
+            several = {name: lend(each, name) for name, each in several.items()}
+        done = challenge_model(
             add_version(model, version) if isinstance(model, str) else lend(model, "defended", version),
-            images,
-            original=lend(original, "undefended"),
+            source,
+            original=original if original is None or isinstance(original, str) else lend(original, "undefended"),
             surrogates=several,
             out=out,
             norm=norm,
             epsilon=read_radius(epsilon),
             limit=limit,
             quick=quick,
-            effort=effort,
+            effort=spent,
             seed=seed,
             device=device,
             loading=loading_of(loading, named, out),
             say=progress,
         )
+    return replace(done, notes=tuple(filter(None, [rounded])))
+
+
+def _read_effort(effort: Any) -> dict[str, int]:
+    """What is spent instead of the defaults, checked."""
+    given, known = read_table(effort, "effort as whole numbers by name"), [field.name for field in fields(Effort)]
+    for name in given:
+        if name not in known:
+            raise UnknownName("effort", str(name), known)
+    return {name: read_whole(value, f"`{name}` as a whole number from 1", 1, _MOST) for name, value in given.items()}
 
 
 def certify(
@@ -180,7 +212,7 @@ def certify(
     inputs: Any = None,
     labels: Any = None,
     *,
-    sigma: float | None = None,
+    sigma: float | str | None = None,
     data: str | None = None,
     limit: int | None = None,
     first: int = 100,
@@ -189,6 +221,7 @@ def certify(
     radius: float | str | Iterable[float | str] | None = None,
     seed: int = 0,
     device: str = "cpu",
+    version: str = "",
     progress: Progress = silent,
     **loading: Any,
 ) -> VerbResult:
@@ -198,7 +231,8 @@ def certify(
         model: a module without the noise, or a name with it: "MODEL+smoothing:sigma=0.25".
         inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
         labels: ground truth, shape (N,).
-        sigma: standard deviation of the noise, on pixels in [0, 1], of a module; a name says it.
+        sigma: standard deviation of the noise, on pixels in [0, 1], of a module, a number or a fraction; a name says
+            it.
         data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
         limit: only this many images.
         first: noise samples that select the class (n0).
@@ -207,6 +241,7 @@ def certify(
         radius: l2 radii at which certified accuracy is reported, numbers or fractions; None: 0 to 4 sigma.
         seed: random seed of the noise.
         device: where a model given by its name computes.
+        version: of the model, as in `davylamp.evaluate`.
         progress: called with the number of images before they are certified; its context's value counts.
         **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
 
@@ -216,20 +251,30 @@ def certify(
     Raises:
         DavylampError: as `davylamp.engine.certify.certify`.
     """
-    name = model if isinstance(model, str) else type(model).__name__
+    check_loading(certify, loading)
     asked: Any = model
     if isinstance(model, str):
         if sigma is not None:
             raise InvalidInput(f"expected the noise in the name of the model alone, got {model} and `sigma={sigma}`")
+        model = add_version(model, version)
         asked, sigma = split_smoothed(model)
     if sigma is None:
         raise InvalidInput("expected `sigma`, the standard deviation of the noise, with a module")
-    radii = tuple(read_numbers(radius, "radius") or (sigma * step for step in range(5)))
+    if not 0 < (deviation := read_number(sigma, "sigma")) < math.inf:
+        raise InvalidInput(f"expected `sigma` above 0 and finite, got {deviation:g}")
+    radii = tuple(read_numbers(radius, "radius") or (deviation * step for step in range(5)))
     check_radii(radii)
-    source, rounded = take_source(inputs, labels, data)
-    settings: dict[str, Any] = {"sigma": sigma, "first": first, "draws": draws, "alpha": alpha, "seed": seed}
+    settings: dict[str, Any] = {
+        "sigma": deviation,
+        "first": read_whole(first, f"`first` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "draws": read_whole(draws, f"`draws` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "alpha": read_number(alpha, "alpha"),
+        "seed": read_seed(seed),
+    }
+    limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
     with ExitStack() as stack:
-        classifier = lend_model(asked, stack, device, loading)
+        classifier = lend_model(asked, stack, device, loading, version)
+        name = model if isinstance(model, str) else classifier.name
         images = images_of(classifier, source, limit)
         shown = images.inputs.to(classifier.device)
         check_labels(images.labels, len(images.labels), count_classes(classifier, shown))
@@ -244,7 +289,7 @@ def certify(
         row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
     about = {"model": name, "data": source if isinstance(source, str) else "given", **settings}
     headline = "{model} on {data}: noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**about)
-    notes = tuple(filter(None, (rounded, _not_finite(rows, first + draws), traffic)))
+    notes = tuple(filter(None, (rounded, _not_finite(rows, settings["first"] + settings["draws"]), traffic)))
     return VerbResult(headline, lines, {**about, "images": rows, "certified_accuracy": lines}, notes, certificates)
 
 
@@ -272,6 +317,7 @@ def saturation(
     repaired: bool = False,
     seed: int = 0,
     device: str = "cpu",
+    version: str = "",
     progress: Progress = silent,
     **loading: Any,
 ) -> VerbResult:
@@ -292,6 +338,7 @@ def saturation(
         repaired: the repaired rows as well.
         seed: random seed.
         device: where a model given by its name computes.
+        version: of the model, as in `davylamp.evaluate`.
         progress: called with the number of attacked images, over all radii; its context's value counts.
         **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
 
@@ -301,7 +348,9 @@ def saturation(
     Raises:
         DavylampError: as `davylamp.engine.saturating_budget`, if no implementation can be run.
     """
-    radii, seed = read_numbers(epsilon, "epsilon"), read_seed(seed)
+    check_loading(saturation, loading)
+    radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
+    given, threshold = read_table(parameters, "parameters by name"), read_number(threshold, "threshold")
     rows = rows_of(attack, read_list(libraries, "libraries as names", str), repaired=repaired)
     norm = norm or next(iter(rows[0].classes))
     rows = [row for row in rows if norm in row.classes]
@@ -310,16 +359,18 @@ def saturation(
     if all(attack_of(row).kind != "fixed-budget" for row in rows):
         raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
     source, rounded = take_source(inputs, labels, data)
+    model = add_version(model, version) if isinstance(model, str) else model
     lines: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     with ExitStack() as stack:
-        classifier = lend_model(model, stack, device, loading)
+        classifier = lend_model(model, stack, device, loading, version)
+        name = model if isinstance(model, str) else classifier.name
         images = images_of(classifier, source, limit)
         check_any_access(rows, classifier, images.inputs, norm=norm)
         count = stack.enter_context(progress(len(rows) * (len(radii) if radii else 9) * len(images.labels)))
         for row in rows:
             how = {"budgets": radii, "threshold": threshold, "seed": seed, "progress": partial(count, row.name)}
-            how |= {**_matched(row), **(parameters or {})}
+            how |= {**_matched(row), **given}
             try:
                 reached = saturating_budget(row, classifier, images.inputs, images.labels, norm, **how)  # type: ignore[arg-type]
             except DavylampError as error:
@@ -329,10 +380,9 @@ def saturation(
         traffic = traffic_of(classifier).line
     if not lines:
         raise Unsupported("; ".join(dict.fromkeys(failed.values())))
-    name = model if isinstance(model, str) else type(model).__name__
     headline = f"{attack} on {name}, {source if isinstance(source, str) else 'given'}"
     notes = [note for note in (rounded, traffic) if note]
-    notes += [f"left out: {name}: {reason}" for name, reason in failed.items()]
+    notes += [f"left out: {row}: {reason}" for row, reason in failed.items()]
     document = {"norm": norm, "rows": lines, "failed": failed}
     return VerbResult(headline, lines, document, tuple(notes))
 
@@ -375,6 +425,7 @@ def reproduce(
         DavylampError: whatever stands in the way; InvalidInput for an option that means nothing here.
     """
     table: PaperTable = find_table(name)
+    limit = read_limit(limit)
     if quick and full:
         raise InvalidInput("expected `quick` or `full`, got both")
     asked = {"full": full or None, "models": models, "data": data, "limit": limit, "out": out, "device": device}

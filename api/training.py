@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ..adapters import ATTACKS, IMPLEMENTATIONS, ThreatModel
+from ..adapters import ATTACKS, IMPLEMENTATIONS, Classifier, ThreatModel
 from ..adapters.arguments import read_radius, read_seed, read_table, read_target
 from ..adapters.catalogue.customary import choose_threat_model
 from ..adapters.catalogue.lookup import row_of
@@ -16,7 +16,7 @@ from ..adapters.data.datasets import Data
 from ..adapters.models.borrowed import borrowed
 from ..adapters.models.detectors.detector_file import read_detector_name
 from ..adapters.models.remote.traffic import traffic_of
-from ..adapters.models.zoo.load import load_model
+from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.targets import check_target
 from ..engine import Config, ResultsStore, make_plan
 from ..engine.cell import FitData
@@ -33,10 +33,17 @@ from ..engine.training.harden import harden as harden_classifier
 from ..engine.training.methods import find_method
 from ..engine.training.prepare import Prepared, base_name, prepare_training
 from ..errors import InvalidInput, Unsupported
-from .handed_over import LOADING, images_of, lend_model, lend_models, loading_of, take_labelled
+from .handed_over import (
+    LOADING,
+    check_loading,
+    images_of,
+    lend_model,
+    lend_models,
+    loading_of,
+    read_limit,
+    take_labelled,
+)
 from .verb_result import VerbResult
-
-_FILE = Path("detector.pt")
 
 
 def harden(
@@ -83,6 +90,7 @@ def harden(
     Raises:
         DavylampError: as `davylamp.engine.training.harden.harden`.
     """
+    limit, seed = read_limit(limit), read_seed(seed)
     with ExitStack() as stack:
         if isinstance(model, str):
             classifier, base = load_model(model, device, fold=False), base_name(model)
@@ -111,7 +119,8 @@ def train(
     parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str = "cpu",
-    out: str | Path = _FILE,
+    out: str | Path | None = None,
+    version: str = "",
     tell: Callable[[str], object] = lambda _: None,
     **loading: Any,
 ) -> VerbResult:
@@ -126,12 +135,14 @@ def train(
         attack: for a detector: the attack whose examples it learns.
         norm: of the attack.
         epsilon: radius of the attack, a number or a fraction such as "8/255"; None: the customary one.
-        target: for a detector: the target of its attack, as for `run_attack`.
+        target: for a detector: the target of its attack, as for `run_attack`, or a class number.
         attack_parameters: for a detector: canonical parameters of its attack.
         parameters: of the detector or of the attack that is trained.
         seed: random seed.
         device: where a model given by its name computes.
-        out: the file of a detector; of an attack the results folder, in which `evaluate(fit_data=...)` uses it.
+        out: the file of a detector; None: "detector.pt". Of an attack the results folder, in which
+            `evaluate(fit_data=...)` uses it.
+        version: of the model, as in `davylamp.evaluate`.
         tell: called, before anything is learned, with what was chosen, and which models run in a process of their own.
         **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
 
@@ -141,25 +152,32 @@ def train(
     Raises:
         DavylampError: if it learns nothing, or cannot do what is asked.
     """
+    check_loading(train, loading)
     seed, radius, given = read_seed(seed), read_radius(epsilon), read_table(parameters, "parameters by name")
+    limit, rule = read_limit(limit), read_target(target)
+    of_attack = read_table(attack_parameters, "attack_parameters by name")
+    model = add_version(model, version) if isinstance(model, str) else model
     is_attack = isinstance(what, str) and parse_search(what).inside in {*ATTACKS, *IMPLEMENTATIONS}
     with ExitStack() as stack:
         if is_attack:
-            if Path(out) == _FILE or attack or target or attack_parameters:
+            if out is None or attack is not None or rule or of_attack:
                 wanted = "`out` as a folder, and neither `attack`, `target` nor `attack_parameters`"
                 raise InvalidInput(f"expected {wanted} to train {what}, which is an attack")
             known = {"attack": what, "norm": norm, "epsilon": radius, "parameters": _parameters(given, what)}
             more = {"limit": limit, "seeds": (seed,), "device": device, **loading}
-            return _train_attack(known, model, take_labelled(data), more, out, stack, tell)
+            lent, settings = lend_models(model, stack, more, version)
+            return _train_attack(known, lent, take_labelled(data), settings, out, tell)
         row, values = read_detector_name(what, given)
         check_shown(row, None if attack is None else LearnedAttack(attack, ThreatModel("linf"), {}))
-        check_place(out)
-        classifier = lend_model(model, stack, device, {**loading, "tell": tell})
+        about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
+        if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
+            raise InvalidInput(f"expected `attack` with {', '.join(alone)}: the attack whose examples {what} learns")
+        out = check_place("detector.pt" if out is None else out)
+        classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)
         images = images_of(classifier, take_labelled(data), limit)
         shown = None
         if attack is not None:
-            threat = norm, radius, read_target(target)
-            shown = _shown(attack, threat, attack_parameters or {}, images.inputs[0].numel())
+            shown = _shown(attack, (norm, radius, rule), of_attack, images.inputs[0].numel())
             rules = shown.threat_model
             tell(f"chosen: {shown.attack}, norm {rules.norm}, epsilon {rules.epsilon}, seed {seed}")
         name = model if isinstance(model, str) else classifier.name
@@ -177,15 +195,13 @@ def train(
 
 def _train_attack(
     known: Mapping[str, Any],
-    model: Any,
+    lent: dict[str, Classifier] | None,
     data: str | Data,
     settings: dict[str, Any],
     out: str | Path,
-    stack: ExitStack,
     tell: Callable[[str], object],
 ) -> VerbResult:
     """Have an attack learn once from images, and keep it in a results folder."""
-    lent, settings = lend_models(model, stack, settings)
     settings |= {"models": tuple(lent)} if lent else {}
     images, name = (data, "given") if isinstance(data, Data) else (None, data)
     config = Config(attacks=(choice_from(known),), data=name, **settings)

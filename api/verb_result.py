@@ -16,7 +16,7 @@ class VerbResult(Displayed):
     Args:
         headline: one sentence with the most important numbers.
         rows: a line of the table each.
-        document: all of it as JSON types, as the command prints it with `--json`.
+        document: all of it as JSON types; what a command that has `--json` prints with it.
         notes: what a reader should know.
         made: what it was made from: certificates, findings, detections, a trained detector.
     """

@@ -24,8 +24,6 @@ from .options import (
 )
 from .table_options import TableOptions
 
-_FILE = Path("detector.pt")
-
 
 def list_detectors(
     *,
@@ -91,7 +89,10 @@ def train_beside(
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING],
-    out: Annotated[Path, typer.Option("--out", "-o", help="file for the detector, or folder for the attack")] = _FILE,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="file for the detector (default: detector.pt), or folder for the attack"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a detector for a model (a file for `davylamp detect`), or an attack that is trained once (a folder).
@@ -120,8 +121,10 @@ def train_beside(
     if as_json:
         print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - the product
     else:
-        again = f"davylamp detect FOLDER --detector {shlex.quote(str(out))}: on examples of other images, kept by"
-        more = [] if "fits" in done.document else [f"- {again} --keep-images"]
+        more = []
+        if file := done.document.get("file"):
+            again = f"davylamp detect FOLDER --detector {shlex.quote(file)}: on examples of other images, kept by"
+            more = [f"- {again} --keep-images"]
         for line in (*done.headline.splitlines(), *more):
             make_console().print(line, highlight=False, markup=False, soft_wrap=True)
     for note in done.notes:

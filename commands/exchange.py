@@ -12,9 +12,6 @@ from .config_options import in_options
 from .merge import open_sources
 from .options import Json
 
-WHOSE = ("attackbench", "robustbench")
-
-
 DataAgain = Annotated[
     str | None, typer.Option(help="AttackBench: the images of the folder (default: as in its evaluation)")
 ]
@@ -31,12 +28,13 @@ def import_results(
     as_json: Json = False,
 ) -> None:
     """Read a bundle into a folder, or add other programs' results for comparison; they are not judged."""
+    from ..api.folders import FORMATS
     from ..api.folders import import_results as read_results
     from ..report.text.console import make_console, print_error, print_table
 
-    if what not in WHOSE:
+    if what not in FORMATS:
         if path is not None or model is not None or data is not None:
-            named = ", ".join(WHOSE)
+            named = ", ".join(FORMATS)
             raise InvalidInput(f"expected BUNDLE.zip alone, or one of {named} with a path, got {what!r} and more")
         done = read_results(what, out)
     elif path is None:
@@ -46,10 +44,11 @@ def import_results(
     if as_json:
         print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - the product
         return
-    if what in WHOSE:
-        print_table(done.headline, list(done.rows[0]), [[*row.values()] for row in done.rows])
+    if what in FORMATS:
+        columns = [name.replace("_", " ") for name in done.rows[0]]
+        print_table(done.headline, columns, [[*row.values()] for row in done.rows])
     _print_notes(done, out)
-    if what not in WHOSE:
+    if what not in FORMATS:
         make_console().print(done.headline, highlight=False, markup=False, soft_wrap=True)
     for line in done.document.get("refused", ()):
         print_error(f"- refused: {line}")

@@ -40,6 +40,7 @@ class Challenge:
         attempts: every attack.
         ruling: the verdict.
         checks: failure indicators of the model and its cells.
+        notes: what happened to images that were handed over.
     """
 
     model: str
@@ -54,6 +55,7 @@ class Challenge:
     attempts: tuple[Attempt, ...]
     ruling: Ruling
     checks: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -65,7 +67,8 @@ class Challenge:
         return document_of(self)
 
     def __repr__(self) -> str:
-        few = "".join(f"; {line}" for line in lead_of(self.to_dict()) if line != UNSTEADY)  # which the sentence says
+        lead = [line for line in lead_of(self.to_dict()) if line != UNSTEADY]  # which the sentence says
+        few = "".join(f"; {line}" for line in (*lead, *self.notes))
         return f"Challenge: {self.model}, {self.norm} {self.epsilon:.4g}: {self.ruling.sentence}{few}"
 
 

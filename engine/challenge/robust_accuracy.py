@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ...adapters import Classifier
-from ...adapters.arguments import read_whole
 from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
 from ...adapters.models.classifier import DRAWS
@@ -197,8 +196,6 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         DavylampError: if a name is unknown, or the model cannot be used on these images.
     """
     check_norm(norm)
-    if limit is not None:
-        limit = read_whole(limit, "limit as a whole number from 1", 1, 2**31 - 1)
     classifier = loading.load(model, device=device) if isinstance(model, str) else model
     name = model if isinstance(model, str) else model.name
     images, data_name = (load_data_for(classifier, data, limit), data) if isinstance(data, str) else (data, "given")

@@ -70,7 +70,9 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
         about = document["metadata"]
         parts = [about[part] for part in ("dataset", "threat_model", "model_name", "attack_name", "attack_lib")]
         file = f"{'-'.join(_plain(part) for part in parts)}-{subject.images}.json"
-        files.append(write_whole(target / file, json.dumps(document, indent=2), advice="choose another folder with -o"))
+        files.append(
+            write_whole(target / file, json.dumps(document, indent=2), advice="choose another folder for `out`")
+        )
         if violated := int(outcome.results.violated.sum()):
             notes.append(
                 f"{outcome.cell.title} on {subject.model}: {violated} violations are written as failed batches"
@@ -165,6 +167,6 @@ def _make_folder(path: str | Path) -> Path:
         target.mkdir(exist_ok=True)
     except OSError as error:
         raise Unavailable(
-            f"could not make {target} ({error.strerror or error}); choose another folder with -o"
+            f"could not make {target} ({error.strerror or error}); choose another folder for `out`"
         ) from error
     return target

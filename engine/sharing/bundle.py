@@ -48,7 +48,7 @@ def write_bundle(folder: str | Path, path: str | Path, *, terms: Terms | None = 
         InvalidInput: if a file of the folder is damaged or two disagree, or the path is no `.zip`.
         Unavailable: if there is no such folder, nothing is in it, or the file cannot be written.
     """
-    place = check_place(path)
+    place = check_place(path, advice="choose another file")
     if place.suffix.lower() != ".zip":
         raise InvalidInput(f"expected a bundle called NAME.zip, got {path}")
     gathered = check_gathered(gather([folder]))
@@ -68,7 +68,7 @@ def write_bundle(folder: str | Path, path: str | Path, *, terms: Terms | None = 
     try:
         replace_file(place.resolve(), lambda draft: _write(draft, texts, sources))
     except OSError as error:
-        raise Unavailable(f"could not write {place} ({error.strerror or error}); choose another with -o") from error
+        raise Unavailable(f"could not write {place} ({error.strerror or error}); choose another file") from error
     return Bundled(place, counts, notes)
 
 

@@ -191,7 +191,7 @@ def check_target(out: str | Path) -> Path:
     if target.is_dir() and not any(target.iterdir()):
         return target
     if target.exists() or target.is_symlink():
-        raise Unavailable(f"expected a new or an empty folder, got {out}; choose another with -o")
+        raise Unavailable(f"expected a new or an empty folder, got {out}; choose another for `out`")
     if not target.parent.is_dir():
         raise Unavailable(f"could not make {out} ({target.parent} is no folder); make it first")
     return target

@@ -17,7 +17,7 @@ __all__ = ["LARGEST", "check_place", "expand_path", "open_regular", "read_whole"
 LARGEST = 1 << 32  # bytes of a file that is read at once
 
 
-def write_whole(path: str | Path, data: bytes | str, *, advice: str = "choose another file with -o") -> Path:
+def write_whole(path: str | Path, data: bytes | str, *, advice: str = "choose another file for `out`") -> Path:
     """Write a file beside its place and move it there when every byte is on the disk; a text as UTF-8.
 
     What is no regular file, such as /dev/stdout, is written as it is.

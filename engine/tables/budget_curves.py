@@ -140,11 +140,31 @@ class Curves(Displayed):
                     lines.append({**curve.labels, **about, **numbers, "n": curve.n, **sums})
         return pd.DataFrame(lines)
 
+    def tabulated(self, norm: str) -> list[float]:
+        """The budgets of a table of one norm: the shown ones, and those at which a curve of points has one."""
+        mine = [curve for curve in self.curves if curve.labels["norm"] == norm]
+        points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
+        known = {budget for curve in mine for budget in curve.budgets.tolist()}
+        return sorted({*self.shown[norm], *points} & known) or sorted(self.shown[norm])
+
+    def budget_text(self, norm: str, budget: float) -> str:
+        """A budget as the heading of its column."""
+        return f"{budget:.4g}" if self.against == "queries" else radius_text(norm, budget)
+
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
-        names = ["implementation", "model", "norm", *self.statistics]
-        frame = self.to_frame().drop_duplicates(["model", "implementation", "norm", "epsilon", "targeted", "setting"])
+        names = ["implementation", "model", "norm", "epsilon", "targeted", "setting"]
+        budgets = {self.budget_text(norm, budget): budget for norm in self.shown for budget in self.tabulated(norm)}
+        rows = []
+        for curve in self.curves:
+            norm, known = curve.labels["norm"], dict(zip(curve.budgets.tolist(), curve.accuracy.tolist(), strict=True))
+            at = {self.budget_text(norm, budget): known.get(budget) for budget in self.tabulated(norm)}
+            sums = {name: each.value if isinstance(each, Estimate) else each for name, each in curve.statistics.items()}
+            labels = {name: curve.labels[name] or None for name in names}  # of what is nowhere given no column
+            rows.append({**labels, **at, **sums})
+        columns = [*names, *sorted(budgets, key=budgets.__getitem__), *self.statistics]
+        frame = pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all")
         count = f"{len(self.curves)} curve{'s' * (len(self.curves) > 1)}"
-        return f"Curves of accuracy against {self.against}: {count}", frame.filter(names), self.notes
+        return f"Curves of accuracy against {self.against}: {count}, with their accuracy", frame, self.notes
 
 
 class _Steps(NamedTuple):

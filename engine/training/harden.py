@@ -143,7 +143,7 @@ def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> 
     stored = read_weights(path)
     for word, value in spec.items():
         if stored.card.get(word) != value:
-            raise InvalidInput(f"{path} is there and of another training ({word}); choose another file with -o")
+            raise InvalidInput(f"{path} is there and of another training ({word}); choose another file for `out`")
     student = Student(classifier)
     student.model.load_state_dict(stored.weights)
     return Hardened(_as_classifier(student, classifier, str(path)), stored.card, path)
@@ -165,4 +165,4 @@ def _write(path: Path, base: str, student: Student, card: dict[str, Any]) -> Non
     try:
         replace_file(path, lambda draft: torch.save(packed, draft))
     except (OSError, RuntimeError) as error:
-        raise Unavailable(f"could not write {path} ({one_line(error)}); choose another file with -o") from error
+        raise Unavailable(f"could not write {path} ({one_line(error)}); choose another file for `out`") from error

@@ -151,14 +151,12 @@ def print_curves(curves: Curves, console: PlainConsole | None = None, *, asked: 
     console = console or make_console()
     print_notes(curves.notes, console)
     queries, printed = curves.against == "queries", []
-    for norm, budgets in curves.shown.items():
+    for norm in curves.shown:
         mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
-        points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
-        known = {budget for curve in mine for budget in curve.budgets.tolist()}
-        shown = sorted({*budgets, *points} & known) or sorted(budgets)
+        shown = curves.tabulated(norm)
         names = ["model", "implementation", "epsilon", "targeted", "setting", "images", "violations"]
         names = [name for name in names if any(is_given(curve.labels[name]) for curve in mine)]
-        columns = [*names, *(f"{each:.4g}" if queries else radius_text(norm, each) for each in shown)]
+        columns = [*names, *(curves.budget_text(norm, each) for each in shown)]
         rows = [[*_label_cells(curve, names), *_accuracies(curve, shown)] for curve in mine]
         sums = [name for name in curves.statistics if name != IMPORTED or any(not curve.judged for curve in mine)]
         sums = sums[: 1 if queries else None]  # against queries all others are undefined

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+import davylamp
 from davylamp.engine import ResultsStore, load
 from davylamp.engine.store.other_records import load_fitted
+from davylamp.errors import InvalidInput
 
 NET = """
 import torch
@@ -59,6 +61,9 @@ def test_an_evaluation_uses_what_was_trained(command, attack, tmp_path):
 def test_an_attack_is_told_from_a_detector_by_its_name(command):
     code, _, err = command("train", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more")
     assert (code, "expected --out as a folder" in err) == (1, True)
+    arguments = ("train", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
+    code, _, err = command(*arguments, "--target", "0")
+    assert (code, "neither --attack, --target nor" in err) == (1, True)
     code, _, err = command("train", "davylamp:advgam", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
     assert (code, "unknown detector" in err) == (1, True)
 
@@ -77,3 +82,27 @@ def test_mistakes_are_one_line(command, attack, more, words):
     assert code == 1
     assert words in err
     assert err.strip().count("\n") <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--norm", "l2", "--eps", "0.1"), "expected --attack with --norm, --epsilon"),
+        (("--target", "0", "--attack-param", "steps=2"), "expected --attack with --target, --attack-param"),
+        (("--limit", "-1"), "expected --limit as a whole number from 1, got -1"),
+        (("-o", "nowhere/file.pt"), "choose another file for --out"),
+    ],
+)
+def test_what_a_detector_cannot_use_is_refused(command, options, words, tmp_path):
+    detector = ("train", "feature-squeezing", "--model", "net.py:build", "--data", "net.py:more")
+    code, _, err = command(*detector, *options)
+    assert (code, words in err) == (1, True), err
+    assert not (tmp_path / "detector.pt").exists()
+    code, out, err = command(*detector)
+    assert (code, "--detector detector.pt" in out) == (0, True), err
+
+
+def test_class_0_is_a_target(digits, tmp_path):
+    pair = digits.inputs, digits.labels
+    with pytest.raises(InvalidInput, match="neither `attack`, `target` nor"):
+        davylamp.train("art:uap@repaired", digits.module, pair, out=tmp_path / "out", target=0)

@@ -146,3 +146,125 @@ def test_a_refusal_is_a_line_with_keywords(call, words, digits, tmp_path, monkey
         call(digits.module)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+REFUSED = {  # a call on the digits, and what its line says
+    "certify limit": (lambda net, x, y: davylamp.certify(net, x, y, sigma=0.1, limit=0), "`limit` as a whole"),
+    "challenge limit": (lambda net, x, y: davylamp.challenge(net, x, y, limit=-1), "`limit` as a whole number from 1"),
+    "saturation limit": (lambda net, x, y: davylamp.saturation("foolbox:fgsm", net, x, y, limit=-3), "`limit` as a"),
+    "robust_accuracy limit": (lambda net, x, y: davylamp.robust_accuracy(net, x, y, limit=0), "`limit` as a whole"),
+    "train limit": (lambda net, x, y: davylamp.train("feature-squeezing", net, (x, y), limit=-1), "`limit` as a"),
+    "harden limit": (lambda net, x, y: davylamp.harden(net, (x, y), limit=0), "`limit` as a whole number from 1"),
+    "certify sigma": (lambda net, x, y: davylamp.certify(net, x, y, sigma=-1), "`sigma` above 0 and finite, got -1"),
+    "certify seed": (lambda net, x, y: davylamp.certify(net, x, y, sigma=1, seed="a"), "a seed from 0"),
+    "certify radius": (lambda net, x, y: davylamp.certify(net, x, y, sigma=1, radius=[]), "got an empty list"),
+    "certify keyword": (lambda net, x, y: davylamp.certify(net, x, y, sgma=1), "did you mean sigma?"),
+    "challenge keyword": (lambda net, x, y: davylamp.challenge(net, x, y, efort={}), "did you mean effort?"),
+    "saturation keyword": (lambda net, x, y: davylamp.saturation("pgd", net, x, y, treshold=1), "mean threshold?"),
+    "robust_accuracy keyword": (lambda net, x, y: davylamp.robust_accuracy(net, x, y, epsilom=1), "mean epsilon?"),
+    "corrupt_table keyword": (lambda net, x, y: davylamp.corrupt_table(net, bogus=3), "unknown keyword 'bogus'"),
+    "challenge both": (
+        lambda net, x, y: davylamp.challenge(net, x, y, data="demo:mnist"),
+        "images or the name of data",
+    ),
+    "effort name": (lambda net, x, y: davylamp.challenge(net, x, y, effort={"foo": 3}), "unknown effort 'foo'"),
+    "effort value": (lambda net, x, y: davylamp.challenge(net, x, y, effort={"steps": 0}), "`steps` as a whole number"),
+    "effort": (lambda net, x, y: davylamp.challenge(net, x, y, effort=3), "expected effort as whole numbers by name"),
+    "surrogates": (lambda net, x, y: davylamp.challenge(net, x, y, surrogates=net), "expected surrogates as modules"),
+    "original": (lambda net, x, y: davylamp.challenge(net, x, y, original=3), "expected a model as a torch.nn.Module"),
+    "parameters": (
+        lambda net, x, y: davylamp.saturation("foolbox:fgsm", net, x, y, parameters=3),
+        "parameters by name",
+    ),
+    "threshold": (lambda net, x, y: davylamp.saturation("foolbox:fgsm", net, x, y, threshold="a"), "`threshold` as a"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_arguments_are_checked_before_anything_runs(case, digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, words = REFUSED[case]
+    with pytest.raises(DavylampError) as caught:
+        call(digits.module, digits.inputs, digits.labels)
+    assert words in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_arguments_about_a_folder_are_checked(place, digits):
+    pair = digits.inputs, digits.labels
+    cases = [
+        (lambda: davylamp.check("plain", model=[]), "`model` as one name or several, got an empty list"),
+        (lambda: davylamp.check("plain", bogus=3), "unknown keyword 'bogus'"),
+        (lambda: davylamp.check("plain", data=pair), "expected `data` with `run`"),
+        (lambda: davylamp.check("plain", version="2"), "expected `version` with `run` and `model`"),
+        (lambda: davylamp.curve("plain", model=[]), "got an empty list"),
+        (lambda: davylamp.curve("plain", budget=[None]), "expected `budget` as a number"),
+        (lambda: davylamp.curve("plain", against="foo"), "queries, passes, got 'foo'"),
+        (lambda: davylamp.curve("plain", seed="a"), "a seed from 0"),
+        (lambda: davylamp.curve("plain", bootstrap="a"), "`bootstrap` as a whole number from 0"),
+        (lambda: davylamp.detect("detector", []), "expected detectors as files, got an empty list"),
+        (lambda: davylamp.detect("detector", "detector.pt", model={}), "got an empty dict"),
+        (lambda: davylamp.detect("detector", "detector.pt", version="2"), "expected `version` with `model`"),
+        (lambda: davylamp.detect("detector", "detector.pt", model=["m"]), "`model` as modules by name"),
+        (lambda: davylamp.detect("detector", "detector.pt", false_alarm=0.1), "did you mean false_alarms?"),
+    ]
+    for call, words in cases:
+        with pytest.raises(DavylampError) as caught:
+            call()
+        assert words in str(caught.value)
+
+
+def test_a_challenge_reads_its_surrogates_once(place):
+    """One name, and a generator, are the list of the command."""
+    how = {"data": DATA, "limit": 2, "quick": True, "effort": {"steps": 2, "queries": 4}}
+    makes = {"list": ["models.py:mlp"], "one": "models.py:mlp", "generator": (name for name in ["models.py:mlp"])}
+    made_on = {}
+    for name, surrogates in makes.items():
+        done = davylamp.challenge(MODEL, surrogates=surrogates, out=f"c-{name}", **how)
+        made_on[name] = [(attempt.attack, attempt.made_on) for attempt in done.attempts]
+    assert made_on["list"] == made_on["one"] == made_on["generator"]
+    assert "models.py:mlp" in {model for _, model in made_on["list"]}
+
+
+def test_rounded_images_are_said(digits, tmp_path):
+    images, labels = digits.inputs[:3].double() * (1 - 1e-12), digits.labels[:3]
+    rounded = "images rounded from float64 to float32"
+    assert rounded in davylamp.robust_accuracy(digits.module, images, labels, epsilon=0.1).warnings
+    effort = {"steps": 2, "queries": 4}
+    done = davylamp.challenge(digits.module, images, labels, quick=True, effort=effort, out=tmp_path / "c")
+    assert done.notes == (rounded,)
+    assert repr(done).endswith(rounded)
+
+
+def test_a_classifier_has_its_name_and_a_version(digits, tmp_path):
+    inputs, labels = digits.inputs, digits.labels
+    named = davylamp.Classifier(digits.module, name="digits")
+    certified = davylamp.certify(named, inputs, labels, sigma="1/20", limit=2, draws=20)
+    assert certified.headline.startswith("digits on given: noise 0.05")
+    budgets = [np.float32(0.1), 0.3]
+    saturated = davylamp.saturation("foolbox:fgsm", named, inputs, labels, epsilon=budgets, version="2")
+    assert saturated.headline == "foolbox:fgsm on digits, given"
+    made = {"parameters": {"steps": 1}, "norm": "linf", "epsilon": 0.3}
+    keys = []
+    for version in ("", "2"):
+        learned = davylamp.train(
+            "art:uap@repaired", named, (inputs, labels), out=tmp_path / "u", version=version, **made
+        )
+        assert learned.to_frame()["name"].tolist() == ["art:uap@repaired on digits"]
+        keys += learned.to_frame()["key"].tolist()
+    assert keys[0] != keys[1]
+
+
+def test_a_version_of_a_name_is_that_of_the_command(place):
+    certified = davylamp.certify(SMOOTHED, data=DATA, limit=2, draws=20, version="2")
+    assert certified.document["model"] == f"{MODEL}+version:2+smoothing:sigma=0.1"
+    saturated = davylamp.saturation("foolbox:fgsm", MODEL, data=DATA, limit=2, version="2")
+    assert saturated.headline.startswith(f"foolbox:fgsm on {MODEL}+version:2")
+
+
+def test_modules_of_a_version_are_those_that_were_evaluated(digits, tmp_path):
+    models, data = {"net": digits.module}, (digits.inputs, digits.labels)
+    davylamp.evaluate(models, *data, attacks="foolbox:fgsm", epsilon=0.2, out=tmp_path / "r", version="2")
+    again = {"run": True, "model": models, "data": data, "limit": 2}
+    assert davylamp.check(tmp_path / "r", **again).notes
+    assert not davylamp.check(tmp_path / "r", **again, version="2").notes

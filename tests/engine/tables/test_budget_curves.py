@@ -77,8 +77,11 @@ def test_fixed_budgets_are_points(writer, subject):
     for epsilon, share in ((0.2, 0.9), (0.1, 0.5), (0.05, 0.2)):
         spec = {"epsilon": epsilon, "parameters": {"steps": 5, "step_size": epsilon / 2}}
         writer.cell(subject, "foolbox:pgd", CLEAN, fool(share), LABELS, **spec)
-    (curve,) = build_curves(writer.store.folder).curves
+    curves = build_curves(writer.store.folder)
+    (curve,) = curves.curves
     assert curve.kind == "points"
+    assert repr(curves).splitlines()[1].split() == ["implementation", "model", "norm", "0", "0.05", "0.1", "0.2"]
+    assert repr(curves).splitlines()[2].split()[-4:] == ["0.92", "0.8", "0.5", "0.1"]
     assert curve.budgets.tolist() == [0, 0.05, 0.1, 0.2]
     np.testing.assert_allclose(curve.accuracy, [0.92, 0.8, 0.5, 0.1])
     assert math.isnan(curve.half_distortion.value)
