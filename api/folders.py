@@ -130,6 +130,7 @@ def check(
         names = [name for name in asked if only is None or name in only]
         with ExitStack() as stack:
             lent, _ = lend_models(model, stack, {}, version) if isinstance(model, Mapping) else (None, {})
+            only = only if lent is None else list(lent)
             images = None if data is None else take_labelled(data)
             if isinstance(images, str):
                 raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")

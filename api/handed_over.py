@@ -20,6 +20,7 @@ from ..adapters.models.images import check_images, read_labels
 from ..adapters.models.remote.answer_cache import FILE
 from ..adapters.models.remote.transport import check_token
 from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
+from ..adapters.models.zoo.load import add_version
 from ..adapters.parameters import FOREIGN, PARAMETERS, parse_number
 from ..engine import Config
 from ..engine.sources import Loading
@@ -190,12 +191,15 @@ def take_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]
 def lend_models(
     models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
-    """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names."""
+    """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names.
+
+    A version is a part of the names, as it is of those that are loaded.
+    """
     if isinstance(models, nn.Module):
         models = {name_of(models): models}
     if not isinstance(models, Mapping) or not models:
         return None, {**settings, "models": name_models(models)}
-    given = {name: stack.enter_context(borrowed(model, version)) for name, model in models.items()}
+    given = {add_version(name, version): stack.enter_context(borrowed(each, version)) for name, each in models.items()}
     devices = {str(classifier.device) for classifier in given.values()}
     # A model on a GPU is evaluated there.
     return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings

@@ -251,6 +251,16 @@ def test_results_are_short_in_words_and_whole_in_frames(digits, tmp_path):
         assert "tensor(" not in repr(each) + page
 
 
+def test_a_version_is_a_part_of_the_name_of_a_module(digits, tmp_path):
+    for version in ("", "2", "2"):
+        done = davylamp.evaluate(
+            digits.module, digits.inputs, digits.labels, attacks="foolbox:fgsm", norm="linf", epsilon=0.1,
+            out=tmp_path, version=version,
+        )  # fmt: skip
+    assert (done.summary.done, done.summary.kept) == (0, 1)
+    assert {row.labels["model"] for row in done.table("models").rows} == {"Sequential", "Sequential+version:2"}
+
+
 def test_html_of_a_hostile_name_is_escaped(digits):
     def evil(model, inputs, labels, epsilon):
         return inputs + 0

@@ -9,7 +9,7 @@ import torch
 
 import davylamp
 from davylamp.engine.finding import plain
-from davylamp.errors import DavylampError
+from davylamp.errors import DavylampError, UnknownName
 
 from ..golden import corpus
 
@@ -250,7 +250,8 @@ def test_a_classifier_has_its_name_and_a_version(digits, tmp_path):
         learned = davylamp.train(
             "art:uap@repaired", named, (inputs, labels), out=tmp_path / "u", version=version, **made
         )
-        assert learned.to_frame()["name"].tolist() == ["art:uap@repaired on digits"]
+        called = "digits+version:2" if version else "digits"
+        assert learned.to_frame()["name"].tolist() == [f"art:uap@repaired on {called}"]
         keys += learned.to_frame()["key"].tolist()
     assert keys[0] != keys[1]
 
@@ -266,5 +267,6 @@ def test_modules_of_a_version_are_those_that_were_evaluated(digits, tmp_path):
     models, data = {"net": digits.module}, (digits.inputs, digits.labels)
     davylamp.evaluate(models, *data, attacks="foolbox:fgsm", epsilon=0.2, out=tmp_path / "r", version="2")
     again = {"run": True, "model": models, "data": data, "limit": 2}
-    assert davylamp.check(tmp_path / "r", **again).notes
+    with pytest.raises(UnknownName):
+        davylamp.check(tmp_path / "r", **again)
     assert not davylamp.check(tmp_path / "r", **again, version="2").notes
