@@ -138,6 +138,10 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
         (lambda net: davylamp.reproduce("canary-table4", quick=True, full=True), "expected `quick` or `full`"),
         (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
+        (lambda net: davylamp.corrupt_table(net, data=([], [])), "expected the name of data as text, got tuple"),
+        (lambda net: davylamp.corrupt_table(net, limit="3"), "expected `limit` as a whole number >= 1, got '3'"),
+        (lambda net: davylamp.corrupt_table(net, by="foo"), "unknown rows of the table 'foo'; known: corruptions"),
+        (lambda net: davylamp.corrupt_table("demo:xyz*", data="demo:digits"), "unknown model 'demo:xyz*'"),
     ],
 )
 def test_a_refusal_is_a_line_with_keywords(call, words, digits, tmp_path, monkeypatch):
@@ -146,3 +150,20 @@ def test_a_refusal_is_a_line_with_keywords(call, words, digits, tmp_path, monkey
         call(digits.module)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_corrupt_table_expands_patterns_before_the_input_is_said_and_measures_the_baseline(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    where = ("--data", "demo:digits", "--limit", "2", "--corruption", "contrast", "--severity", "1", "--isolate", "no")
+    both = ("demo:digits-cnn", "demo:digits-cnn-robust")
+    code, out, err = run(
+        *("corrupt-table", "demo:digits-cnn*", "--model-version", "2", "--baseline", both[0], *where, "--json")
+    )
+    assert code == 0, err
+    assert [row["model"] for row in json.loads(out)["rows"]] == [f"{name}+version:2" for name in both]
+    code, _, err = run("corrupt-table", "demo:xyz*", *where)  # into the folder that there is now
+    assert (code, err.startswith("davylamp: unknown model 'demo:xyz*'")) == (1, True)
+    asked = {"data": "demo:digits", "limit": 2, "corruption": "contrast", "severity": 1, "baseline": both[1]}
+    for name, models in (("name", both[0]), ("module", {both[0]: davylamp.load_model(both[0])})):
+        table = davylamp.corrupt_table(models, **asked, out=name, isolate="no")
+        assert [row.labels["model"] for row in table.rows] == [*both]
