@@ -152,6 +152,26 @@ def test_a_refusal_is_a_line_with_keywords(call, words, digits, tmp_path, monkey
     assert "\n" not in str(caught.value)
 
 
+def test_compare_says_of_defences_and_draws_what_the_command_says(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs, labels, _ = davylamp.load_data("demo:digits", limit=2)
+    for part, note in (
+        ("bit-depth:bits=3", "gradients pass art:bit-depth as if it changed nothing (BPDA)"),
+        ("noise:sigma=0.1", "every example is judged by 20 draws; the attack takes it for deterministic: `eot=20`"),
+    ):
+        name = f"demo:digits-cnn+{part}"
+        options = ("--model", name, "--data", "demo:digits", "--limit", "2", "--epsilon", "0.1", "--library", "foolbox")
+        code, _, err = run("compare", "fgsm", *options)
+        assert code == 0, err
+        assert note.replace("`eot=20`", "--eot 20") in err
+        model = davylamp.load_model(name)
+        for made in (
+            davylamp.compare("fgsm", model, inputs, labels, epsilon=0.1, libraries=["foolbox"]),
+            davylamp.run_attack("foolbox:fgsm", model, inputs, labels, epsilon=0.1),
+        ):
+            assert any(note in each for each in made.notes)
+
+
 def test_corrupt_table_expands_patterns_before_the_input_is_said_and_measures_the_baseline(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     where = ("--data", "demo:digits", "--limit", "2", "--corruption", "contrast", "--severity", "1", "--isolate", "no")
