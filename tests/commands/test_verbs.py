@@ -14,6 +14,7 @@ from davylamp.errors import DavylampError
 from ..golden import corpus
 
 MODEL, DATA = "models.py:cnn", "npz:images.npz"
+DEMO, WITH = "demo:digits-cnn", {"attacks": ["foolbox:fgsm"], "data": "demo:digits", "limit": 1}
 SMOOTHED = f"{MODEL}+smoothing:sigma=0.1"
 WHERE = f"--data {DATA} --limit 4 --isolate no --json"
 SAME = {  # a call, and the command that prints the same document
@@ -138,6 +139,17 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
         (lambda net: davylamp.reproduce("canary-table4", quick=True, full=True), "expected `quick` or `full`"),
         (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
+        (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "expected `address` with `executor=ray` only"),
+        (
+            lambda _: davylamp.evaluate(DEMO, profile="demo:digits", **WITH),
+            "expected `measures=coverage` with a profile",
+        ),
+        (
+            lambda _: davylamp.evaluate(DEMO, isolate="strict", fit_data="a.py:b", **WITH),
+            "with `isolate=strict`, got a.py",
+        ),
+        (lambda _: davylamp.evaluate(DEMO, stop_when_fooled=True, **WITH), "one threat model with `stop_when_fooled`"),
+        (lambda net: davylamp.train("art:binary-input", net, "demo:digits"), "got none; give `attack`"),
         (lambda net: davylamp.corrupt_table(net, data=([], [])), "expected the name of data as text, got tuple"),
         (lambda net: davylamp.corrupt_table(net, limit="3"), "expected `limit` as a whole number >= 1, got '3'"),
         (lambda net: davylamp.corrupt_table(net, by="foo"), "unknown rows of the table 'foo'; known: corruptions"),
