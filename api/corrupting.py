@@ -3,24 +3,23 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 from torch import nn
 
 from ..adapters import Classifier
-from ..adapters.arguments import read_list
+from ..adapters.arguments import read_list, read_text, read_whole
 from ..adapters.data.corruptions.corrupted_sets import list_sets
 from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
 from ..adapters.data.corruptions.sequences import SEQUENCES
 from ..adapters.models.remote.traffic import traffic_of
-from ..adapters.models.zoo.load import list_models
-from ..engine import ResultsStore, Table
+from ..engine import Config, ResultsStore, Table
+from ..engine.plan.config_file import expand_models
 from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
-from ..engine.tables.corruption_table import build_corruptions
-from ..errors import DavylampError, InvalidInput, Unavailable
-from .handed_over import Progress, check_loading, lend_models, loading_of, silent
+from ..engine.tables.corruption_table import ALEXNET, CorruptionsBy, build_corruptions
+from ..errors import DavylampError, InvalidInput, Unavailable, UnknownName
+from .handed_over import Progress, check_loading, lend_models, loading_of, name_of, silent
 
 _SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -36,7 +35,7 @@ def corrupt_table(
     baseline: str = "",
     limit: int | None = None,
     out: str | Path = "results",
-    by: Literal["models", "corruptions"] = "models",
+    by: CorruptionsBy = "models",
     bootstrap: int = 1000,
     seed: int = 0,
     device: str = "cpu",
@@ -47,13 +46,13 @@ def corrupt_table(
     """Robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, measured into a folder.
 
     Args:
-        models: a module, modules by name, or names that `load_model` knows; none: only read the folder.
+        models: a module, modules by name, or names as for `evaluate`, "demo:*" too; none: only read the folder.
         data: clean images by name; or "imagenet-c:PATH", "cifar-10-c:PATH".
         clean: clean images of a corrupted set on disk, for RmCE.
         corruption: "fog", ..., or "all"; None: the 15 of the benchmark.
         severity: 1 to 5; None: all.
         sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
-        baseline: reference model of CE and FP, or "alexnet"; "": AlexNet on ImageNet.
+        baseline: reference model of CE and FP, measured with the models, or "alexnet"; "": AlexNet on ImageNet.
         limit: only this many images.
         out: the results folder.
         by: what a row is about.
@@ -68,20 +67,21 @@ def corrupt_table(
         DavylampError: as `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.
     """
     check_loading(corrupt_table, loading)
-    if not isinstance(models, (nn.Module, Mapping)):
-        models = _expanded(read_list(models, "models as modules, or names", str))
-    if isinstance(models, nn.Module) or len(models):
+    data = read_text(data, "the name of data as text")
+    if by not in get_args(CorruptionsBy):
+        raise UnknownName("rows of the table", str(by), get_args(CorruptionsBy))
+    given: Mapping[str, nn.Module] = {}
+    if isinstance(models, (nn.Module, Mapping)):
+        given = {name_of(models): models} if isinstance(models, nn.Module) else models
+        names = list[str]()
+    elif names := read_list(models, "models as modules, or names", str):
+        names = list(expand_models(Config(models=tuple(names), data=data)).models)
+    if given or names:
+        if baseline not in ("", ALEXNET, *given, *names):
+            names.append(baseline)
         plan = _plan(data, clean, corruption, severity, sequence, limit, seed)
-        _measure(models, plan, ResultsStore(out), device, progress, {**loading, "tell": tell})
+        _measure(given, names, plan, ResultsStore(out), device, progress, {**loading, "tell": tell})
     return build_corruptions(out, by=by, baseline=baseline, bootstrap=bootstrap, seed=seed)
-
-
-def _expanded(names: list[str]) -> list[str]:
-    """Names of models, each once; one with a * stands for all that match."""
-    matching = [
-        [each for each in list_models(name) if fnmatch(each, name)] if "*" in name else [name] for name in names
-    ]
-    return list(dict.fromkeys(each for some in matching for each in some))
 
 
 def _plan(
@@ -104,27 +104,31 @@ def _plan(
         named = tuple(find_corruption(name).name for name in named)
     if clean and not on_disk:
         raise InvalidInput(f"expected `clean` with imagenet-c:PATH or cifar-10-c:PATH, got `data={data}`: it is clean")
+    limit = None if limit is None else read_whole(limit, "`limit` as a whole number >= 1", 1, 2**31 - 1)
     plan = CorruptionPlan(data, tuple(dict.fromkeys(named)), tuple(dict.fromkeys(levels)), chosen, clean, limit, seed)
     plan.check()
     return plan
 
 
 def _measure(
-    models: Any, plan: CorruptionPlan, store: ResultsStore, device: str, progress: Progress, loading: dict[str, Any]
+    given: Mapping[str, nn.Module],
+    names: list[str],
+    plan: CorruptionPlan,
+    store: ResultsStore,
+    device: str,
+    progress: Progress,
+    loading: dict[str, Any],
 ) -> None:
     """Let the models predict what the folder lacks; those that cannot be loaded cost themselves only."""
     tell, failed = loading["tell"], dict[str, str]()
     with ExitStack() as stack:
-        ready: dict[str, Classifier] = {}
-        if isinstance(models, list):
-            loaded = loading_of(loading, models, store.folder)
-            for name in models:
-                try:
-                    ready[name] = loaded.load(name, device)
-                except DavylampError as error:
-                    failed[name] = str(error)
-        else:
-            ready = lend_models(models, stack, {})[0] or {}
+        ready: dict[str, Classifier] = dict((lend_models(given, stack, {})[0] if given else None) or {})
+        loaded = loading_of(loading, names, store.folder)
+        for name in names:
+            try:
+                ready[name] = loaded.load(name, device)
+            except DavylampError as error:
+                failed[name] = str(error)
         total = len(ready) + len(failed)
         if ready:
             count: AbstractContextManager[Any] = progress(count_images(ready, plan))

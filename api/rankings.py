@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import pandas as pd
 
+from ..adapters.arguments import wrong_type
 from ..adapters.parameters import parse_number
 from ..adapters.threat_model import NORMS
 from ..engine import ResultsStore
@@ -36,6 +37,17 @@ from ..scoring import (
 from ..scoring.result_rows import Choices, Per, Subjects, Unequal
 
 PUBLISHED = "published:"  # before the name of a table that comes with davylamp
+_OPTIONS = (
+    "scoring",
+    "model",
+    "method",
+    "seed",
+    "propagate",
+    "adaptive",
+    "width",
+    "batch",
+)  # of `rank`, beside the named
+_MEANT = {"epsilon": "budget", "fit": "method", "item_model": "model"}  # the command's names
 _USUAL = {"subjects": "models", "per": "attack", "unequal": "common", "propagate": False, "adaptive": False}
 
 
@@ -101,11 +113,10 @@ class RankedResults:
 
 
 class ImageRanking(NamedTuple):
-    """A ranking by images, the responses that it is of, and notes on the folder."""
+    """A ranking by images, whose notes end with those on the folder, and the responses that it is of."""
 
     ranking: Ranking
     responses: Responses
-    notes: tuple[str, ...]
 
 
 @as_invalid_input()
@@ -121,7 +132,10 @@ def rank_images(source: str | Path | pd.DataFrame, chosen: RankedResults, **opti
         InvalidInput: if they cannot be ranked.
     """
     results, notes = chosen.read(source)
-    return ImageRanking(*rank_results(results, **chosen.of_responses, **options), notes)
+    if chosen.subjects == "models" and not isinstance(source, pd.DataFrame):
+        notes += tuple(published_note(ResultsStore(source, create=False)))
+    ranking, responses = rank_results(results, **chosen.of_responses, **options)
+    return ImageRanking(replace(ranking, notes=(*ranking.notes, *notes)), responses)
 
 
 @as_invalid_input()
@@ -207,7 +221,15 @@ def rank(
 
     Raises:
         InvalidInput: with fewer than two subjects, or a choice that leaves nothing or would be ignored.
+        UnknownName: for another keyword.
     """
+    for name in options:
+        if name not in _OPTIONS:
+            known = ("against", *(each.name for each in fields(RankedResults)), *_OPTIONS)
+            raise UnknownName("keyword", name, known, meant=_MEANT.get(name, ""))
+    for each in (results, against):
+        if not (isinstance(each, (str, Path, pd.DataFrame)) or each is against is None):
+            raise wrong_type("a results folder, a CSV table of metrics or a frame of `load`", each)
     choices = {"against": against, "budget": budget, "per": per, "norm": norm, "knowledge": knowledge}
     choices |= {"subjects": subjects, "unequal": unequal, "original": original, "examples": examples, **options}
     stated = {name: value for name, value in choices.items() if value is not None}
@@ -216,12 +238,13 @@ def rank(
         {name: value for name, value in stated.items() if _is_frame(value) or value != _USUAL.get(name)},
     )
     if against is not None:
-        return asked.place()[0]
+        placements, notes = asked.place()
+        return tuple(replace(each, notes=(*notes, *each.notes)) for each in placements)
     if not asked.of_metrics:
         return asked.rank().ranking
     first, *others = asked.rank_layers()
     apart = tuple(f"by {first.layer} attacks; knowledge={other.layer!r} ranks by the others" for other in others)
-    return replace(first.ranking, notes=(*first.ranking.notes, *first.notes, *apart))
+    return replace(first.ranking, notes=(*first.ranking.notes, *apart))
 
 
 class LayerRanking(NamedTuple):
@@ -229,16 +252,14 @@ class LayerRanking(NamedTuple):
 
     Attributes:
         layer: "white-box" or "black-box"; of a table "all".
-        ranking: of these attacks.
+        ranking: of these attacks; its notes end with those on the table of metrics.
         metrics: how many.
-        notes: on the table of metrics.
         without: the ranking without each metric; None: not asked for.
     """
 
     layer: str
     ranking: Ranking
     metrics: int
-    notes: tuple[str, ...]
     without: Any = None
 
 
@@ -290,6 +311,7 @@ def rank_in_detail(
     library: str | None = None,
     sensitivity: bool = False,
     stability: bool = False,
+    items: int | None = None,
 ) -> list[Any]:
     """Everything that `davylamp rank` shows: the ranking of `rank`, or one of each kind of attacks, with its details.
 
@@ -299,6 +321,7 @@ def rank_in_detail(
         library: look for images on which this library differs at equal ability.
         sensitivity: rank again without each subject or metric.
         stability: rank again by a part of the images.
+        items: how many images will be shown, which is refused where there are none.
 
     Returns:
         `Ranked`s, or one `Placed`.
@@ -307,7 +330,8 @@ def rank_in_detail(
         DavylampError: as `rank`.
     """
     details = {"library": library, "sensitivity": sensitivity, "stability": stability}
-    asked = _settle(results, {**given, **{name: value for name, value in details.items() if value}})
+    named = [name for name, value in details.items() if value] + ([] if items is None else ["items"])
+    asked = _settle(results, given, named)
     subjects, against = asked.chosen.subjects, given.get("against")
     if against is not None:
         return [Placed(f"{results} against {against}", *asked.place())]
@@ -316,24 +340,22 @@ def rank_in_detail(
         for each in asked.rank_layers(sensitivity=sensitivity):
             which = "" if is_csv(results) else f", {each.layer} attacks"
             title = f"{subjects} of {results}{which}: {each.ranking.method}, {each.metrics} metrics"
-            layers.append(Ranked(title, each.ranking, each.notes, sensitivity=each.without, layer=each.layer))
+            layers.append(Ranked(title, each.ranking, sensitivity=each.without, layer=each.layer))
         return layers
     with as_invalid_input():
         return [_describe(asked, asked.rank(), library=library, sensitivity=sensitivity, stability=stability)]
 
 
-def _settle(results: Any, given: Mapping[str, Any]) -> _RankRequest:
-    """What was asked for, of the keywords that were given; InvalidInput for what would be ignored."""
+def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = ()) -> _RankRequest:
+    """What was asked for, of the keywords that were given; InvalidInput for what would be ignored, a detail, too."""
     rest = dict(given)
     subjects, against, scoring = rest.get("subjects", "models"), rest.pop("against", None), rest.get("scoring", "irt")
     rows = {name: rest.pop(name) for name in (each.name for each in fields(RankedResults)) if name in rest}
     if isinstance(rows.get("budget"), str):
         rows["budget"] = parse_number(rows["budget"], "`budget`")
     chosen = RankedResults(**rows)
-    refuse_ignored(given, results, subjects, scoring, against)
+    refuse_ignored([*given, *details], results, subjects, scoring, against)
     propagate = rest.pop("propagate", False)
-    for name in ("library", "sensitivity", "stability", "items"):
-        rest.pop(name, None)
     return _RankRequest(results, against, chosen, rest, is_of_metrics(results, scoring, against), propagate)
 
 
@@ -341,10 +363,8 @@ def _describe(
     asked: _RankRequest, ranked: ImageRanking, *, library: str | None, sensitivity: bool, stability: bool
 ) -> Ranked:
     """A ranking by images, with what its items tell."""
-    (ranking, responses, notes), chosen, options = ranked, asked.chosen, asked.options
+    (ranking, responses), chosen, options = ranked, asked.chosen, asked.options
     names = responses.subjects
-    if chosen.subjects == "models" and not _is_frame(asked.results):
-        notes += tuple(published_note(ResultsStore(asked.results, create=False)))
     size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
     table = differential = dropped = None
     if library is not None:
@@ -363,7 +383,6 @@ def _describe(
     return Ranked(
         f"{chosen.subjects} of {asked.results}: {ranking.method}, {size}",
         ranking,
-        notes,
         table,
         differential,
         dropped,
@@ -497,11 +516,12 @@ def rank_layers(
             continue
         columns = list(matrix.frame.columns)
         without = drop_each(score, columns, axis="items") if sensitivity else None
-        every.append(LayerRanking(layer, ranking, len(columns), matrix.notes, without))
+        ranking = replace(ranking, notes=(*ranking.notes, *matrix.notes))
+        every.append(LayerRanking(layer, ranking, len(columns), without))
     if not every:
         raise InvalidInput(" ".join(str(next(iter(wrong.values()))).split()))
     notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in wrong.items())
-    return [each._replace(notes=(*each.notes, *notes)) for each in every]
+    return [each._replace(ranking=replace(each.ranking, notes=(*each.ranking.notes, *notes))) for each in every]
 
 
 def place_metrics(

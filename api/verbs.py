@@ -26,6 +26,7 @@ from ..adapters.catalogue.lookup import ATTACKS, find_library, row_of
 from ..adapters.catalogue.step_size import resolve_step
 from ..adapters.data.datasets import corrupt, load_data
 from ..adapters.models.borrowed import borrowed
+from ..adapters.models.defences.names import describe_draws, describe_gradients
 from ..adapters.models.ensemble import ensemble_of
 from ..adapters.models.images import read_labels
 from ..adapters.models.outputs import explain_accuracy
@@ -106,7 +107,7 @@ def run_attack(
     asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
     notes = _notes([row], rules if threat_model is not None else asked, rules, rounded)
     notes += tuple(filter(None, [note_library_step(row, rules, parameters)]))
-    notes += _warnings([row], rules, parameters, parameters.get("eot"))
+    notes += warnings_before([row], rules, parameters, parameters.get("eot"), model)
     with ExitStack() as stack:
         classifier, asked_model = stack.enter_context(borrowed(model)), None
         before = traffic_of(classifier)
@@ -123,7 +124,8 @@ def run_attack(
         else:
             result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
         asked_of_servers = traffic_of(classifier) - before
-        read = [*_read_as(classifier, result), *([asked_model.output_note] if asked_model else [])]
+        draws, eot = parameters.get("draws"), parameters.get("eot")
+        read = hints_after(classifier, result, draws=draws, eot=eot, surrogate=asked_model)
         said = [*_learned_from(row, result), *read, asked_of_servers.line]
         return replace(result, notes=(*result.notes, *notes, *filter(None, said)))
 
@@ -222,7 +224,8 @@ def compare(
     name = attack if isinstance(attack, str) else rows[0].attack
     asked = AttackChoice(name, norm, epsilon, target, parameters, defaults=defaults)  # type: ignore[arg-type]
     notes = _notes(rows, rules if threat_model is not None else asked, rules, rounded)
-    notes += _warnings(rows, rules, parameters if defaults else matched_parameters(name, rules, parameters), eot)
+    shared = parameters if defaults else matched_parameters(name, rules, parameters)
+    notes += warnings_before(rows, rules, shared, eot, model)
     with borrowed(model) as classifier:
         before = traffic_of(classifier)
         comparison = compare_rows(
@@ -242,7 +245,7 @@ def compare(
         asked_of_servers = traffic_of(classifier) - before
         result = next((row.result for row in comparison.rows if row.result is not None), None)
         moved = note_moved([target], labels) if rules.targeted and target else []
-        said = [*moved, *_read_as(classifier, result), asked_of_servers.line]
+        said = [*moved, *hints_after(classifier, result, draws=draws, eot=eot), asked_of_servers.line]
         return replace(comparison, notes=(*comparison.notes, *notes, *filter(None, said)))
 
 
@@ -305,20 +308,48 @@ def _rules(
     return threat_model
 
 
-def _warnings(
-    rows: Sequence[Implementation], rules: ThreatModel, parameters: Mapping[str, Any], eot: Any
+def warnings_before(
+    rows: Sequence[Implementation], rules: ThreatModel, parameters: Mapping[str, Any], eot: Any, model: nn.Module
 ) -> tuple[str, ...]:
-    """Which row cannot reach the edge of the ball, and which averages draws twice, as the command line says it."""
+    """Lines that are known before a run: which row cannot reach the edge of the ball, which averages draws twice.
+
+    Args:
+        rows: that are run.
+        rules: the threat model.
+        parameters: that the rows get; what is not given is the library's default.
+        eot: draws of a random model whose mean the attack sees.
+        model: under attack.
+    """
+    is_drawn = isinstance(model, Classifier) and model.random and type(eot) is int
     single = [row for row in rows if not isinstance(row, SearchRow)]
     lines = [warn_unreachable(row, rules, parameters) for row in single]
-    lines += [warn_repeated_draws(row, rules.norm, parameters, eot) for row in single if type(eot) is int]
+    lines += [warn_repeated_draws(row, rules.norm, parameters, eot) for row in single if is_drawn]
     return tuple(filter(None, lines))
 
 
-def _read_as(classifier: Classifier, result: AttackResult | None) -> list[str]:
-    """How the model was loaded and its outputs read, and why it may get nothing right."""
+def hints_after(
+    classifier: Classifier,
+    result: AttackResult | None,
+    *,
+    draws: int | None = None,
+    eot: int | None = None,
+    surrogate: Classifier | None = None,
+) -> list[str]:
+    """Lines that need the model: how it was loaded and read, how gradients and draws pass it, why it gets none right.
+
+    Args:
+        classifier: the model under attack.
+        result: of an attack on it; None: every one failed.
+        draws: that judge an example of a random model; None: the usual ones.
+        eot: of them those whose mean the attack sees.
+        surrogate: on which the examples were made in its place.
+    """
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
-    return [*classifier.loading_notes, classifier.output_note, classifier.precision_note, hint or ""]
+    passed = describe_gradients((surrogate or classifier).name)
+    counts = {"draws": draws or classifier.draws, "eot": eot or classifier.eot}
+    drawn = "" if surrogate else describe_draws(classifier.name, is_random=classifier.random, **counts)
+    read = [classifier.output_note, classifier.precision_note, passed, drawn, hint, surrogate and surrogate.output_note]
+    return [*classifier.loading_notes, *filter(None, read)]
 
 
 def _learned_from(row: Implementation, result: AttackResult) -> tuple[str, ...]:

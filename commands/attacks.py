@@ -9,7 +9,7 @@ from ..engine.plan.config import AttackChoice
 from ..errors import UnknownName, Unsupported
 from .config_options import FromConfig, Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_settings, settle_attacks
+from .loading import LOADING, loading_settings, settle_attacks, tell
 from .options import (
     Data,
     Json,
@@ -187,19 +187,22 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     from ..adapters.data.datasets import load_data_for
     from ..adapters.data.repeated import note_fewer
     from ..adapters.models.zoo.load import load_model
+    from ..api.verbs import warnings_before
     from ..engine import compare
+    from ..engine.comparison.compare import matched_parameters
     from ..engine.comparison.searches import attack_inside, passes_of_row
     from ..engine.plan.choices import chosen_of, threat_model_of
-    from ..report.text.console import print_error
 
     asked = config.attacks[0]
     how = {"transport": config.transport(), "isolation": config.isolation}
     classifier = load_model(config.models[0], config.device, **how)
     images = load_data_for(classifier, config.data, config.limit)
     for line in note_fewer(config.data, len(images.labels), config.limit):
-        print_error(f"- {line}")
+        tell(line)
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
-    _warn_before(rows, asked, threat_model, config.eot if classifier.random else 1)
+    given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
+    for line in warnings_before(rows, threat_model, given, config.eot, classifier):
+        tell(line)
     limits = {"max_queries": config.max_queries, "batch_size": config.batch_size, "precision": config.precision}
     passes = {row.name: passes_of_row(row, asked.parameters, threat_model.norm) for row in rows}
     work = {name: (len(images.labels), each) for name, each in passes.items()}
@@ -242,44 +245,21 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
             _print_comparison(comparison, title, console, defaults=asked.defaults)
 
 
-def _warn_before(rows: list[Any], asked: Any, threat_model: Any, eot: int) -> None:
-    """Print, before it runs, which implementation cannot reach the edge of the ball, and which averages draws twice."""
-    from ..engine.comparison.compare import matched_parameters
-    from ..engine.comparison.searches import SearchRow
-    from ..engine.searches.reach import warn_repeated_draws, warn_unreachable
-    from ..report.text.console import print_error
-
-    given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
-    rows = [row for row in rows if not isinstance(row, SearchRow)]
-    lines = [warn_unreachable(row, threat_model, given) for row in rows]
-    lines += [warn_repeated_draws(row, threat_model.norm, given, eot) for row in rows]
-    for line in filter(None, lines):
-        print_error(f"- {line}")
-
-
 def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
-    """Print how the model's output was read, where there was a choice, and why it may get nothing right."""
-    from ..adapters.models.defences.names import describe_draws, describe_gradients
-    from ..adapters.models.outputs import explain_accuracy
+    """Print what the verb's notes say of the model: how it was read, what gradients and draws prove, what was asked."""
     from ..adapters.models.remote.traffic import traffic_of
     from ..adapters.models.room.isolated import describe_isolated
     from ..adapters.result import UNSTEADY
     from ..adapters.running.targets import note_moved
-    from ..report.text.console import print_error
+    from ..api.verbs import hints_after
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
-    hint = None if result is None else explain_accuracy(result.logits, result.labels)
-    passed = describe_gradients(classifier.name)
-    drawn = describe_draws(classifier.name, is_random=classifier.random, draws=config.draws, eot=config.eot)
-    apart = describe_isolated(config.isolation, config.models)
-    apart += classifier.loading_notes
-    asked = traffic_of(classifier).line
-    moved = [] if result is None else note_moved([choice.target for choice in config.attacks], result.labels)
     notes = [note for note in comparison.notes if note != UNSTEADY]
-    said = (*notes, *apart, *moved, classifier.output_note, classifier.precision_note, passed, drawn, hint, asked)
-    for line in said:
-        if line:
-            print_error(f"- {line}")
+    apart = describe_isolated(config.isolation, config.models)
+    moved = [] if result is None else note_moved([choice.target for choice in config.attacks], result.labels)
+    hints = hints_after(classifier, result, draws=config.draws, eot=config.eot)
+    for line in filter(None, (*notes, *apart, *moved, *hints, traffic_of(classifier).line)):
+        tell(line)
 
 
 def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, Any], rows: list[Any]) -> Any:

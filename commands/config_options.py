@@ -44,7 +44,8 @@ _OF_FILES = ("models", "surrogate", "measures")  # names with files in them, whi
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _METAVARS = {int: "N", float: "X", Path: "PATH"}
 _TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed")  # options of the running command, by keyword
-_KEYWORD = re.compile(r"`(\w+)(?:=([^`]*))?`|\b(\w+)=('[\w-]*'|[A-Z]+)")
+# Of a message a keyword in backticks, alone or with a value, or with a quoted value; no other text, such as a path.
+_KEYWORD = re.compile(r"`(\w+)(?:=([^`]*))?`|(?<![\w/.:-])(\w+)=('[\w-]*')")
 
 
 @dataclass(frozen=True)

@@ -86,16 +86,18 @@ def tabulate_corruptions(
 ) -> None:
     """Measure robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, into a folder."""
     from ..api.corrupting import corrupt_table
+    from ..engine.plan.config import Config
+    from ..engine.plan.config_file import expand_models
     from ..engine.tables.corruption_table import ALEXNET
     from ..report.text.console import print_error
     from ..report.text.tables import FORMATS, print_corruptions
 
     form = one_format({"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json})
     view.check(form)
-    names = [seen.of(name) for name in split_models(models) or []]
-    if names and baseline not in ("", ALEXNET):
-        baseline = seen.of(baseline)
-        names += [baseline] if baseline not in names else []
+    names = split_models(models) or []
+    if names:
+        names = [seen.of(name) for name in expand_models(Config(models=tuple(names), data=data)).models]
+        baseline = seen.of(baseline) if baseline not in ("", ALEXNET) else baseline
     drawing: dict[str, Any] = {"baseline": baseline, "bootstrap": bootstrap, "seed": seed, "out": out}
     asked = {"corruption": split_list("--corruption", corruption), "severity": read_whole("--severity", severity)}
     asked |= {"sequence": split_list("--sequence", sequence) or (), "clean": clean, "limit": limit}

@@ -11,7 +11,7 @@ import typer
 
 from ..engine.plan.config import AttackChoice
 from ..errors import InvalidInput
-from .config_options import FromConfig, Given
+from .config_options import FromConfig, Given, in_options
 from .detectors import print_detections
 from .ending import say_result
 from .failures import say_interrupted
@@ -152,7 +152,7 @@ def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
     from ..engine.expected_passes import expected_work
     from ..report.text.console import print_error
 
-    for line in filter(None, (evaluation.chosen, *(f"- {note}" for note in evaluation.notes))):
+    for line in filter(None, (evaluation.chosen, *(f"- {in_options(note)}" for note in evaluation.notes))):
         print_error(line)
     plan: Any = evaluation.plan
     return show_progress(plan.images, expected_work(plan))

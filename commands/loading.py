@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from .config_options import FromConfig, Given
+from .config_options import FromConfig, Given, in_options
 
 _APART = ("isolate", "time_limit", "memory_limit")
 _ASKING = ("cost", "token", "timeout", "request_size")
@@ -53,7 +53,7 @@ def tell(line: str) -> None:
     """Print, on standard error, what is worth knowing before a run."""
     from ..report.text.console import print_error
 
-    print_error(line if line.startswith("chosen: ") else f"- {line}")
+    print_error(line if line.startswith("chosen: ") else f"- {in_options(line)}")
 
 
 def start_rooms(isolation: Any, models: Iterable[str]) -> None:

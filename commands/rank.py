@@ -126,10 +126,11 @@ def rank_subjects(
     if as_latex and options.against is not None:
         raise InvalidInput("expected --against without --latex: placements are no table of a ranking")
     folder, against, titles = open_named(context, results, options.against)
-    asked = keywords_of(replace(options, against=against), given) | ({"items": items} if "items" in given else {})
+    asked = keywords_of(replace(options, against=against), given)
     details: dict[str, Any] = {
         name: asked.pop(name) for name in ("library", "sensitivity", "stability") if name in asked
     }
+    details |= {"items": items} if "items" in given else {}
     every = [shown.reworded(in_options) for shown in rank_in_detail(folder, asked, **details)]
     every = [replace(shown, title=titles(shown.title)) for shown in every]
     _say_defaults(context, options, folder)

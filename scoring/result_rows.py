@@ -138,7 +138,7 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
             raise ValueError(f"expected the undefended model of {some_of(alone)} beside it, got none: evaluate it, too")
         raise ValueError(
             "expected defended models as NAME+DEFENCE (`davylamp evaluate --defence`), got none; "
-            "give original=NAME if all other models are defences of it"
+            "give `original=NAME` if all other models are defences of it"
         )
     rest = [name for name, (base, defence) in pairs.items() if defence == UNDEFENDED and base not in originals]
     notes = [f"left out: {some_of(rest)}: no model with a defence in front of it"] if rest else []

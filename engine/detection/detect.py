@@ -88,7 +88,7 @@ def check_beside(
         if trained.row.reads_layers and isolated:
             raise Unsupported(
                 f"expected to see the layers of {isolated[0]}, which {file} ({trained.row.full_name}) reads, but it "
-                "runs in a process of its own: --isolate no runs it here"
+                "runs in a process of its own: `isolate=no` runs it here"
             )
         if not beside:
             there = ", ".join(dict.fromkeys(subject.model for subject in subjects))

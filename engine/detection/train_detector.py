@@ -106,7 +106,7 @@ def train_detector(
 def check_shown(row: Detector, shown: LearnedAttack | None) -> None:
     """Raise InvalidInput unless an attack is there exactly if the detector learns from one."""
     if row.learns_examples and shown is None:
-        raise InvalidInput(f"expected an attack whose examples {row.full_name} learns, got none; give --attack")
+        raise InvalidInput(f"expected an attack whose examples {row.full_name} learns, got none; give `attack`")
     if not row.learns_examples and shown is not None:
         raise InvalidInput(f"expected no attack, got {shown.attack}: {row.full_name} learns from clean images alone")
 

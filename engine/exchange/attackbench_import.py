@@ -147,7 +147,7 @@ def _keep(outcomes: Outcomes, run: AttackBenchRun, sides: list[_KnownImages]) ->
     if len(fitting) > 1:
         names = ", ".join(side.subject.model for side, _ in fitting)
         raise InvalidInput(
-            f"expected one model whose predictions are those of the file, got {names}; --model says which"
+            f"expected one model whose predictions are those of the file, got {names}; `model` says which"
         )
     side, places = fitting[0]
     table = _table(run, side, places)

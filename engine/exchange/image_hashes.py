@@ -47,7 +47,7 @@ def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: La
             return images
         reasons.append("expected the images that were evaluated, got other ones")
     what = f"could not load the images of {subject.model} ({subject.data}) again"
-    raise Unavailable(f"{what}: {reasons[-1]}; --data NAME says where they are")
+    raise Unavailable(f"{what}: {reasons[-1]}; `data=NAME` says where they are")
 
 
 def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:

@@ -90,7 +90,7 @@ def _cell(
     if search.why_no_surrogate and surrogate_names(config, choice):
         raise InvalidInput(
             f"expected a fixed radius with a surrogate, got {choice.attack}: {search.why_no_surrogate}; run the attack "
-            "at several radii (--epsilon, repeated)"
+            "at several radii (several of `epsilon`)"
         )
     if choice.grid and not search.finds_smallest:
         raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
@@ -193,14 +193,14 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
         names = [cell.attack for _, cell in group]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise InvalidInput(
-                f"expected each attack once under {threat_text(group[0][1].threat_model)} with --stop-when-fooled, got "
+                f"expected each attack once under {threat_text(group[0][1].threat_model)} with `stop_when_fooled`, got "
                 f"{twice} twice"
             )
     if all(len(group) < 2 for group in groups):
         under = "; ".join(f"{cell.attack} under {threat_text(cell.threat_model)}" for ((_, cell), *_) in groups[:4])
         raise InvalidInput(
-            f"expected several attacks under one threat model with --stop-when-fooled, got {under}: give --norm and "
-            "--epsilon, or more attacks"
+            f"expected several attacks under one threat model with `stop_when_fooled`, got {under}: give `norm` and "
+            "`epsilon`, or more attacks"
         )
 
 
@@ -264,7 +264,7 @@ def seal_groups(config: Config, classifier: Classifier | None = None) -> tuple[s
     sealed = []
     groups = {measure: read_group(measure) for measure in config.measures if is_group(measure)}
     if config.profile and "coverage" not in {group.name for group in groups.values()}:
-        raise InvalidInput("expected --metric coverage with a profile, got the profile alone")
+        raise InvalidInput("expected `measures=coverage` with a profile, got the profile alone")
     for measure in config.measures:
         group = groups.get(measure)
         if group is not None and group.name == "coverage":
@@ -295,6 +295,6 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
     """Coverage with the data of its profile, `inside` its name or `beside` it, and what these are."""
     if not (inside or beside):
-        raise InvalidInput("expected data to take the neurons' ranges from: --profile DATA with coverage, got none")
+        raise InvalidInput("expected data to take the neurons' ranges from: `profile=DATA` with coverage, got none")
     whole = measure if inside else with_setting(measure, "profile", beside)
     return whole if classifier is None else sealed_measure(whole, describe_files(classifier, inside or beside, None)[0])

@@ -33,7 +33,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     if search.is_portfolio:
         return [_portfolio_of(choice, search, libraries)]
     if search.kind == "worst-case":
-        raise InvalidInput(f"expected the attacks one by one with --stop-when-fooled, got {choice.attack}")
+        raise InvalidInput(f"expected the attacks one by one with `stop_when_fooled`, got {choice.attack}")
     if set(name) & set("()"):
         wanted = "NAME, LIBRARY:NAME or best(...) or at-saturation(...) of one"
         raise InvalidInput(f"expected an attack as {wanted}, got {choice.attack!r}")
@@ -61,7 +61,7 @@ def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]
     wanted = {each.library for each in search.rows(row)}
     if libraries and not wanted <= set(libraries):
         have = ", ".join(sorted(wanted))
-        raise InvalidInput(f"expected no --library or {have} with {choice.attack}, got {', '.join(libraries)}")
+        raise InvalidInput(f"expected no `libraries` or {have} with {choice.attack}, got {', '.join(libraries)}")
     return row
 
 

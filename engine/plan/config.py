@@ -321,7 +321,7 @@ def _check_files(config: Config) -> None:
         raise _at(
             word,
             InvalidInput(
-                f"{word}: expected nothing that runs in this process with --isolate strict, got {name}: only models, "
+                f"{word}: expected nothing that runs in this process with `isolate=strict`, got {name}: only models, "
                 "defences and attacks of files run in a process of their own"
             ),
         )

@@ -28,6 +28,6 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
     if name != "local":
         raise UnknownName("executor", name, ("local", "ray"))
     if address is not None:
-        raise InvalidInput(f"expected --address with --executor ray only, got {address}")
+        raise InvalidInput(f"expected `address` with `executor=ray` only, got {address}")
     check_device(device)
     return ThisProcess() if workers == 1 else LocalWorkers(workers)

@@ -92,7 +92,7 @@ def evaluate(
         name, why = next(each for parts in plan.unknown.values() for each in parts.items())
         raise InvalidInput(
             f"expected models, attacks and metrics that can be known in full for a part, got {name} ({why}): parts "
-            "cannot tell that they run the same; --trust-unknown says that they do"
+            "cannot tell that they run the same; `trust_unknown` says that they do"
         )
     ledger = Ledger(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
     return _Evaluation(ledger, executor or ThisProcess(), progress or (lambda *_: None)).run()

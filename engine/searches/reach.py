@@ -117,8 +117,8 @@ def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str,
     if not isinstance(samples, int) or samples < 2:
         return None
     return (
-        f"{row.name} averages {samples} answers by itself (samples): with --eot {eot} each of its gradients costs "
-        f"{samples * eot} draws; --param samples=1 leaves {eot}, --eot 1 leaves {samples}"
+        f"{row.name} averages {samples} answers by itself (samples): with `eot={eot}` each of its gradients costs "
+        f"{samples * eot} draws; the parameter samples=1 leaves {eot}, `eot=1` leaves {samples}"
     )
 
 

@@ -57,21 +57,21 @@ class WorstCase(Search):
         """
         if search.searches_radius:
             raise InvalidInput(
-                f"expected attacks at one radius with --stop-when-fooled, got {search.name}: run it apart"
+                f"expected attacks at one radius with `stop_when_fooled`, got {search.name}: run it apart"
             )
         if attack_of(row).kind == "minimum-norm" and threat_model.epsilon is None:
             raise InvalidInput(
-                f"expected --epsilon with --stop-when-fooled and {search.name}, which looks for the smallest change: "
+                f"expected `epsilon` with `stop_when_fooled` and {search.name}, which looks for the smallest change: "
                 "without a radius any change counts"
             )
         if row.universal or row.fit:
             raise Unsupported(f"{row.name} learns from all images, not from those that others leave: run it apart")
         if set(row.name) & set(",()"):
             raise Unsupported(
-                f"expected a file without commas and brackets in its name with --stop-when-fooled: {row.name}"
+                f"expected a file without commas and brackets in its name with `stop_when_fooled`: {row.name}"
             )
         if row.given is not None and row.library == "user":
-            raise Unsupported(f"{row.name} was handed over: with --stop-when-fooled name it, my_file.py:{row.attack}")
+            raise Unsupported(f"{row.name} was handed over: with `stop_when_fooled` name it, my_file.py:{row.attack}")
 
 
 @dataclass(frozen=True, kw_only=True)

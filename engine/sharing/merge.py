@@ -178,7 +178,7 @@ def _check_preference(folders: Sequence[str | Path], prefer: str | Path | None) 
     wanted = expand_path(prefer)
     if not wanted.exists() or not any(folder.samefile(wanted) for folder in there):
         names = ", ".join(map(str, folders))
-        raise InvalidInput(f"expected --prefer {NEWEST} or one of the folders ({names}), got {prefer}")
+        raise InvalidInput(f"expected `prefer={NEWEST}` or one of the folders ({names}), got {prefer}")
 
 
 def check_target(out: str | Path) -> Path:

@@ -265,7 +265,7 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
     if not defended:
         raise InvalidInput(
             "expected defended models beside their originals, named NAME+DEFENCE (`davylamp evaluate "
-            "--defence`), got none; give original=NAME if all other models are defences of it"
+            "--defence`), got none; give `original=NAME` if all other models are defences of it"
         )
     return defended
 

@@ -128,7 +128,9 @@ def _check(classifier: Classifier, training: Data, held_out: Data, settings: Tra
     components = training.inputs[0].numel()
     ThreatModel(settings.norm, settings.epsilon).check_radius(components)  # type: ignore[arg-type]
     if settings.mixed_precision and classifier.device.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise Unsupported("expected a GPU with bfloat16 for mixed precision, this one has none; leave out --amp")
+        raise Unsupported(
+            "expected a GPU with bfloat16 for mixed precision, this one has none; leave out `mixed_precision`"
+        )
 
 
 def _check_out(out: str | Path) -> Path:

@@ -30,8 +30,7 @@ class Ranked:
 
     Args:
         title: what is ranked, by what.
-        ranking: of `davylamp.rank`.
-        notes: what a reader should know first, beside the ranking's own.
+        ranking: of `davylamp.rank`; its notes are what a reader should know first.
         items: a frame with a line for each image, the hardest first.
         differential: a frame with a line for each image, those that differ most at equal ability first.
         sensitivity: how the order changes without each subject or metric.
@@ -43,7 +42,6 @@ class Ranked:
 
     title: str
     ranking: Any
-    notes: tuple[str, ...] = ()
     items: Any = None
     differential: Any = None
     sensitivity: Any = None
@@ -60,13 +58,12 @@ class Ranked:
     @property
     def lines(self) -> tuple[str, ...]:
         """What a reader should know first."""
-        return (*self.ranking.notes, *self.notes)
+        return self.ranking.notes
 
     @property
     def document(self) -> dict[str, Any]:
         """Everything as one JSON document."""
         document = {"title": self.title, **self.ranking.to_dict()}
-        document["notes"] += self.notes
         for name in ("items", "differential"):
             frame = getattr(self, name)
             if frame is not None:
@@ -85,7 +82,7 @@ class Ranked:
     def reworded(self, rewrite: Callable[[str], str]) -> "Ranked":
         """The same with other words in its notes."""
         ranking = replace(self.ranking, notes=tuple(map(rewrite, self.ranking.notes)))
-        return replace(self, ranking=ranking, notes=tuple(map(rewrite, self.notes)))
+        return replace(self, ranking=ranking)
 
     def print(self, items: int, console: PlainConsole) -> None:
         """Print what was asked for beside the ranking, then the ranking, and last of all who is first.

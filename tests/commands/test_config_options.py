@@ -11,7 +11,15 @@ from annotated_types import Ge
 from typer.testing import CliRunner
 
 from davylamp import cli
-from davylamp.commands.config_options import Command, FromConfig, option_of, suggest_choice, with_options
+from davylamp.commands.config_options import (
+    Command,
+    FromConfig,
+    in_options,
+    named_by_option,
+    option_of,
+    suggest_choice,
+    with_options,
+)
 from davylamp.engine.plan.config import Config
 from davylamp.engine.plan.schema import Option, check_record, option_of_field
 
@@ -65,6 +73,22 @@ def test_a_mistake_names_what_was_typed(run, arguments, message):
     code, _, err = run("evaluate", *arguments)
     assert code == 1
     assert err.startswith(f"davylamp: {message}")
+
+
+@pytest.mark.parametrize("command", ["check model=ResNet/none", "status out=ABC"])
+def test_a_path_in_a_message_stays_as_it_was_typed(run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*command.split())
+    assert code == 1
+    assert "=" in err
+    assert "got --" not in err
+
+
+def test_keywords_in_backticks_and_quoted_values_are_translated():
+    with named_by_option({"out": "--out", "original": "--original", "subjects": "--subjects"}):
+        assert in_options("give `original=NAME`, subjects='models'") == "give --original NAME, --subjects models"
+        for text in ("got out=ABC", "no folder runs/out='x'", "original=NAME"):
+            assert in_options(text) == text
 
 
 def test_a_mistake_in_a_file_names_its_key(run, tmp_path):

@@ -18,6 +18,8 @@ from davylamp.report.parts.reading import read_folder
 from davylamp.report.text.ranking import Placed, Ranked
 from davylamp.tools.speed.synthetic_results import write_results
 
+from ..golden import corpus
+
 pytestmark = pytest.mark.usefixtures("few_draws")
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
 
@@ -197,6 +199,41 @@ def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, 
     ):
         with pytest.raises(DavylampError, match=words):
             rank(results, "attacks", **options)
+
+
+@pytest.mark.parametrize(
+    ("results", "options", "words"),
+    [
+        (None, {"sensitivity": True}, "unknown keyword 'sensitivity'; known: adaptive, against, batch, budget"),
+        (None, {"stability": True, "items": 7}, "unknown keyword 'stability'; known"),
+        (None, {"subjects": "implementations", "library": "nope"}, "unknown keyword 'library'; known"),
+        (None, {"bogus": None}, "unknown keyword 'bogus'; known"),
+        (None, {"epsilon": 0.1}, "unknown keyword 'epsilon'; did you mean budget"),
+        (3, {}, "expected a results folder, a CSV table of metrics or a frame of `load`, got 3"),
+        (None, {"against": 3}, "expected a results folder, a CSV table of metrics or a frame of `load`, got 3"),
+    ],
+)
+def test_python_refuses_what_it_does_not_know(folder, results, options, words):
+    with pytest.raises(DavylampError, match=words):
+        davylamp.rank(results or folder, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "note"),
+    [
+        ("invalid", "attacks", "2 cells failed: their responses are missing"),
+        ("defence", "defences --original models.py:cnn --examples original", "responses to examples that were made on"),
+    ],
+)
+def test_python_has_every_note_of_the_command(run, tmp_path, name, words, note):
+    path = corpus.unpack(name, tmp_path)
+    code, out, err = run("rank", path, "--method", "mean", "--json", "--subjects", *words.split())
+    assert code == 0, err
+    subjects, _, rest = words.partition(" ")
+    options = dict(zip(rest.replace("--", "").split()[::2], rest.split()[1::2], strict=True))
+    notes = davylamp.rank(path, subjects, scoring="mean", **options).notes
+    assert any(each.startswith(note) for each in notes)
+    assert len(notes) == len(json.loads(out)["notes"])
 
 
 def test_one_subject_gets_a_sentence_at_each_door(run, tmp_path):
@@ -405,7 +442,7 @@ def test_notes_of_a_ranking_name_options_and_not_keywords():
     words = ("left out: use `unequal`, or scoring='mean'",)
     options = ("left out: use --unequal, or --method mean",)
     with named_by_option({"unequal": "--unequal", "scoring": "--method"}):
-        ranked = Ranked("models", Noted(words), words).reworded(in_options)
+        ranked = Ranked("models", Noted(words)).reworded(in_options)
         placed = Placed("models", (Noted(words),), words).reworded(in_options)
-    assert ranked.lines == (*options, *options)
+    assert ranked.lines == options
     assert (placed.placements[0].notes, placed.notes) == (options, options)

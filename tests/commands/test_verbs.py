@@ -14,6 +14,7 @@ from davylamp.errors import DavylampError, UnknownName
 from ..golden import corpus
 
 MODEL, DATA = "models.py:cnn", "npz:images.npz"
+DEMO, WITH = "demo:digits-cnn", {"attacks": ["foolbox:fgsm"], "data": "demo:digits", "limit": 1}
 SMOOTHED = f"{MODEL}+smoothing:sigma=0.1"
 WHERE = f"--data {DATA} --limit 4 --isolate no --json"
 SAME = {  # a call, and the command that prints the same document
@@ -138,6 +139,21 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
         (lambda net: davylamp.reproduce("canary-table4", quick=True, full=True), "expected `quick` or `full`"),
         (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
+        (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "expected `address` with `executor=ray` only"),
+        (
+            lambda _: davylamp.evaluate(DEMO, profile="demo:digits", **WITH),
+            "expected `measures=coverage` with a profile",
+        ),
+        (
+            lambda _: davylamp.evaluate(DEMO, isolate="strict", fit_data="a.py:b", **WITH),
+            "with `isolate=strict`, got a.py",
+        ),
+        (lambda _: davylamp.evaluate(DEMO, stop_when_fooled=True, **WITH), "one threat model with `stop_when_fooled`"),
+        (lambda net: davylamp.train("art:binary-input", net, "demo:digits"), "got none; give `attack`"),
+        (lambda net: davylamp.corrupt_table(net, data=([], [])), "expected the name of data as text, got tuple"),
+        (lambda net: davylamp.corrupt_table(net, limit="3"), "expected `limit` as a whole number >= 1, got '3'"),
+        (lambda net: davylamp.corrupt_table(net, by="foo"), "unknown rows of the table 'foo'; known: corruptions"),
+        (lambda net: davylamp.corrupt_table("demo:xyz*", data="demo:digits"), "unknown model 'demo:xyz*'"),
     ],
 )
 def test_a_refusal_is_a_line_with_keywords(call, words, digits, tmp_path, monkeypatch):
@@ -270,3 +286,40 @@ def test_modules_of_a_version_are_those_that_were_evaluated(digits, tmp_path):
     with pytest.raises(UnknownName):
         davylamp.check(tmp_path / "r", **again)
     assert not davylamp.check(tmp_path / "r", **again, version="2").notes
+
+
+def test_compare_says_of_defences_and_draws_what_the_command_says(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs, labels, _ = davylamp.load_data("demo:digits", limit=2)
+    for part, note in (
+        ("bit-depth:bits=3", "gradients pass art:bit-depth as if it changed nothing (BPDA)"),
+        ("noise:sigma=0.1", "every example is judged by 20 draws; the attack takes it for deterministic: `eot=20`"),
+    ):
+        name = f"demo:digits-cnn+{part}"
+        options = ("--model", name, "--data", "demo:digits", "--limit", "2", "--epsilon", "0.1", "--library", "foolbox")
+        code, _, err = run("compare", "fgsm", *options)
+        assert code == 0, err
+        assert note.replace("`eot=20`", "--eot 20") in err
+        model = davylamp.load_model(name)
+        for made in (
+            davylamp.compare("fgsm", model, inputs, labels, epsilon=0.1, libraries=["foolbox"]),
+            davylamp.run_attack("foolbox:fgsm", model, inputs, labels, epsilon=0.1),
+        ):
+            assert any(note in each for each in made.notes)
+
+
+def test_corrupt_table_expands_patterns_before_the_input_is_said_and_measures_the_baseline(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    where = ("--data", "demo:digits", "--limit", "2", "--corruption", "contrast", "--severity", "1", "--isolate", "no")
+    both = ("demo:digits-cnn", "demo:digits-cnn-robust")
+    code, out, err = run(
+        *("corrupt-table", "demo:digits-cnn*", "--model-version", "2", "--baseline", both[0], *where, "--json")
+    )
+    assert code == 0, err
+    assert [row["model"] for row in json.loads(out)["rows"]] == [f"{name}+version:2" for name in both]
+    code, _, err = run("corrupt-table", "demo:xyz*", *where)  # into the folder that there is now
+    assert (code, err.startswith("davylamp: unknown model 'demo:xyz*'")) == (1, True)
+    asked = {"data": "demo:digits", "limit": 2, "corruption": "contrast", "severity": 1, "baseline": both[1]}
+    for name, models in (("name", both[0]), ("module", {both[0]: davylamp.load_model(both[0])})):
+        table = davylamp.corrupt_table(models, **asked, out=name, isolate="no")
+        assert [row.labels["model"] for row in table.rows] == [*both]

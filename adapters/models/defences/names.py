@@ -57,7 +57,7 @@ def describe_draws(model: str, *, is_random: bool, draws: int, eot: int) -> str:
     line = f"{drawn} draws random numbers: every example is judged by {draws} draws"
     if eot > 1:
         return f"{line}; attacks see the mean of {eot}, each a query (EOT)"
-    return f"{line}; the attack takes it for deterministic: --eot 20 lets it see the mean of 20 draws (EOT)"
+    return f"{line}; the attack takes it for deterministic: `eot=20` lets it see the mean of 20 draws (EOT)"
 
 
 def read_defence(text: str) -> NamedDefence:

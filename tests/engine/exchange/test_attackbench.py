@@ -347,7 +347,7 @@ def test_with_a_model_the_files_of_others_are_left_out_and_counted(writer, tmp_p
     done, (line,) = import_attackbench(tmp_path / "files", folder, data=DATA, model="net")
     assert [(each.attack, each.model) for each in done] == [("foolbox:ddn", "net"), ("adv_lib:fmn", "net")]
     assert line == "expected runs of net, got 1 that name other models of the folder: noisy"
-    with pytest.raises(InvalidInput, match="net, noisy; --model says which"):
+    with pytest.raises(InvalidInput, match="net, noisy; `model` says which"):
         import_attackbench(tmp_path / "files" / "unknown.json", folder, data=DATA)
 
 

@@ -377,6 +377,8 @@ def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(
     assert (code, "got own in the baseline and original in the other" in err) == (1, True)
     code, out, err = run("rank", "new-both", "--against", "both", "--subjects", "defences", "--examples", "original")
     assert code == 0, err
+    (noted,) = davylamp.rank("new-both", "defences", against="both")
+    assert noted.notes[0] == "examples='original' ranks by what they were shown of the original"
     with pytest.raises(InvalidInput, match=r"expected .examples. with subjects='defences'"):
         davylamp.rank("both", examples="own")
 

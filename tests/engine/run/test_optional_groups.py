@@ -217,8 +217,8 @@ def test_a_model_without_layers_says_so(digits, tmp_path):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"measures": ("coverage",)}, "--profile DATA"),
-        ({"profile": "demo:imagenet"}, "expected --metric coverage with a profile"),
+        ({"measures": ("coverage",)}, "`profile=DATA`"),
+        ({"profile": "demo:imagenet"}, "expected `measures=coverage` with a profile"),
         ({"measures": ("coverage:sections=0",)}, "expected sections from 1"),
         ({"measures": ("coverage:section=3",)}, "did you mean sections"),
         ({"measures": ("boundry",)}, "did you mean boundary"),
