@@ -199,7 +199,7 @@ def test_where_nothing_can_be_put_is_said(parts, tmp_path):
         (InvalidInput, "at least two", parts[:1], both, {}),
         (InvalidInput, "another folder", parts, parts[0], {}),
         (Unavailable, "a new or an empty folder", parts, tmp_path, {}),
-        (InvalidInput, "--prefer .*nobody", parts, both, {"prefer": "nobody"}),
+        (InvalidInput, "prefer.*nobody", parts, both, {"prefer": "nobody"}),
         (Unavailable, "a results folder", [parts[0], tmp_path], both, {}),
     ):
         with pytest.raises(error, match=named):
