@@ -12,7 +12,7 @@ from .parameters import parse_number
 _LONGEST = 60  # characters of a value in a message
 
 
-def wrong_type(wanted: str, value: Any) -> WrongType:
+def type_error(wanted: str, value: Any) -> WrongType:
     """The error of a value that is nothing of the kind, which a message shows if it is short and plain."""
     plain = value is None or isinstance(value, (str, bytes, Real))
     text = repr(value) if plain and len(repr(value)) <= _LONGEST else type(value).__name__
@@ -31,18 +31,18 @@ def read_list(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -
         WrongType: if it is no list, or something else is in it.
     """
     if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
-        raise wrong_type(wanted, value)
+        raise type_error(wanted, value)
     items = [value] if isinstance(value, str) else list(value)
     for item in items:
         if not isinstance(item, kind):
-            raise wrong_type(wanted, item)
+            raise type_error(wanted, item)
     return items
 
 
-def read_whole(value: Any, wanted: str, low: int, high: int) -> int:
+def read_int(value: Any, wanted: str, low: int, high: int) -> int:
     """A whole number from `low` to `high`; InvalidInput otherwise, which is a WrongType where it is none at all."""
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise wrong_type(wanted, value)
+        raise type_error(wanted, value)
     if not low <= int(value) <= high:
         raise InvalidInput(f"expected {wanted}, got {value}")
     return int(value)
@@ -50,7 +50,7 @@ def read_whole(value: Any, wanted: str, low: int, high: int) -> int:
 
 def read_seed(value: Any) -> int:
     """A random seed; InvalidInput if it is none."""
-    return read_whole(value, "a seed from 0 to 2**32 - 1", 0, 2**32 - 1)
+    return read_int(value, "a seed from 0 to 2**32 - 1", 0, 2**32 - 1)
 
 
 def read_text(value: Any, wanted: str) -> str:
@@ -58,7 +58,7 @@ def read_text(value: Any, wanted: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise wrong_type(wanted, value)
+        raise type_error(wanted, value)
     return value
 
 
@@ -68,19 +68,19 @@ def read_target(value: Any) -> str:
     return str(int(value)) if is_class else read_text(value, "a target as text or a class number")
 
 
-def read_table(value: Any, wanted: str) -> dict[str, Any]:
+def read_mapping(value: Any, wanted: str) -> dict[str, Any]:
     """Values by name, of None none; WrongType otherwise."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise wrong_type(wanted, value)
+        raise type_error(wanted, value)
     return dict(value)
 
 
 def read_path(value: Any, wanted: str) -> Path:
     """A path; WrongType for what is no text and no path."""
     if not isinstance(value, (str, Path)):
-        raise wrong_type(wanted, value)
+        raise type_error(wanted, value)
     return Path(value)
 
 
@@ -98,7 +98,7 @@ def read_channels(name: str, values: Any) -> list[float]:
             raise TypeError
         numbers = [float(value) for value in values]
     except (TypeError, ValueError):
-        raise wrong_type(wanted, values) from None
+        raise type_error(wanted, values) from None
     if not numbers or not all(map(math.isfinite, numbers)):
         raise InvalidInput(f"expected {wanted}, finite, got {numbers}")
     return numbers
@@ -117,7 +117,7 @@ def read_radius(value: Any) -> float | None:
         return cast("float | None", value)  # a whole number stays one
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a tensor or an array of one number
         return value.item()
-    error = wrong_type("epsilon as a number or a fraction such as '8/255'", value)
+    error = type_error("epsilon as a number or a fraction such as '8/255'", value)
     if isinstance(value, (list, tuple)):
         error.args = (f"{error}; davylamp.evaluate takes several",)
     raise error

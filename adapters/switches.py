@@ -27,7 +27,7 @@ OF_FILES = (
 
 
 @contextmanager
-def switches_kept(names: Iterable[str] | None = None, put_back: list[str] | None = None) -> Iterator[None]:
+def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str] | None = None) -> Iterator[None]:
     """Afterwards the switches of the process are as they were.
 
     Args:
@@ -50,10 +50,12 @@ def switches_kept(names: Iterable[str] | None = None, put_back: list[str] | None
 def full_float32() -> Iterator[None]:
     """In the block torch rounds float32 nowhere: neither to TF32 nor by autocast, whatever is set for the process."""
     global _exact_blocks  # noqa: PLW0603 - of the process, as the switches are
-    if _exact_blocks and precision_now() == "float32":  # a judgement asks many times: the block around puts all back
+    if (
+        _exact_blocks and current_precision() == "float32"
+    ):  # a judgement asks many times: the block around puts all back
         yield
         return
-    with switches_kept(_PRECISIONS), no_autocast():
+    with preserve_torch_state(_PRECISIONS), no_autocast():
         _set_all("highest", allow_tf32=False, precision=_EXACT)
         _exact_blocks += 1
         try:
@@ -65,7 +67,7 @@ def full_float32() -> Iterator[None]:
 @contextmanager
 def tf32() -> Iterator[None]:
     """In the block an NVIDIA GPU may round what it multiplies to TF32, in convolutions and matrix products."""
-    with switches_kept(_PRECISIONS), no_autocast():
+    with preserve_torch_state(_PRECISIONS), no_autocast():
         _set_all("high", allow_tf32=True, precision=_ROUNDED)
         yield
 
@@ -79,7 +81,7 @@ def no_autocast() -> Iterator[None]:
         yield
 
 
-def in_precision(precision: str | None) -> AbstractContextManager[None]:
+def attack_precision(precision: str | None) -> AbstractContextManager[None]:
     """The switches of the process for passes in a precision (`parameters.PRECISIONS`), backward passes included.
 
     None: as they are. With bfloat16, which is asked for at each question (`asked_in`), nothing else is in autocast.
@@ -88,7 +90,7 @@ def in_precision(precision: str | None) -> AbstractContextManager[None]:
     return ways.get(precision or "", nullcontext)()
 
 
-def asked_in(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
+def model_autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
     """A question to a model in bfloat16, if that is the precision; nothing of the attack around it is rounded."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
@@ -98,7 +100,7 @@ def is_autocast() -> bool:
     return bool(_autocast_now())
 
 
-def precision_now() -> str | None:
+def current_precision() -> str | None:
     """The precision that torch is set to, for a process elsewhere; None if it is none of those that have a name."""
     if on := _autocast_now():
         return "bfloat16" if torch.get_autocast_dtype(on[0]) == torch.bfloat16 else None

@@ -17,7 +17,7 @@ _TORCH = next(iter(getattr(find_spec("torch"), "submodule_search_locations", Non
 _LONGEST = 300  # characters of a reason
 
 
-class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
+class guard_user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
     """Run user code so that whatever it raises is one line; to be entered with `with`.
 
     It becomes a `ModelFailed` that names `where`, the reason and the user's line; so does `sys.exit`. Errors of
@@ -47,7 +47,7 @@ class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
         torch = sys.modules.get("torch")  # not loaded where a record of a library is
         self._grad = torch.is_grad_enabled() if torch else None
         if self.descriptors:
-            self._diverted = descriptor_diverted()
+            self._diverted = stdout_to_stderr()
             self._diverted.__enter__()
         _PROTECTION.enter()
 
@@ -127,7 +127,7 @@ def process_protected() -> Iterator[None]:
 
 
 @contextmanager
-def guarded() -> Iterator[None]:
+def guard_once() -> Iterator[None]:
     """Put up once, around a library's many passes, what every `user_code` inside puts up.
 
     A call of `os._exit` inside is a SystemExit; a Ctrl-C that was typed and swallowed is raised at the end: both in a
@@ -149,7 +149,7 @@ def was_interrupted() -> bool:
 
 
 @contextmanager
-def descriptor_diverted() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """In a protected process, let file descriptor 1, where programs write, lead to standard error."""
     kept = None
     if _PROTECTION.is_on:

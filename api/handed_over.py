@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters import Classifier
-from ..adapters.arguments import read_list, read_text, read_whole, wrong_type
+from ..adapters.arguments import read_int, read_list, read_text, type_error
 from ..adapters.data.datasets import Data, load_data_for
-from ..adapters.models.borrowed import borrowed
+from ..adapters.models.borrowed import as_classifier
 from ..adapters.models.images import check_images, read_labels
 from ..adapters.models.remote.answer_cache import FILE
 from ..adapters.models.remote.transport import check_token
-from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
+from ..adapters.models.room.isolated import describe_isolated, prestart_processes
 from ..adapters.models.zoo.load import add_version
 from ..adapters.parameters import FOREIGN, PARAMETERS, parse_number
 from ..engine import Config
-from ..engine.sources import Loading
+from ..engine.sources import LoadOptions
 from ..errors import InvalidInput, UnknownName
 
 # How models that are loaded by name are asked and kept apart: fields of `Config` that these verbs take, too.
@@ -45,7 +45,9 @@ def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
             raise UnknownName("keyword", name, {*keywords, *LOADING})
 
 
-def loading_of(settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None) -> Loading:
+def loading_of(
+    settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None
+) -> LoadOptions:
     """How models are loaded by their names; what isolated ones need begins to start.
 
     Args:
@@ -59,17 +61,17 @@ def loading_of(settings: Mapping[str, Any], models: Iterable[str] = (), folder: 
     """
     config, names = Config(**{name: settings[name] for name in LOADING if name in settings}), list(models)
     check_token(config.token, names)
-    prepare_rooms(config.isolation, names)
+    prestart_processes(config.isolation, names)
     for line in describe_isolated(config.isolation, names) if "tell" in settings else ():
         settings["tell"](line)
-    return Loading(config.transport("" if folder is None else Path(folder).expanduser() / FILE), config.isolation)
+    return LoadOptions(config.transport("" if folder is None else Path(folder).expanduser() / FILE), config.isolation)
 
 
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
     """A module, borrowed as long as the stack is open, or the model of a name, which says its version itself."""
     named = isinstance(model, str)
     how = loading_of(loading, [model] if named else [])
-    return how.load(model, device) if named else stack.enter_context(borrowed(model, version))
+    return how.load(model, device) if named else stack.enter_context(as_classifier(model, version))
 
 
 def name_of(module: nn.Module) -> str:
@@ -79,7 +81,7 @@ def name_of(module: nn.Module) -> str:
 
 def read_limit(limit: Any) -> int | None:
     """A number of images, None: all of them; InvalidInput otherwise."""
-    return None if limit is None else read_whole(limit, "`limit` as a whole number from 1", 1, 2**31 - 1)
+    return None if limit is None else read_int(limit, "`limit` as a whole number from 1", 1, 2**31 - 1)
 
 
 def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
@@ -101,7 +103,7 @@ def read_number(value: Any, name: str) -> float:
     if isinstance(value, str):
         return parse_number(value, f"`{name}`")
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise wrong_type(f"`{name}` as a number or a fraction such as '8/255'", value)
+        raise type_error(f"`{name}` as a number or a fraction such as '8/255'", value)
     return float(value)
 
 
@@ -116,7 +118,7 @@ def read_numbers(value: Any, name: str) -> list[float] | None:
 
 def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
     """Images that were handed over, or the name of some; and what to say if they are rounded."""
-    images, rounded = take_data(inputs, labels, None)
+    images, rounded = coerce_data(inputs, labels, None)
     if images is not None and data is not None:
         raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
     return images or read_text("demo:imagenet" if data is None else data, "the name of data as text"), rounded
@@ -129,7 +131,7 @@ def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> 
     return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
 
 
-def take_images(inputs: Any) -> tuple[Tensor, str]:
+def coerce_images(inputs: Any) -> tuple[Tensor, str]:
     """The images in float32, and what to say if that rounds them.
 
     Raises:
@@ -146,7 +148,7 @@ def take_images(inputs: Any) -> tuple[Tensor, str]:
     return images, "" if exact else "images rounded from float64 to float32"
 
 
-def make_data(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
+def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
     """Labelled images by name; without names by their places. InvalidInput for more or fewer names."""
     given = None if names is None else read_list(names, "names of the images")
     texts = [str(place) for place in range(len(inputs))] if given is None else given
@@ -155,14 +157,14 @@ def make_data(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Da
     return Data(inputs, labels.long(), texts)
 
 
-def take_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
+def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
     """Images with their labels and names, and what to say if they are rounded; None where none were handed over."""
     if inputs is None:
         if labels is not None:
             raise InvalidInput("expected images with labels, got labels alone")
         return None, ""
-    images, rounded = take_images(inputs)
-    return make_data(images, read_labels(labels, len(images)), names), rounded
+    images, rounded = coerce_images(inputs)
+    return labelled_images(images, read_labels(labels, len(images)), names), rounded
 
 
 def _pair(pair: Any, name: str) -> Data:
@@ -171,16 +173,16 @@ def _pair(pair: Any, name: str) -> Data:
         inputs, labels = pair
     except (TypeError, ValueError):
         raise InvalidInput(f"expected {name} as a name, or images and labels, got {type(pair).__name__}") from None
-    images = take_images(inputs)[0]
-    return make_data(images, read_labels(labels, len(images)), None)
+    images = coerce_images(inputs)[0]
+    return labelled_images(images, read_labels(labels, len(images)), None)
 
 
-def take_labelled(pair: Any) -> str | Data:
+def coerce_labelled(pair: Any) -> str | Data:
     """A name, or images and labels that were handed over."""
     return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
 
 
-def take_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
+def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
     """Images and labels that were handed over to fit on, and the settings with a name for them."""
     given = settings.get("fit_data", "")
     if isinstance(given, str):
@@ -188,7 +190,7 @@ def take_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]
     return _pair(given, "fit_data"), {**settings, "fit_data": "given to fit on"}
 
 
-def lend_models(
+def classifiers_from_modules(
     models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
     """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names.
@@ -199,7 +201,9 @@ def lend_models(
         models = {name_of(models): models}
     if not isinstance(models, Mapping) or not models:
         return None, {**settings, "models": name_models(models)}
-    given = {add_version(name, version): stack.enter_context(borrowed(each, version)) for name, each in models.items()}
+    given = {
+        add_version(name, version): stack.enter_context(as_classifier(each, version)) for name, each in models.items()
+    }
     devices = {str(classifier.device) for classifier in given.values()}
     # A model on a GPU is evaluated there.
     return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings
@@ -215,7 +219,7 @@ def name_models(models: Any) -> tuple[str, ...]:
     return names
 
 
-def list_modules(surrogate: Any) -> list[Any]:
+def as_model_list(surrogate: Any) -> list[Any]:
     """One model or several, as `borrowed` or `load_model` is to check them."""
     if isinstance(surrogate, Mapping):
         return list(surrogate.values())
@@ -229,7 +233,7 @@ def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
     if isinstance(surrogate, Mapping):
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}
-    for each in [] if surrogate is None else list_modules(surrogate):
+    for each in [] if surrogate is None else as_model_list(surrogate):
         name = each if isinstance(each, str) else name_of(each)
         while name in named and not isinstance(each, str):
             name = f"{name}'"

@@ -14,9 +14,9 @@ from torch import nn
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
-from ..adapters.models.remote.traffic import Traffic
+from ..adapters.models.remote.traffic import ServerUsage
 from ..engine import Config, ResultsStore, evaluate, make_plan
-from ..engine.cell import Cell
+from ..engine.cell import AttackRun
 from ..engine.plan.plan import Plan
 from ..engine.plan.rerun import configs_of
 from ..engine.run.choose import choose_executor
@@ -26,12 +26,12 @@ from ..engine.store.plans import list_cells
 from ..engine.tables.groups import shared_settings
 from ..errors import InvalidInput, Unavailable, UnknownName, as_invalid_input
 from ..scoring import Placement, build_responses, choose_model, fit_irt, place_results
-from ..scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
+from ..scoring.adaptive import BATCH, ImageSelector, SelectionResult, Step, choose_images
 from ..scoring.placement import align_results
 from ..scoring.responses import Responses, build_against
 from .evaluation import Evaluation, no_progress
 from .evaluation import evaluate as evaluate_models
-from .handed_over import lend_models, take_data
+from .handed_over import classifiers_from_modules, coerce_data
 
 WIDTH = 1  # default of worst minus best rank of an interval that is enough
 _COMPUTED = ("batch_size", "shard_size", "device", "keep_images", "isolate", "time_limit", "memory_limit")
@@ -41,7 +41,7 @@ _NAMED = 4  # that a note names
 
 
 @dataclass(frozen=True)
-class Asking:
+class AdaptiveSettings:
     """How many images a newcomer is asked about.
 
     Args:
@@ -104,11 +104,11 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     return Baseline(configs[0], frame, notes)
 
 
-def place_models(
+def place_on_baseline(
     baseline: Baseline,
     store: ResultsStore,
     config: Config,
-    asking: Asking,
+    asking: AdaptiveSettings,
     *,
     models: Mapping[str, Classifier] | None = None,
     data: Data | None = None,
@@ -142,7 +142,7 @@ def place_models(
     placements = []
     for name in names:
         given = None if models is None else {name: models[name]}
-        newcomer = _Newcomer(baseline, store, replace(config, models=(name,)), given, data, run or _runner(store))
+        newcomer = _NewModel(baseline, store, replace(config, models=(name,)), given, data, run or _runner(store))
         placements.append(newcomer.choose(asking, tell) if asking.adaptive else newcomer.place(asking.seed))
     return tuple(placements)
 
@@ -205,11 +205,11 @@ def place(
             f"expected a results folder for `against`, got {against}: tables are for rankings of evaluated folders"
         )
     _refuse_settings(settings)
-    asking = Asking(adaptive, WIDTH if width is None else width, BATCH if batch is None else batch, seed)
+    asking = AdaptiveSettings(adaptive, WIDTH if width is None else width, BATCH if batch is None else batch, seed)
     baseline = read_baseline(against, adaptive=adaptive)
-    images = take_data(inputs, labels, names)[0]
+    images = coerce_data(inputs, labels, names)[0]
     with ExitStack() as stack:
-        lent, settings = lend_models(models, stack, settings)
+        lent, settings = classifiers_from_modules(models, stack, settings)
         config, store = replace(baseline.config, **settings), ResultsStore(out)
         work = choose_executor(executor, workers=workers, address=address, device=config.device)
 
@@ -218,7 +218,7 @@ def place(
                 more = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}
                 return evaluate(plan, store, executor=work, progress=advance, **more)
 
-        return place_models(baseline, store, config, asking, models=lent, data=images, run=run, tell=tell)
+        return place_on_baseline(baseline, store, config, asking, models=lent, data=images, run=run, tell=tell)
 
 
 def _refuse_settings(settings: Mapping[str, Any]) -> None:
@@ -235,7 +235,7 @@ def _runner(store: ResultsStore, executor: Executor | None = None) -> Callable[[
     return lambda plan: evaluate(plan, store, executor=executor)
 
 
-class _Newcomer:
+class _NewModel:
     """One model, its records so far, and what went wrong."""
 
     def __init__(
@@ -251,7 +251,7 @@ class _Newcomer:
         self.models, self.data, self.run = models, data, run
         self.keys: set[str] = set()
         self.problems: dict[str, str] = {}
-        self.traffic = Traffic()
+        self.traffic = ServerUsage()
 
     def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
         """Run the attacks on these images (none: all of the baseline's); all of the newcomer's records."""
@@ -282,12 +282,12 @@ class _Newcomer:
         notes = (*self.baseline.notes, *failed, *filter(None, [self.traffic.line]), *placed.notes)
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
-    def choose(self, asking: Asking, tell: Callable[[str, Step], object]) -> Placement:
+    def choose(self, asking: AdaptiveSettings, tell: Callable[[str, Step], object]) -> Placement:
         """Where it stands by the images that tell most about it."""
         with as_invalid_input():
             matrix = build_responses(self.baseline.frame)
             fit = fit_irt(matrix.values, choose_model(matrix.values), seed=asking.seed)
-            chooser = Chooser(fit, matrix.values, matrix.images, seed=asking.seed)
+            chooser = ImageSelector(fit, matrix.values, matrix.images, seed=asking.seed)
         names = dict(_names_of_images(self.baseline.frame))
         records, asked = pd.DataFrame(), set()
 
@@ -301,7 +301,7 @@ class _Newcomer:
         def said(step: Step) -> None:
             tell(self.config.models[0], step)
 
-        choice: Choice = choose_images(chooser, answer, width=asking.width, batch=asking.batch, tell=said)
+        choice: SelectionResult = choose_images(chooser, answer, width=asking.width, batch=asking.batch, tell=said)
         placed = self.place(asking.seed, records, {matrix.values.tobytes(): fit})
         return replace(placed, choice=choice)
 
@@ -323,7 +323,7 @@ def _names_of_images(frame: pd.DataFrame) -> Any:
     return zip(pairs["data"].astype(str) + " " + pairs["image"].astype(str), pairs["image"].astype(str), strict=True)
 
 
-def _usable(cells: Sequence[Cell], *, adaptive: bool) -> tuple[list[Cell], tuple[str, ...]]:
+def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackRun], tuple[str, ...]]:
     """The cells that can place a newcomer, and a note for those that cannot."""
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}

@@ -90,11 +90,11 @@ def completer_of(parameter: str) -> Callable[[str], list[str]] | None:
     if names is None:
         return None
 
-    def complete(incomplete: str) -> list[str]:
+    def with_config_options(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
         return [f"{before}{comma}{name}" for name in names() if name.startswith(last)]
 
-    return complete
+    return with_config_options
 
 
 def _fixed(names: Iterable[str]) -> Callable[[], list[str]]:

@@ -11,7 +11,7 @@ NORMS = ("linf", "l2", "l1", "l0")
 _ALIKE = ("model", "norm", "epsilon", "targeted")
 
 
-class _Phrases(NamedTuple):
+class _SummaryWording(NamedTuple):
     """How a line says what a model keeps and what became of the other images."""
 
     kept: str
@@ -20,8 +20,10 @@ class _Phrases(NamedTuple):
     also: str  # other attacks, as many
 
 
-_UNTARGETED = _Phrases("robust accuracy", "no attack fooled any of {} images", "most fooled by", "fooled as many")
-_TARGETED = _Phrases(
+_UNTARGETED = _SummaryWording(
+    "robust accuracy", "no attack fooled any of {} images", "most fooled by", "fooled as many"
+)
+_TARGETED = _SummaryWording(
     "right and not driven to the target",
     "no attack drove any of {} images to the target",
     "most driven to the target by",
@@ -32,7 +34,7 @@ _NAMED = 2  # attacks some of whose results prove nothing
 MANY = 400  # cells; reading more of them again would keep the user waiting
 
 
-def say_result(plan: Any, store: Any, out: Path) -> None:
+def print_summary(plan: Any, store: Any, out: Path) -> None:
     """Print the result of an evaluation: a line for each of at most five models and threat models.
 
     Args:
@@ -53,7 +55,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     """For each model and threat model what is left in the worst case and the strongest attack; then the indicators."""
     from ..engine.checks.check_folder import check_folder
     from ..engine.store.outcomes import read_outcomes
-    from ..engine.tables.groups import group_cells, least_of_draws
+    from ..engine.tables.groups import group_cells, worst_case_bias_note
     from ..engine.tables.table import build_table
 
     alone = len(store.keys("cells")) == len(plan.cells)  # then all that is there is about these models
@@ -73,7 +75,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
         more = f"davylamp table {quote(str(store.folder))} --by models"
         lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
     groups = [each for each in group_cells(outcomes, "models") if each.labels["model"] in names]
-    lines += [f"- {line}" for line in least_of_draws([each for each in groups if _has_radius(each.labels)])]
+    lines += [f"- {line}" for line in worst_case_bias_note([each for each in groups if _has_radius(each.labels)])]
     checks = check_folder(outcomes, models=sorted(names))
     failing = Counter(check.title for check in checks if check.state == "fail")
     said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())
@@ -82,12 +84,12 @@ def result_lines(plan: Any, store: Any) -> list[str]:
 
 def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
     """A line for each attack of the user that returned clean images, which only some may do where they fail."""
-    from ..engine.checks.verdicts import side_of
+    from ..engine.checks.verdicts import paired_outcomes
 
     counts: Counter[str] = Counter()
     for each in outcomes.done:
         if each.cell.subject.name in names and each.cell.row.is_users:
-            counts[each.cell.attack] += sum("unchanged" in kinds for kinds in side_of(each).violations)
+            counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
     return [
         f"- {name} returned {count} clean images, which proves nothing: if it does so where it fails, say so by "
         f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
@@ -98,7 +100,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 
 def _model_line(row: Any, pairs: Sequence[Any]) -> str:
     """What is left of a model in the worst case, and the attack that fooled most, or nearest."""
-    from ..adapters.words import labels_text
+    from ..adapters.words import format_threat_labels
     from ..engine.checks.standings import place_attacks
     from ..report.text.console import KEPT, interval_text
 
@@ -110,7 +112,7 @@ def _model_line(row: Any, pairs: Sequence[Any]) -> str:
     phrases = _TARGETED if labels["targeted"] else _UNTARGETED
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
     places = [place for place in place_attacks(alike) if place.images] if alike else []
-    line = f"{labels['model']}, {labels_text(labels)}: clean accuracy {shown(*row.metrics['CA'][:3])}; "
+    line = f"{labels['model']}, {format_threat_labels(labels)}: clean accuracy {shown(*row.metrics['CA'][:3])}; "
     if has_radius:
         line += f"{phrases.kept} {shown(*worst[:3])} on {worst.n} images (worst case{_undecided(alike)}); "
     if not places:

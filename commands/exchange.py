@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput, UnknownName
 from .config_options import in_options
-from .merge import open_sources
+from .merge import open_results_arguments
 from .options import Json
 
 DataAgain = Annotated[
@@ -74,13 +74,13 @@ def export_results(
     if what == "attackbench":
         if out is None:
             raise InvalidInput(f"expected -o with a format: davylamp export {what} FOLDER -o FILES")
-        done = export(open_sources(context, [where]), out, form=what, images=images, data=data, **terms)
+        done = export(open_results_arguments(context, [where]), out, form=what, images=images, data=data, **terms)
     else:
         if out is not None and not Path(what).exists():
             raise UnknownName("format", what, ("attackbench",))
         if out is not None or data is not None:
             raise InvalidInput("expected davylamp export FOLDER BUNDLE.zip without -o and --data")
-        done = export(open_sources(context, [Path(what)]), where, images=images, **terms)
+        done = export(open_results_arguments(context, [Path(what)]), where, images=images, **terms)
     console = make_console()
     for file in done.document.get("files", ()):
         console.print(file, highlight=False, markup=False)

@@ -40,7 +40,7 @@ def refuse_empty(arguments: Sequence[str]) -> None:
             raise InvalidInput(f"expected a value for {name}, got an empty text; is a variable of the shell not set?")
 
 
-def say_interrupted(folder: object, otherwise: str = "") -> None:
+def print_interrupted(folder: object, otherwise: str = "") -> None:
     """Say what is left of an interrupted run: the finished results in a folder, or `otherwise` if there is none."""
     from ..report.text.console import print_error
 

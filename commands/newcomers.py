@@ -11,7 +11,7 @@ from ..engine.plan.config import Config
 from ..errors import InvalidInput
 from .config_options import Given, in_options
 from .input_options import InputOptions
-from .loading import APART, loading_settings, start_rooms
+from .loading import APART, loading_settings, prestart_processes
 from .progress import show_progress
 
 _PANEL = "New models among evaluated ones"
@@ -73,7 +73,7 @@ def place_newcomers(
     """
     from ..api.placing import place
     from ..report.text.console import print_error
-    from ..report.text.ranking import Placed
+    from ..report.text.ranking import PlacementOutput
 
     if run.part is not None:
         raise InvalidInput("expected --against without --part, got both: a new model is placed in one run")
@@ -87,12 +87,12 @@ def place_newcomers(
         where = f"ranks {step.rank_low} to {step.rank_high}, ability {step.low:.2f} to {step.high:.2f}"
         print_error(f"{name}: {step.images} images: {where}")
 
-    start_rooms(
+    prestart_processes(
         Config(**{name: settings[name] for name in APART.names if name in settings}).isolation, settings["models"]
     )
     where = {name: value for name, value in run.given.items() if name != "part"}
     placements = place(**vars(against), **settings, **where, out=out, progress=_begin, tell=tell)
-    placed = Placed(f"{out} against {against.against}", placements).reworded(in_options)
+    placed = PlacementOutput(f"{out} against {against.against}", placements).reworded(in_options)
     if as_json:
         print(json.dumps(placed.document, indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     else:

@@ -36,7 +36,7 @@ def serve_model(
         loading_of(loading_keywords(apart), [model]).load(model, device), name=name, outputs=outputs, datatype=datatype
     )
     console = make_console()
-    server = HttpServer(host, port, served.answer, names=names, largest=largest << 20)
+    server = HttpServer(host, port, served.handle_request, names=names, largest=largest << 20)
     url = f"{server.url}/v2/models/{served.name}"
     console.print(f"{url}   (stop with Ctrl-C)", highlight=False, soft_wrap=True)
     server.run()

@@ -108,7 +108,7 @@ class TimeLeft:
         if name in self._parts:
             self._parts[name].left = max(self._parts[name].left - images, 0)
 
-    def ask(self, name: str, passes: int) -> None:
+    def add_queries(self, name: str, passes: int) -> None:
         """Note passes for images that are not done yet."""
         if name != self._now:
             self.add(name, 0)

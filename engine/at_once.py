@@ -15,7 +15,7 @@ _MOST = 8  # threads: what they do holds the interpreter now and then
 _WAITING = 2  # steps for each thread that are begun before their results are taken
 
 
-def map_at_once(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`map` on threads: for steps that spend their time in NumPy, Arrow, Pillow or torch, or wait for a disk.
 
     Results come in the order of the items, whose iterator is used by the calling thread alone. Few steps are ahead of
@@ -57,7 +57,7 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-class _OneThread:
+class _SingleThreadedBlas:
     """Products of matrices on one thread, until everyone who entered has left."""
 
     def __init__(self) -> None:
@@ -83,4 +83,4 @@ class _OneThread:
                 self._limits.restore_original_limits()
 
 
-_ONE_THREAD = _OneThread()
+_ONE_THREAD = _SingleThreadedBlas()

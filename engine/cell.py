@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args
 
-from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of
+from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, canonical_attack
 from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
 from ..errors import InvalidInput, UnknownName, Unsupported
@@ -76,7 +76,7 @@ class ModelOnData:
     @cached_property
     def key(self) -> str:
         """Name of the file with the clean predictions: 20 hexadecimal digits of a hash over the spec."""
-        return digest_of({"clean": self.spec})
+        return json_digest({"clean": self.spec})
 
 
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
@@ -106,7 +106,7 @@ class FitData:
 
 
 @dataclass(frozen=True)
-class Cell:
+class AttackRun:
     """One implementation against one subject; its records are one file, called by its key.
 
     Of versions the key has those that could change the numbers: of the attack's library in full, of the judge's rules,
@@ -185,12 +185,12 @@ class Cell:
         return parse_search(self.attack)
 
     @property
-    def planned(self) -> "Cell":
+    def as_planned(self) -> "AttackRun":
         """The cell as it was before it was run: one at saturation without the radius that was found."""
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
 
     @property
-    def members(self) -> "tuple[Cell, ...]":
+    def members(self) -> "tuple[AttackRun, ...]":
         """The attacks of a worst case in their order, each as a cell of its own; of another cell itself alone."""
         if self.search.kind != "worst-case":
             return (self,)
@@ -205,8 +205,8 @@ class Cell:
         the model itself it has seen its gradients.
         """
         if self.row.learned:
-            return "white-box" if self.fitted_on and not self.surrogate else attack_of(self.row).knowledge
-        return "transfer" if self.surrogate else attack_of(self.row).knowledge
+            return "white-box" if self.fitted_on and not self.surrogate else canonical_attack(self.row).knowledge
+        return "transfer" if self.surrogate else canonical_attack(self.row).knowledge
 
     @property
     def title(self) -> str:
@@ -221,7 +221,7 @@ class Cell:
     @property
     def fit_key(self) -> str:
         """Name of the file with what its attack has learned; "" for a cell that keeps nothing of that kind."""
-        return "" if self.fitted_on is None else digest_of(_fit_spec(self))
+        return "" if self.fitted_on is None else json_digest(_fit_spec(self))
 
     @property
     def shards(self) -> int:
@@ -229,7 +229,7 @@ class Cell:
         whole = self.search.runs_once or (self.row.universal and self.fitted_on is None)
         return 1 if whole else -(-self.subject.images // self.shard_size)
 
-    def span(self, shard: int) -> range:
+    def shard_slice(self, shard: int) -> range:
         """The images of a shard."""
         if self.shards == 1:
             return range(self.subject.images)
@@ -239,7 +239,7 @@ class Cell:
     @property
     def spec(self) -> dict[str, Any]:
         """What `key` hashes, as JSON types; `from_spec` reads it back."""
-        spec = json.loads(json.dumps(asdict(replace(self.planned, implementation=None))))
+        spec = json.loads(json.dumps(asdict(replace(self.as_planned, implementation=None))))
         del spec["implementation"], spec["asked"]
         spec["subject"] = self.subject.spec
         return {name: value for name, value in spec.items() if name not in _LATER or value != _LATER[name]}
@@ -247,10 +247,10 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """20 hexadecimal digits of a hash over the spec: equal on every machine, different if anything is."""
-        return digest_of(self.spec)
+        return json_digest(self.spec)
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any]) -> "Cell":
+    def from_spec(cls, spec: Mapping[str, Any]) -> "AttackRun":
         """The cell that has this spec.
 
         Raises:
@@ -266,7 +266,7 @@ class Cell:
         return cls(**fields)
 
     @classmethod
-    def from_record(cls, meta: Mapping[str, Any]) -> "Cell":
+    def from_record(cls, meta: Mapping[str, Any]) -> "AttackRun":
         """The cell of a record, by its `spec`; an attack that is not in the catalogue here by its `about`.
 
         No code is loaded: a user's attack is read as its record describes it.
@@ -285,17 +285,17 @@ class Cell:
         return replace(cell, implementation=_stand_in(cell.search, meta.get("about")))
 
 
-def call_as(cell: Cell, names: Mapping[str, str]) -> Cell:
+def call_as(cell: AttackRun, names: Mapping[str, str]) -> AttackRun:
     """The cell with its model called as `tell_apart` says."""
     called = names.get(cell.subject.key)
     return replace(cell, subject=replace(cell.subject, called=called)) if called else cell
 
 
-def describe_attack(cell: Cell) -> dict[str, Any]:
+def describe_attack(cell: AttackRun) -> dict[str, Any]:
     """What is known of its attack now, as JSON types: who reads the record later may not have it any more."""
     try:
         row = cell.row
-        attack = attack_of(row)
+        attack = canonical_attack(row)
     except UnknownName:
         return {}
     facts = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
@@ -304,24 +304,24 @@ def describe_attack(cell: Cell) -> dict[str, Any]:
     return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
 
 
-def is_foreign(cell: Cell) -> bool:
+def is_foreign(cell: AttackRun) -> bool:
     """Whether its attack is known from its record alone: another version, library or user had it."""
     return cell.implementation is not None and cell.implementation.given is None
 
 
-def is_single_step(cell: Cell) -> bool:
+def is_single_step(cell: AttackRun) -> bool:
     """Whether the attack makes one step only."""
     return cell.row.canonical_name in SINGLE_STEP or cell.parameters.get("steps") == 1
 
 
-def is_iterated(cell: Cell) -> bool:
+def is_iterated(cell: AttackRun) -> bool:
     """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
     if cell.search.sums_up:  # what it comes to is that of its attacks, whatever they are
         return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS
 
 
-def why_not_probed(cell: Cell) -> str:
+def why_not_probed(cell: AttackRun) -> str:
     """Why a cell cannot be run again on a few images, as some failure indicators need it; "" if it can."""
     if cell.surrogate:
         return "the attack ran on a surrogate: check it there, white-box"
@@ -330,7 +330,7 @@ def why_not_probed(cell: Cell) -> str:
     return "a worst case over several attacks: run each of them in full" if cell.search.sums_up else ""
 
 
-def _origin_text(cell: Cell) -> str:
+def _origin_text(cell: AttackRun) -> str:
     """What titles add of where examples are made: " via SURROGATE", " fitted on DATA (200)"; "" on the model itself."""
     via = f" via {ensemble_name([each.model for each in cell.surrogate])}" if cell.surrogate else ""
     row, fit = cell.implementation or IMPLEMENTATIONS.get(cell.search.inside), cell.fitted_on
@@ -339,7 +339,7 @@ def _origin_text(cell: Cell) -> str:
     return f"{via} fitted on {fit.data} ({fit.images})" if fit and fit.images else via
 
 
-def _fit_spec(cell: Cell) -> dict[str, Any]:
+def _fit_spec(cell: AttackRun) -> dict[str, Any]:
     """What `Cell.fit_key` hashes: all that decides what is learned, and nothing of what it is scored on."""
     learner = cell.surrogate or (Surrogate(cell.subject.model, cell.subject.model_digest),)
     shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
@@ -373,7 +373,7 @@ def _stand_in(search: Search, about: Any) -> Implementation | None:
     return row if search.around(row) == search else None
 
 
-def digest_of(value: Any) -> str:
+def json_digest(value: Any) -> str:
     """20 hexadecimal digits of a hash over JSON types, whatever the order of the keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -6,7 +6,7 @@ from ..conventions import original_of
 from ..errors import InvalidInput
 
 
-def originals_of(models: Sequence[str]) -> dict[str, str]:
+def undefended_models(models: Sequence[str]) -> dict[str, str]:
     """The undefended model of each defended one: as `named_originals`; where no name says so, the first of all.
 
     Args:

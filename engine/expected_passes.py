@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..adapters import Implementation, attack_of, library_defaults
+from ..adapters import Implementation, canonical_attack, library_defaults
 from ..errors import DavylampError
-from .cell import Cell
+from .cell import AttackRun
 
 _WITHOUT_STEPS = {"white-box": 1, "score-based": 500, "decision-based": 1000}
 
@@ -22,7 +22,7 @@ def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: st
         known = {**library_defaults(row, norm), **parameters}
     except (DavylampError, ImportError):  # a library that is not installed says so where it is run
         known = dict(parameters)
-    knowledge = attack_of(row).knowledge
+    knowledge = canonical_attack(row).knowledge
     steps = known.get("steps")
     steps = float(steps) if isinstance(steps, (int, float)) else _WITHOUT_STEPS.get(knowledge, 1)
     passes = steps * (2 if knowledge == "white-box" else 1)
@@ -32,10 +32,10 @@ def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: st
     return max(1.0, min(passes, most) if isinstance(most, (int, float)) else passes)
 
 
-def passes_of_cell(cell: Cell) -> float:
+def estimate_queries(cell: AttackRun) -> float:
     """The same of a cell; of one that searches over radii a multiple, of a worst case where nothing is fooled."""
     if cell.search.kind == "worst-case":
-        return sum(map(passes_of_cell, cell.members))
+        return sum(map(estimate_queries, cell.members))
     return expected_passes(cell.row, cell.parameters, cell.threat_model.norm) * cell.search.runs
 
 
@@ -55,7 +55,7 @@ def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
         add(f"clean predictions of {subject.model}", subject.images, 1.0)
     for cell in plan.cells_here:
         images = sum(len(cell.span(shard)) for shard in plan.shards(cell))
-        add(cell.attack, images, passes_of_cell(cell))
+        add(cell.attack, images, estimate_queries(cell))
     for subject, cell in plan.transfers_here:
         add(f"transfer of {cell.attack}", subject.images, 1.0)
     return work

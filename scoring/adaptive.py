@@ -34,7 +34,7 @@ class Step(NamedTuple):
         return self.rank_high - self.rank_low
 
 
-class Choice(NamedTuple):
+class SelectionResult(NamedTuple):
     """Images in the order in which they were chosen, and where the newcomer stood after each batch.
 
     Attributes:
@@ -52,7 +52,7 @@ class Choice(NamedTuple):
     further: tuple[str, ...] = ()
 
 
-class Chooser:
+class ImageSelector:
     """The expected Fisher information of images about a newcomer's ability, given what it has answered.
 
     The information of a response with chance P is P'^2 / (P (1 - P)), averaged over the posterior of the newcomer's
@@ -83,7 +83,7 @@ class Chooser:
         whole = Anchor(fit, responses, draws=1, seed=seed)
         draws = int(_NUMBERS / len(first) / whole.ability.shape[1])
         self.anchor = Anchor(fit, responses, draws=max(_FEWEST, draws), seed=seed)
-        chance = self.anchor.chances(first).clamp(TINY, 1 - TINY)  # (patterns, D, T)
+        chance = self.anchor.response_probabilities(first).clamp(TINY, 1 - TINY)  # (patterns, D, T)
         step = torch.from_numpy(np.diff(self.anchor.ability, axis=1)[:, :1]).float()
         middle = (chance[..., 1:] + chance[..., :-1]) / 2
         information = (chance.diff(dim=2) / step) ** 2 / (middle * (1 - middle))
@@ -109,7 +109,7 @@ class Chooser:
         Returns:
             Shape (images,), for ability on the scale of the fit.
         """
-        weight = self.anchor.weigh(log).float()
+        weight = self.anchor.posterior(log).float()
         between = (weight[:, 1:] + weight[:, :-1]) / 2
         of_pattern = (self._information @ between.flatten() / len(weight)).numpy()
         return np.bincount(self._image, of_pattern[self._pattern], len(self.images))
@@ -127,13 +127,13 @@ class Chooser:
         order = np.argsort(-information, kind="stable")[:count]
         return [str(self.images[each]) for each in order if information[each] >= 0]
 
-    def stand(self, newcomer: np.ndarray) -> Step:
+    def current_rank(self, newcomer: np.ndarray) -> Step:
         """Where the newcomer stands by its responses so far, shape (M,)."""
-        from .anchor import effect_of_some, joint_draws
+        from .anchor import joint_draws, partial_design_effect
 
         seen = ~np.isnan(newcomer)
         log, some = self.log_likelihood(newcomer), self.clusters[seen]
-        effect = effect_of_some(self.effect, self.clusters, some) if seen.any() else 1.0
+        effect = partial_design_effect(self.effect, self.clusters, some) if seen.any() else 1.0
         draws = joint_draws(self.anchor, log, self.effect, effect)
         ranks = 1 + (draws[:, :-1] > draws[:, -1:]).sum(1)
         tail = (1 - LEVEL) / 2
@@ -144,14 +144,14 @@ class Chooser:
 
 
 def choose_images(
-    chooser: Chooser,
+    chooser: ImageSelector,
     answer: Callable[[list[str]], np.ndarray],
     *,
     width: int,
     batch: int = BATCH,
     among: Sequence[str] | None = None,
     tell: Callable[[Step], object] = lambda _: None,
-) -> Choice:
+) -> SelectionResult:
     """Ask a newcomer about the images that tell most, until its rank interval is as narrow as asked.
 
     The first batch is the best for a newcomer of which nothing is known. The posterior is what it is whenever one
@@ -178,16 +178,16 @@ def choose_images(
             break
         asked += images
         newcomer = answer(asked)
-        steps.append(chooser.stand(newcomer))
+        steps.append(chooser.current_rank(newcomer))
         tell(steps[-1])
     enough = bool(steps) and steps[-1].width <= width
     further = [] if enough else chooser.next_images(newcomer, asked, batch)
-    return Choice(tuple(asked), tuple(steps), enough, width, tuple(further))
+    return SelectionResult(tuple(asked), tuple(steps), enough, width, tuple(further))
 
 
-def choose_again(
+def replay_selection(
     fit: IRTFit, values: np.ndarray, clusters: Sequence[str], width: int | None, batch: int, seed: int = 0
-) -> Choice:
+) -> SelectionResult:
     """Which of the images that a newcomer was asked about would have been enough.
 
     Args:
@@ -198,8 +198,8 @@ def choose_again(
         batch: see there.
         seed: random seed of every draw.
     """
-    chooser, newcomer, images = Chooser(fit, values[:-1], clusters, seed=seed), values[-1], np.asarray(clusters)
-    wanted = chooser.stand(newcomer).width if width is None else width
+    chooser, newcomer, images = ImageSelector(fit, values[:-1], clusters, seed=seed), values[-1], np.asarray(clusters)
+    wanted = chooser.current_rank(newcomer).width if width is None else width
     known = np.unique(images[~np.isnan(newcomer)]).tolist()
     return choose_images(
         chooser,

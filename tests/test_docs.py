@@ -19,7 +19,7 @@ import davylamp
 from davylamp import cli
 from davylamp.adapters import find_implementation
 from davylamp.adapters.data.datasets import Data
-from davylamp.adapters.models.defences.names import read_defence
+from davylamp.adapters.models.defences.names import parse_defence
 from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
 from davylamp.benchmarks import Options, PaperTable
@@ -335,7 +335,7 @@ def test_the_defences_of_the_page_are_names(run):
     )
     assert {"jpeg:quality=50", "bit-depth:bits=4"} <= names
     for name in names:
-        read_defence(name)
+        parse_defence(name)
     code, out, _ = run("defences", "--json")
     shown = {way for row in json.loads(out)["defences"] for way in row["gradients"]}
     assert code == 0

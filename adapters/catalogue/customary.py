@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from ...errors import InvalidInput, Unsupported
 from ..attack import Implementation
-from ..libraries.user.row import stated_epsilon
+from ..libraries.user.row import declared_epsilon
 from ..threat_model import NORMS, Norm, ThreatModel, check_norm
-from ..words import radius_text
-from .lookup import IMPLEMENTATIONS, attack_of
+from ..words import format_radius
+from .lookup import IMPLEMENTATIONS, canonical_attack
 
 __all__ = ["choose_threat_model", "default_epsilon"]
 
@@ -52,8 +52,8 @@ def choose_threat_model(
     chosen: Norm = norm if norm in NORMS else _usual_norm(rows[0], have)  # type: ignore[assignment]
     if epsilon is not None and chosen == "unrestricted":
         raise InvalidInput(f"expected no epsilon for {attack} under an unrestricted threat model, got {epsilon}")
-    if epsilon is None and attack_of(rows[0]).kind == "fixed-budget":
-        epsilon = stated_epsilon(rows[0]) or default_epsilon(chosen, components)
+    if epsilon is None and canonical_attack(rows[0]).kind == "fixed-budget":
+        epsilon = declared_epsilon(rows[0]) or default_epsilon(chosen, components)
     return ThreatModel(chosen, epsilon, targeted)
 
 
@@ -63,9 +63,9 @@ def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float
     Raises:
         InvalidInput: if it would be read in a norm that nobody named.
     """
-    wanted = f"expected a norm beside epsilon {radius_text('linf', epsilon)} for {row.attack}, got none"
+    wanted = f"expected a norm beside epsilon {format_radius('linf', epsilon)} for {row.attack}, got none"
     name_it = f"name it: --norm {' or '.join(have)}"
-    if attack_of(row).kind == "minimum-norm":
+    if canonical_attack(row).kind == "minimum-norm":
         meaning = "it looks for the smallest change, and counts as fooled what lies within that radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1 and ("linf" not in have or epsilon > 1):

@@ -18,6 +18,6 @@ def _all_findings() -> Mapping[str, KnownIssue]:
 FINDINGS: Mapping[str, str] = LazyMapping(lambda: {key: finding.text for key, finding in _all_findings().items()})
 
 
-def findings_of(row: Implementation, norm: str) -> tuple[str, ...]:
+def known_issues_of(row: Implementation, norm: str) -> tuple[str, ...]:
     """The ids of a row's findings that concern a norm."""
     return tuple(key for key in row.findings if not (norms := _all_findings()[key].norms) or norm in norms)

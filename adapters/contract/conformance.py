@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import AttackFailed, DavylampError, MissingLibrary, ModelFailed, Unsupported
 from ..attack import Implementation
-from ..catalogue.lookup import IMPLEMENTATIONS, accepts, attack_of, check_support, find_implementation
+from ..catalogue.lookup import IMPLEMENTATIONS, accepts_parameter, canonical_attack, check_support, find_implementation
 from ..models.classifier import Classifier
 from ..result import AttackResult
 from ..running.judge import quantise
@@ -42,14 +42,14 @@ _QUICK: Mapping[str, Any] = {
 _DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
 
 
-class Planted(NamedTuple):
+class MisbehavingModel(NamedTuple):
     """A model as an attack sees it, and what it really says: logits of images, each for itself."""
 
     module: nn.Module
     truth: Callable[[Tensor], Tensor]
 
 
-class Lapse(NamedTuple):
+class FalseResult(NamedTuple):
     """A row on a planted model: `complaint` is what was reported falsely, "" if nothing; `outcome` counts what was."""
 
     implementation: str
@@ -70,7 +70,7 @@ class _Function(nn.Module):
         return self.function(self.base, inputs)
 
 
-class PlantedSetting(NamedTuple):
+class MisbehavingSetup(NamedTuple):
     """The honest linear model, images on the 8-bit grid that it gets right, and radii that are enough to fool it."""
 
     base: nn.Module
@@ -79,7 +79,7 @@ class PlantedSetting(NamedTuple):
     radii: Mapping[Norm, float]
 
 
-def make_setting() -> PlantedSetting:
+def make_setting() -> MisbehavingSetup:
     """The same one every time; the least perturbation of a linear model is a formula."""
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(3 * SIDE * SIDE, CLASSES)
@@ -95,67 +95,71 @@ def make_setting() -> PlantedSetting:
         sizes = torch.linalg.vector_norm(weight[labels][:, None] - weight, ord=_DUAL[norm], dim=2)
         least = (gaps / sizes.clamp(min=1e-12)).masked_fill(gaps == 0, torch.inf).amin(1)
         radii[norm] = _TIMES_LEAST * float(least.max())
-    return PlantedSetting(base, inputs, labels, radii)
+    return MisbehavingSetup(base, inputs, labels, radii)
 
 
-def _in_place(setting: PlantedSetting) -> Planted:
+def _in_place(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         return base(x.mul_(0.97).add_(0.015))
 
-    return Planted(_Function(setting.base, function), lambda x: setting.base(x * 0.97 + 0.015))
+    return MisbehavingModel(_Function(setting.base, function), lambda x: setting.base(x * 0.97 + 0.015))
 
 
-def _nan_off_the_clean_image(setting: PlantedSetting) -> Planted:
+def _nan_off_the_clean_image(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         near = torch.cdist(x.flatten(1), setting.inputs.flatten(1).to(x)).amin(1) < 1e-4
         return base(x).where(near[:, None], torch.nan)
 
-    return Planted(_Function(setting.base, function), lambda x: function(setting.base, x))
+    return MisbehavingModel(_Function(setting.base, function), lambda x: function(setting.base, x))
 
 
-def _batch_statistics(setting: PlantedSetting) -> Planted:
+def _batch_statistics(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         return base(nn.functional.batch_norm(x, None, None, training=True) * 0.02 + 0.5)
 
-    return Planted(_Function(setting.base, function), lambda x: torch.cat([function(setting.base, i[None]) for i in x]))
+    return MisbehavingModel(
+        _Function(setting.base, function), lambda x: torch.cat([function(setting.base, i[None]) for i in x])
+    )
 
 
-def _saturated(setting: PlantedSetting) -> Planted:
-    return Planted(_Function(setting.base, lambda base, x: 1e6 * base(x)), lambda x: 1e6 * setting.base(x))
+def _saturated(setting: MisbehavingSetup) -> MisbehavingModel:
+    return MisbehavingModel(_Function(setting.base, lambda base, x: 1e6 * base(x)), lambda x: 1e6 * setting.base(x))
 
 
-def _constant(setting: PlantedSetting) -> Planted:
+def _constant(setting: MisbehavingSetup) -> MisbehavingModel:
     fixed = setting.base(setting.inputs).mean(0)
-    return Planted(_Function(setting.base, lambda base, x: 0 * base(x) + fixed), lambda x: fixed.expand(len(x), -1))
+    return MisbehavingModel(
+        _Function(setting.base, lambda base, x: 0 * base(x) + fixed), lambda x: fixed.expand(len(x), -1)
+    )
 
 
-def _random(setting: PlantedSetting) -> Planted:
+def _random(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         return 0 * base(x) + torch.randn(len(x), CLASSES, device=x.device)
 
-    return Planted(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))
+    return MisbehavingModel(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))
 
 
-def _lost_by_rounding(setting: PlantedSetting) -> Planted:
+def _lost_by_rounding(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         off_grid = (255 * x - (255 * x).detach().round()).abs().flatten(1).mean(1, keepdim=True)
         clean = base(setting.inputs.to(x))
         nearest = torch.cdist(x.flatten(1), setting.inputs.flatten(1).to(x)).argmin(1)
         return clean[nearest] * (1 - 400 * off_grid)
 
-    return Planted(_Function(setting.base, function), lambda x: function(setting.base, x))
+    return MisbehavingModel(_Function(setting.base, function), lambda x: function(setting.base, x))
 
 
-def _fails_off_the_clean_image(setting: PlantedSetting) -> Planted:
+def _fails_off_the_clean_image(setting: MisbehavingSetup) -> MisbehavingModel:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         if (torch.cdist(x.flatten(1), setting.inputs.flatten(1).to(x)).amin(1) > 1e-4).any():
             raise RuntimeError("planted: only clean images, please")
         return base(x)
 
-    return Planted(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))
+    return MisbehavingModel(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))
 
 
-PLANTS: Mapping[str, Callable[[PlantedSetting], Planted]] = {
+PLANTS: Mapping[str, Callable[[MisbehavingSetup], MisbehavingModel]] = {
     "in-place": _in_place,
     "nan": _nan_off_the_clean_image,
     "batch-statistics": _batch_statistics,
@@ -167,14 +171,14 @@ PLANTS: Mapping[str, Callable[[PlantedSetting], Planted]] = {
 }
 
 
-def check_conformance(
+def run_misbehaving_model_checks(
     rows: Sequence[str | Implementation] | None = None,
     *,
     plants: Sequence[str] | None = None,
     every_norm: bool = True,
     norms: Sequence[Norm] | None = None,
     parameters: Mapping[str, Any] | None = None,
-) -> Iterator[Lapse]:
+) -> Iterator[FalseResult]:
     """Run rows on planted models and hold what they report against the truth.
 
     Args:
@@ -202,11 +206,11 @@ def check_conformance(
 
 
 def _check_row(
-    row: Implementation, norm: Norm, setting: PlantedSetting, plants: Sequence[str], parameters: Mapping[str, Any]
-) -> Iterator[Lapse]:
-    bound = attack_of(row).kind == "fixed-budget" and norm != "unrestricted"
+    row: Implementation, norm: Norm, setting: MisbehavingSetup, plants: Sequence[str], parameters: Mapping[str, Any]
+) -> Iterator[FalseResult]:
+    bound = canonical_attack(row).kind == "fixed-budget" and norm != "unrestricted"
     threat_model = ThreatModel(norm, setting.radii[norm] if bound else None, targeted=False)
-    words = {name: value for name, value in {**_QUICK, **parameters}.items() if accepts(row, name)}
+    words = {name: value for name, value in {**_QUICK, **parameters}.items() if accepts_parameter(row, name)}
     check_support(row, threat_model, words)
     honest = _run(row, setting.base, setting, threat_model, words)
     for name in plants:
@@ -218,11 +222,15 @@ def _check_row(
             complaint = "the library was blamed for a model that fails"
         if not torch.equal(setting.inputs, before):
             complaint = "the caller's images were changed"
-        yield Lapse(row.name, norm, name, complaint, _describe(result))
+        yield FalseResult(row.name, norm, name, complaint, _describe(result))
 
 
 def _run(
-    row: Implementation, module: nn.Module, setting: PlantedSetting, threat_model: ThreatModel, words: Mapping[str, Any]
+    row: Implementation,
+    module: nn.Module,
+    setting: MisbehavingSetup,
+    threat_model: ThreatModel,
+    words: Mapping[str, Any],
 ) -> AttackResult | DavylampError:
     """The result; the error where a library crashed or a model cannot be attacked: both are honest answers."""
     logits = setting.base(setting.inputs)  # the random model could not be attacked otherwise
@@ -236,7 +244,11 @@ def _run(
 
 
 def _judge(
-    name: str, result: AttackResult, honest: AttackResult | DavylampError, planted: Planted, setting: PlantedSetting
+    name: str,
+    result: AttackResult,
+    honest: AttackResult | DavylampError,
+    planted: MisbehavingModel,
+    setting: MisbehavingSetup,
 ) -> str:
     """What was reported falsely, "" if nothing."""
     with torch.no_grad():
@@ -248,7 +260,7 @@ def _judge(
         "false success": result.success & ~wrong,
         "false success on 8 bits": result.success_8bit & lost,
         "false robust": result.robust & ~right,
-        "neither fooled, robust nor a violation": result.attacked & ~(result.success | result.robust | result.violated),
+        "neither fooled, robust nor a violation": result.attacked & ~(result.success | result.robust | result.invalid),
     }
     if name == "saturated" and isinstance(honest, AttackResult):
         # The classes are those of the honest model: what fools it is known to be there.
@@ -260,6 +272,6 @@ def _describe(result: AttackResult | DavylampError) -> str:
     if isinstance(result, DavylampError):
         return " ".join(str(result).split())[:120]
     kinds = sorted({kind for kinds in result.violations for kind in kinds})
-    counts = {name: int(getattr(result, name).sum()) for name in ("success", "robust", "violated")}
+    counts = {name: int(getattr(result, name).sum()) for name in ("success", "robust", "invalid")}
     summary = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
     return summary + (f" ({', '.join(kinds)})" if kinds else "")

@@ -10,23 +10,23 @@ from ...errors import DavylampError, InvalidInput, MissingLibrary
 from ..attack import Implementation, Parameter, RunSetting
 from ..catalogue.lookup import (
     UNIVERSAL,
-    accepted,
-    accepts,
-    attack_of,
+    accepted_parameters,
+    accepts_parameter,
+    canonical_attack,
     check_support,
     library_defaults,
-    row_of,
+    resolve_implementation,
     why_not_on,
 )
 from ..models.classifier import Classifier
 from ..parameters import PARAMETERS
 from ..result import OF_THE_LIBRARY, AttackResult
-from ..running.call import Returned
+from ..running.call import LibraryOutput
 from ..running.run import run_attack
 from ..running.seeding import NotedSeedings, seeded
 from ..threat_model import Norm, ThreatModel
 from .linear import DUAL, ContractCase, make_coarse_case, make_linear_case
-from .watching import Tally, counting
+from .watching import QueryTally, with_tally
 
 State = Literal["kept", "broken", "weak", "not shown", "not promised"]
 BUDGET = 7  # forward plus backward passes an image
@@ -44,7 +44,7 @@ _ALONE = 0.05  # relative: rounding differs with the size of a batch, and iterat
 _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundary
 
 
-class Promise(NamedTuple):
+class ContractCheck(NamedTuple):
     """One promise of a row under one norm, whether it is kept, and what was seen.
 
     "weak": no rule is broken, but the attack does not find what is known to be there; "not shown": no rule is broken,
@@ -58,7 +58,7 @@ class Promise(NamedTuple):
     detail: str
 
 
-class _CallSeen(NamedTuple):
+class _CallObservation(NamedTuple):
     """One library call: forward and backward passes as counted and as the model saw them; what it left changed."""
 
     counted: tuple[int, int]
@@ -68,10 +68,10 @@ class _CallSeen(NamedTuple):
 
 class _Run(NamedTuple):
     result: AttackResult
-    calls: tuple[_CallSeen, ...]
+    calls: tuple[_CallObservation, ...]
 
 
-class _Trial(NamedTuple):
+class _CheckSetup(NamedTuple):
     row: Implementation
     norm: Norm
     words: Mapping[str, Any]
@@ -81,7 +81,7 @@ class _Trial(NamedTuple):
 
     @property
     def bound(self) -> bool:
-        return attack_of(self.row).kind == "fixed-budget" and self.norm != "unrestricted"
+        return canonical_attack(self.row).kind == "fixed-budget" and self.norm != "unrestricted"
 
     @property
     def least(self) -> Tensor:
@@ -125,16 +125,16 @@ class _Trial(NamedTuple):
 
     def _attack(self, rules: ThreatModel, images: slice, words: Mapping[str, Any]) -> _Run:
         inputs, labels = self.case.inputs[images], self.case.labels[images]
-        tally, calls, seedings = Tally(), [], NotedSeedings()
-        classifier = Classifier(counting(self.case.module, tally), outputs="logits")
+        tally, calls, seedings = QueryTally(), [], NotedSeedings()
+        classifier = Classifier(with_tally(self.case.module, tally), outputs="logits")
         classifier.steady = True  # nor are the clean logits asked for: what the model sees is the attack alone
         classifier.answers.note_gradients(there=True)
 
-        def watch(call: Returned) -> None:
+        def watch(call: LibraryOutput) -> None:
             counted = int(call.forwards.sum()), int(call.backwards.sum())
             seeds = seedings.take()
             seeds += ["the seed of torch's random generator"] if len({*call.torch_seeds}) > 1 else []
-            calls.append(_CallSeen(counted, tally.take(), (*call.put_back, *seeds)))
+            calls.append(_CallObservation(counted, tally.take(), (*call.put_back, *seeds)))
 
         with torch.no_grad():
             logits = self.case.module(inputs)
@@ -143,9 +143,9 @@ class _Trial(NamedTuple):
         return _Run(result, tuple(calls))
 
 
-def check_contract(
+def run_contract_checks(
     attack: Any, *, norms: Sequence[Norm] | None = None, parameters: Mapping[str, Any] | None = None
-) -> Iterator[Promise]:
+) -> Iterator[ContractCheck]:
     """Run an attack on the linear model and hold what it promises against what is known there.
 
     Args:
@@ -162,16 +162,16 @@ def check_contract(
         MissingLibrary: if its library is not installed.
         Unsupported: if it cannot run at all.
     """
-    row = row_of(attack)
+    row = resolve_implementation(attack)
     chosen: list[Norm] = [norm for norm in norms_of(row) if norms is None or norm in norms]
     if not chosen:
         first, *_ = asked = list(row.classes) if norms is None else norms
         reason = f"{', '.join(asked)}: no norm whose least perturbation is known (linf, l2, l1)"
-        yield Promise(row.name, first, "runs", "not promised", f"not checked, {reason}")
+        yield ContractCheck(row.name, first, "runs", "not promised", f"not checked, {reason}")
     for norm in chosen:
         done: dict[Any, Any] = {}
         for name in PROMISES:
-            promise = check_promise(row, norm, name, parameters=parameters, done=done)
+            promise = run_contract_check(row, norm, name, parameters=parameters, done=done)
             yield promise
             if name == "runs" and promise.state == "broken":
                 break
@@ -179,10 +179,10 @@ def check_contract(
 
 def norms_of(attack: Any) -> list[Norm]:
     """The norms in which the contract of an attack can be checked."""
-    return [norm for norm in row_of(attack).classes if norm in DUAL]  # type: ignore[misc]
+    return [norm for norm in resolve_implementation(attack).classes if norm in DUAL]  # type: ignore[misc]
 
 
-def check_promise(
+def run_contract_check(
     attack: Any,
     norm: Norm,
     name: str,
@@ -191,7 +191,7 @@ def check_promise(
     case: ContractCase | None = None,
     epsilon: float | None = None,
     done: dict[Any, Any] | None = None,
-) -> Promise:
+) -> ContractCheck:
     """One promise of an attack, one of `PROMISES`; errors as for `check_contract`.
 
     Args:
@@ -204,16 +204,16 @@ def check_promise(
         epsilon: radius of a fixed-budget attack; None: twice the least perturbation.
         done: keeps runs that several promises of one attack in one norm, with one case and epsilon, look at.
     """
-    row = row_of(attack)
+    row = resolve_implementation(attack)
     words = _quick(row) if parameters is None else dict(parameters)
     if case is None:
         case = make_coarse_case() if _GREY_LEVELS in row.findings else make_linear_case()
-    trial = _Trial(row, norm, words, case, epsilon, {} if done is None else done)
+    trial = _CheckSetup(row, norm, words, case, epsilon, {} if done is None else done)
     rules = ThreatModel(norm, trial.radius if trial.bound else None)
     check_support(row, rules, words)
     classes = int(case.module(case.inputs[:1]).shape[1])
     if why := why_not_on(row, RunSetting(case.module, classes, tuple(case.inputs.shape[1:]), rules, words)):
-        return Promise(row.name, norm, name, "not shown", f"{row.name} {why}")
+        return ContractCheck(row.name, norm, name, "not shown", f"{row.name} {why}")
     try:
         state, detail = _CHECKS[name](trial)
         if state == "kept" and trial.idle:
@@ -222,28 +222,28 @@ def check_promise(
         raise
     except DavylampError as error:
         state, detail = "broken", " ".join(str(error).split())[:200]
-    return Promise(row.name, norm, name, state, detail)
+    return ContractCheck(row.name, norm, name, state, detail)
 
 
 def _quick(row: Implementation) -> dict[str, Any]:
     """Few steps for a radius that is given, more for a search; the rest as the attack has it."""
-    fixed = attack_of(row).kind == "fixed-budget"
-    words = {name: value for name, value in _MOST.items() if accepts(row, name) and name != "restarts"}
+    fixed = canonical_attack(row).kind == "fixed-budget"
+    words = {name: value for name, value in _MOST.items() if accepts_parameter(row, name) and name != "restarts"}
     return words | ({"steps": _STEPS} if fixed and "steps" in words else {})
 
 
-def _runs(trial: _Trial) -> tuple[State, str]:
+def _runs(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run()
     return "kept", f"{int(result.success.sum())} of {len(result.labels)} images fooled at twice the least perturbation"
 
 
-def _keeps_the_rules(trial: _Trial) -> tuple[State, str]:
+def _keeps_the_rules(trial: _CheckSetup) -> tuple[State, str]:
     """In the ball and in [0, 1], finite, not of another image, the model untouched: every violation that it causes."""
     kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
     return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
 
 
-def _repeats(trial: _Trial) -> tuple[State, str]:
+def _repeats(trial: _CheckSetup) -> tuple[State, str]:
     first, second = trial.run(), trial.again()
     same = torch.equal(first.adv_inputs, second.adv_inputs) and torch.equal(first.forwards, second.forwards)
     return ("kept", "the same seed gives the same images and counts") if same else (
@@ -251,7 +251,7 @@ def _repeats(trial: _Trial) -> tuple[State, str]:
     )  # fmt: skip
 
 
-def _alone(trial: _Trial) -> tuple[State, str]:
+def _alone(trial: _CheckSetup) -> tuple[State, str]:
     """A deterministic attack finds the same for an image alone as in a batch."""
     if trial.row.random or trial.row.universal:
         return (
@@ -281,7 +281,7 @@ def _margin(logits: Tensor) -> Tensor:
     return highest[:, 0] - highest[:, 1]
 
 
-def _budget(trial: _Trial) -> tuple[State, str]:
+def _budget(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run(max_queries=BUDGET)
     spent = int((result.forwards + result.backwards).max())
     crashed = any("crashed" in kinds for kinds in result.violations)
@@ -290,7 +290,7 @@ def _budget(trial: _Trial) -> tuple[State, str]:
     )
 
 
-def _honest_count(trial: _Trial) -> tuple[State, str]:
+def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
     """Every pass of the model is counted, call by call: of the batch, of an image alone, and within a budget."""
     whole = trial.watched()
     alone, limited = trial.watched(None, slice(0, 1)), trial.watched(max_queries=BUDGET)
@@ -304,7 +304,7 @@ def _honest_count(trial: _Trial) -> tuple[State, str]:
     return "kept", f"the model saw the {total[0]} forward and {total[1]} backward passes that were counted"
 
 
-def _restores(trial: _Trial) -> tuple[State, str]:
+def _restores(trial: _CheckSetup) -> tuple[State, str]:
     """The process is left as it was; drawing from the global generators is fine, seeding them is not."""
     first, later = trial.watched(), trial.watched(None, slice(0, 1))
     changed = dict.fromkeys(name for run in (first, later) for call in run.calls for name in call.changed)
@@ -315,7 +315,7 @@ def _restores(trial: _Trial) -> tuple[State, str]:
     return "kept", "switches of torch and NumPy, seeds, warning filters and the working folder are as they were"
 
 
-def _nothing_impossible(trial: _Trial) -> tuple[State, str]:
+def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
     """No success where there is none, no distance below the least one."""
     least = trial.least
     if trial.bound:
@@ -327,7 +327,7 @@ def _nothing_impossible(trial: _Trial) -> tuple[State, str]:
     return ("broken" if nearer else "kept"), f"{nearer} examples nearer than the least perturbation"
 
 
-def _finds_it(trial: _Trial) -> tuple[State, str]:
+def _finds_it(trial: _CheckSetup) -> tuple[State, str]:
     least = trial.least
     if trial.bound:
         each = [trial.run(times=1.1, images=slice(place, place + 1)) for place in range(len(least))]
@@ -340,7 +340,7 @@ def _finds_it(trial: _Trial) -> tuple[State, str]:
     return ("kept" if ratio <= _NEAR else "weak"), f"{ratio:.3g} times the least perturbation at most"
 
 
-def _aims(trial: _Trial) -> tuple[State, str]:
+def _aims(trial: _CheckSetup) -> tuple[State, str]:
     if trial.row.targeted == "no":
         return "not promised", "it has no targeted mode"
     targets = (trial.case.labels + 1) % trial.run().logits.shape[1]
@@ -351,11 +351,11 @@ def _aims(trial: _Trial) -> tuple[State, str]:
     return state, f"{int(result.success.sum())} of {len(targets)} images taken for their target class"
 
 
-def _parameters(trial: _Trial) -> tuple[State, str]:
+def _parameters(trial: _CheckSetup) -> tuple[State, str]:
     """Every parameter that it says it has can be given: its default, or where it has none some value."""
     defaults = library_defaults(trial.row, trial.norm)
     given = {}
-    for name in accepted(trial.row):
+    for name in accepted_parameters(trial.row):
         value = defaults.get(name)
         if name in trial.words or name in (*UNIVERSAL, "restarts"):
             continue
@@ -372,7 +372,7 @@ def _parameters(trial: _Trial) -> tuple[State, str]:
     return "broken", reasons[:200]
 
 
-def _complaint(trial: _Trial, given: Mapping[str, Any]) -> str | None:
+def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:
     """Why the attack does not run with these parameters."""
     try:
         result = trial.run(**given)
@@ -381,7 +381,7 @@ def _complaint(trial: _Trial, given: Mapping[str, Any]) -> str | None:
     return next((error for error in result.errors), None)
 
 
-def _some_value(trial: _Trial, name: str) -> Any:
+def _some_value(trial: _CheckSetup, name: str) -> Any:
     """A value of a parameter that has no default; None: there is no telling which."""
     if name == "step_size":
         return 0.1 * (trial.radius or 2 * float(trial.least.max()))
@@ -391,11 +391,11 @@ def _some_value(trial: _Trial, name: str) -> Any:
     return {bool: True, int: max(int(parameter.low), 2)}.get(parameter.type)
 
 
-def _parameter(trial: _Trial, name: str) -> Parameter:
+def _parameter(trial: _CheckSetup, name: str) -> Parameter:
     return trial.row.more.get(name) or PARAMETERS[name]
 
 
-_CHECKS: Mapping[str, Callable[[_Trial], tuple[State, str]]] = {
+_CHECKS: Mapping[str, Callable[[_CheckSetup], tuple[State, str]]] = {
     "runs": _runs,
     "keeps the rules": _keeps_the_rules,
     "repeats with its seed": _repeats,

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 
-class Tally:
+class QueryTally:
     """Images that went through a model forwards, and gradients that came back; copies count on the same tally."""
 
     def __init__(self) -> None:
         self.forwards = self.backwards = 0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Tally":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "QueryTally":
         return self
 
     def take(self) -> tuple[int, int]:
@@ -33,7 +33,7 @@ class Tally:
         return _Identity.apply(output, self)
 
 
-def counting(module: nn.Module, tally: Tally) -> nn.Module:
+def with_tally(module: nn.Module, tally: QueryTally) -> nn.Module:
     """A copy of a model that keeps a tally in its innermost layers, of which every whole pass needs the first and last.
 
     An attack that unwraps the model, or copies it, still asks these. Only who copies the bare weights does not.
@@ -51,12 +51,12 @@ class _Identity(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(outputs: Tensor, tally: Tally) -> Tensor:
+    def forward(outputs: Tensor, tally: QueryTally) -> Tensor:
         del tally
         return outputs.view_as(outputs)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tally], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, QueryTally], output: Tensor) -> None:
         del output
         ctx.tally = inputs[1]
 

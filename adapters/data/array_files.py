@@ -21,7 +21,7 @@ _LABEL_KEYS = ("labels", "y")
 _MOST_CLASSES = 2**31
 
 
-def read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
+def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
     """Images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
 
     Raises:

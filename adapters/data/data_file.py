@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...errors import InvalidInput
 from ..paths import split_file_name
-from ..user_code import one_line, user_code
-from ..user_file import opened
+from ..user_code import guard_user_code, one_line
+from ..user_file import load_user_object
 from .array_files import check_arrays
 
 _WANTED = "images and labels (N of each), perhaps with names, or a dataset of such pairs"
@@ -30,10 +30,10 @@ def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[s
         InvalidInput: if it returns something else.
     """
     path, function = split_file_name(name)
-    with opened(path, function, "a data function") as (load, _):
+    with load_user_object(path, function, "a data function") as (load, _):
         if not callable(load):
             raise InvalidInput(f"expected a function as {name}, got {one_line(repr(load))[:80]}")
-        with user_code(name, descriptors=True):
+        with guard_user_code(name, descriptors=True):
             takes_limit = "limit" in inspect.signature(load).parameters
             returned = load(limit=limit) if takes_limit else load()
             images, labels, names = _parts(returned, name, limit)

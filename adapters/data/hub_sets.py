@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from ...errors import InvalidInput, Unavailable
 from ..paths import expand_path
 from ..user_code import one_line
-from .hub_files import fetch_part
-from .hub_parts import PREFIX, choose_part, parts_of
-from .image_folders import Item, class_indices, in_turns
+from .hub_files import download_split
+from .hub_parts import PREFIX, select_split, splits_of
+from .image_folders import ImageFile, class_indices, interleave_classes
 
 _LABELS = ("label", "labels", "fine_label")
 _IMAGES = ("image", "img")
@@ -35,7 +35,7 @@ class _Columns(NamedTuple):
 
 def list_hub_set(
     name: str, limit: int | None, classes: int | None = None, names: Sequence[str] = (), *, strict: bool = False
-) -> list[Item]:
+) -> list[ImageFile]:
     """The images of "hf:ORG/NAME", "hf:ORG/NAME@REVISION:SPLIT", "hf:ORG/NAME:CONFIG/SPLIT" or "hf:./FOLDER:SPLIT".
 
     With a limit they come one of each class in turns, else in the order of the files. A folder is laid out as the hub's
@@ -65,12 +65,12 @@ def list_hub_set(
     ]
     index_of = _indices_of(columns, labels, classes, names, strict=strict, where=name)
     items = [
-        Item(str(number), file.path, index_of(label), partial(_picture, file, group, row, columns.image))
+        ImageFile(str(number), file.path, index_of(label), partial(_picture, file, group, row, columns.image))
         for number, ((file, group, row), label) in enumerate(zip(places, labels, strict=True))
     ]
     if limit is None or limit >= len(items):
         return items
-    chosen = in_turns(items)[:limit]
+    chosen = interleave_classes(items)[:limit]
     # Read in the order of the files: neighbours lie in one part of one.
     pictures = {item.name: item.content() for item in sorted(chosen, key=lambda item: int(item.name)) if item.content}
     return [item._replace(content=partial(pictures.__getitem__, item.name)) for item in chosen]
@@ -82,11 +82,11 @@ def _files_of(name: str) -> list[Path]:
     place, _, part = (rest, "", "") if ":" not in rest or expand_path(rest).is_dir() else rest.rpartition(":")
     folder = expand_path(place)
     if not folder.is_dir() and not place.startswith((".", "/", "~")):
-        return fetch_part(name, place, part)
-    parts = parts_of(path.relative_to(folder).as_posix() for path in folder.rglob("*")) if folder.is_dir() else {}
+        return download_split(name, place, part)
+    parts = splits_of(path.relative_to(folder).as_posix() for path in folder.rglob("*")) if folder.is_dir() else {}
     if not parts:
         raise Unavailable(f"expected a folder with Parquet or Arrow files, found none at {folder}")
-    return [folder / file for file in parts[choose_part([*parts], part, name)]]
+    return [folder / file for file in parts[select_split([*parts], part, name)]]
 
 
 def _columns_of(file: _DataFile) -> _Columns:

@@ -83,14 +83,14 @@ def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
     return check_arrays(images, labels, f"{name} in {root}", limit)
 
 
-def may_fetch() -> bool:
+def download_allowed() -> bool:
     """Whether the user lets data sets be fetched."""
     return os.environ.get(DOWNLOAD, "").lower() in ("1", "yes")
 
 
 def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
     """The data set; torchvision compares checksums where it has them."""
-    if not may_fetch():
+    if not download_allowed():
         return kind(root, **published.split)
     try:
         return kind(root, **published.split)

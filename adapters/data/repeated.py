@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def find_first(inputs: Tensor) -> list[int]:
+def first_occurrence(inputs: Tensor) -> list[int]:
     """For each image the place of the first one that is equal to it, which is its own where none is before it.
 
     Args:
@@ -17,14 +17,14 @@ def find_first(inputs: Tensor) -> list[int]:
     return [places.setdefault(blake2b(image, digest_size=16).digest(), place) for place, image in enumerate(images)]
 
 
-def note_repeated(inputs: Tensor, labels: Tensor) -> list[str]:
+def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
     """A line where images repeat, and how many of them with another label.
 
     Args:
         inputs: shape (N, C, H, W).
         labels: shape (N,).
     """
-    first, classes = find_first(inputs), labels.tolist()
+    first, classes = first_occurrence(inputs), labels.tolist()
     repeated = [place for place, other in enumerate(first) if place != other]
     if not repeated:
         return []

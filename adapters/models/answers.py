@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InvalidInput, ModelFailed
-from .handed_on import HandedOn
+from .handed_on import DefenceCheck
 from .outputs import check_logits
 
 Outputs = Literal["logits", "probabilities", "labels", "logit", "probability"]
@@ -21,7 +21,7 @@ _ROUNDING = 1e-3  # of the sum of a row, in half precision
 _LEAST = torch.finfo(torch.float32).tiny  # a probability below it is taken for it: its logarithm is -87.3
 
 
-class Answers:
+class OutputFormat:
     """How one model's answers are read: it says what it gives, or the first answer shows it.
 
     Args:
@@ -42,12 +42,12 @@ class Answers:
         self._said_by_itself = said = said if isinstance(said, str) else None
         self.stated: Outputs | None = stated
         inside = [vars(module).get("answers") for module in model.modules()]
-        self._members = [each for each in inside if isinstance(each, Answers)]
+        self._members = [each for each in inside if isinstance(each, OutputFormat)]
         # What the module returns; and what is known of the model: a defence returns logits made of probabilities.
         self.kind: Outputs | None = stated or next((each for each in OUTPUTS if each == said), None)
         self.outputs: Outputs | None = self.kind and _OF_ONE.get(self.kind, self.kind)
         self._differentiable = gradients and getattr(model, "gradients", None) is not False
-        self.handed_on: HandedOn | None = None  # of a defence from a file; here, as it is no part of the identity
+        self.handed_on: DefenceCheck | None = None  # of a defence from a file; here, as it is no part of the identity
         self.passes_unchecked = 0  # of attacks since it was last seen to answer as before (`steadiness.stays_steady`)
         self.looked, self.no_gradients = False, ""  # whether an answer was differentiated, and why it could not be
         says = 2 if self.of_one else getattr(model, "num_classes", None)
@@ -71,11 +71,11 @@ class Answers:
         return self.kind in _OF_ONE
 
     @property
-    def said(self) -> str:
+    def declared(self) -> str:
         """What sets it apart from a model that nobody said anything of: what was said of it, "" for logits."""
         return "" if self.stated in (None, "logits") else self.stated
 
-    def see(self, output: Tensor, again: Callable[[], Tensor]) -> None:
+    def detect(self, output: Tensor, again: Callable[[], Tensor]) -> None:
         """Take the first answer for what the model gives.
 
         Args:
@@ -105,7 +105,7 @@ class Answers:
         check_logits(output, count, classes, name)
         return output.float().clamp_min(_LEAST).log() if self.kind == "probabilities" else output
 
-    def note(self, name: str, taken: str = "") -> str:
+    def description(self, name: str, taken: str = "") -> str:
         """What to say of a model that does not give logits, after what was `taken` of its output; else that alone."""
         notes = {
             "labels": "gives labels only: no scores, no gradients; for decision-based attacks",
@@ -118,9 +118,9 @@ class Answers:
         return "; ".join(filter(None, (taken, said)))
 
     @property
-    def has_spare(self) -> bool:
+    def has_other_class(self) -> bool:
         """Whether the last class stands for labels that nobody knew of."""
-        members = any(member.has_spare for member in self._members)
+        members = any(member.has_other_class for member in self._members)
         return self.outputs == "labels" and (members if self._members else self.classes is None)
 
     def expect_labels(self, labels: Tensor) -> None:
@@ -169,16 +169,16 @@ class Answers:
         if labels.numel() != count or not (_is_whole(labels) or bool((labels == labels.round()).all())):
             got = f"{output.dtype} of shape {tuple(output.shape)}"
             raise ModelFailed(f"{name}: expected labels of shape ({count},), got {got}")
-        if scores and not any(member.has_spare for member in self._members):
+        if scores and not any(member.has_other_class for member in self._members):
             self.classes = self.classes or output.shape[1]
         low, high = map(int, labels.long().aminmax()) if count else (0, -1)
-        most = self._least + 1 if self.has_spare and self._least else self.classes or classes
+        most = self._least + 1 if self.has_other_class and self._least else self.classes or classes
         if most is None:
             raise InvalidInput(
                 f"{name} gives labels: expected its number of classes, got none; say Classifier(num_classes=...), "
                 "or give the module the attribute num_classes"
             )
-        if low < 0 or (high >= most and not self.has_spare):
+        if low < 0 or (high >= most and not self.has_other_class):
             got = low if low < 0 else high
             raise ModelFailed(f"{name}: expected labels from 0 to {most - 1}, got {got}")
         return nn.functional.one_hot(labels.long().clamp(max=most - 1), most).float()

@@ -7,12 +7,12 @@ from torch import nn
 
 from ...errors import WrongType
 from .classifier import Classifier
-from .restoring import restored
+from .restoring import preserve_module_state
 from .zoo.said_outputs import read_version
 
 
 @contextmanager
-def borrowed(model: nn.Module, version: str = "") -> Iterator[Classifier]:
+def as_classifier(model: nn.Module, version: str = "") -> Iterator[Classifier]:
     """The module as a frozen classifier inside the block; all of it but the values of its weights is put back after it.
 
     No weights are copied; see `restoring.restored` for what is put back. A `Classifier` is used as it is.
@@ -28,7 +28,7 @@ def borrowed(model: nn.Module, version: str = "") -> Iterator[Classifier]:
     if not isinstance(model, nn.Module):
         name = "; load_model gives the one of a name" if isinstance(model, str) else ""
         raise WrongType(f"expected a model as a torch.nn.Module, got {type(model).__name__}{name}")
-    with restored(model):
+    with preserve_module_state(model):
         classifier = model if isinstance(model, Classifier) else Classifier(model)
         before = classifier.model_version
         if version != "":

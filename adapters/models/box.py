@@ -12,7 +12,7 @@ from torch import Tensor
 _ROUNDING = 1e-4
 
 
-def outside_box(images: Tensor) -> str:
+def describe_out_of_range(images: Tensor) -> str:
     """From where to where values reach, as "from -0.5 to 2"; "" if that is within [0, 1] but for rounding."""
     if not images.numel():
         return ""
@@ -20,7 +20,7 @@ def outside_box(images: Tensor) -> str:
     return "" if low >= -_ROUNDING and high <= 1 + _ROUNDING else f"from {low:.3g} to {high:.3g}"
 
 
-def cut_to_box(images: Tensor) -> Tensor:
+def clamp_with_edge_gradient(images: Tensor) -> Tensor:
     """As `images.clamp(0, 1)`; the gradient is 1 from 0 to 1, both included, and 0 outside."""
     return _Cut.apply(images)
 

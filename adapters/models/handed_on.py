@@ -6,10 +6,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...errors import InvalidInput
-from .box import outside_box
+from .box import describe_out_of_range
 
 
-class HandedOn:
+class DefenceCheck:
     """A look at a defence that nobody but its author knows: it has to keep the range of the images and the classes.
 
     The look is at the first answer only: afterwards a pass costs nothing more.
@@ -27,7 +27,7 @@ class HandedOn:
         self.note = ""
         self._looked = False
 
-    def look(self, ask: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    def check_first_output(self, ask: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """Logits of the defended model, (N, K), with a note if the original was given images outside [0, 1].
 
         Args:
@@ -61,6 +61,6 @@ class HandedOn:
             raise InvalidInput(f"expected {self.function} to keep the {before} classes of the model, got {classes}")
 
     def _note_range(self, inputs: Tensor, given: Tensor) -> None:
-        if self.is_random or outside_box(inputs) or not (text := outside_box(given)):
+        if self.is_random or describe_out_of_range(inputs) or not (text := describe_out_of_range(given)):
             return
         self.note = f"{self.function} gives the model images with values {text}, outside [0, 1]: scale or clip them"

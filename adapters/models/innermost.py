@@ -7,7 +7,7 @@ import torch
 from .classifier import Classifier
 
 
-def innermost(classifier: Classifier) -> list[Classifier]:
+def base_classifiers(classifier: Classifier) -> list[Classifier]:
     """The classifiers in a classifier that have none in them; itself, if it has none."""
     inner = [part for part in classifier.model.modules() if isinstance(part, Classifier)]
     return [part for part in inner if not any(isinstance(each, Classifier) for each in part.model.modules())] or [
@@ -17,7 +17,7 @@ def innermost(classifier: Classifier) -> list[Classifier]:
 
 def is_float32_in_torch(classifier: Classifier) -> bool:
     """Whether torch computes what a classifier asks in the end, all of it in float32, here or in its room."""
-    return all(_is_in_torch(part) and part.anchor.dtype == torch.float32 for part in innermost(classifier))
+    return all(_is_in_torch(part) and part.anchor.dtype == torch.float32 for part in base_classifiers(classifier))
 
 
 def _is_in_torch(classifier: Classifier) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, ModelFailed
-from ...intervals import share_interval
+from ...intervals import proportion_interval
 
 _SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # of the images that published models take
 _KEYS = ("logits", "out", "output")
@@ -22,7 +22,7 @@ _BY_CHANCE = 0.05  # a p that may be chance
 OF_ONE_LOGIT = "of one logit for two classes say outputs logit, of one probability outputs probability"
 
 
-def take_logits(
+def extract_logits(
     output: Any, name: str, count: int, classes: int | None = None, *, first: bool = False
 ) -> tuple[Tensor, str]:
     """The logits in a model's output, and how they were chosen ("" for a plain tensor).
@@ -135,7 +135,7 @@ def _describe_numbers(output: Tensor) -> str:
     return f"integers ({dtype}): return the scores as they are before they are rounded"
 
 
-def may_be_of_images(failure: ModelFailed) -> bool:
+def failure_depends_on_images(failure: ModelFailed) -> bool:
     """Whether a model may have failed for the images that it got: not where its process or the machine is the reason.
 
     A model that forks, fills the disk or exits would do so again whatever it is asked about.
@@ -196,7 +196,7 @@ def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str 
     """The same of predictions, shape (N,), among so many classes."""
     hit = predicted == labels
     count, right = len(labels), int(hit.sum())
-    low, high = share_interval(right, count, 1 - 2 * _BY_CHANCE)
+    low, high = proportion_interval(right, count, 1 - 2 * _BY_CHANCE)
     # Better than by chance, or maybe as good as half way from chance to perfect: nothing to explain.
     if not count or (low > 1 / classes and right > _FEW * count) or high >= (1 + 1 / classes) / 2:
         return None

@@ -11,7 +11,7 @@ from ...errors import Unsupported
 _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 - the type checker does not know it; torch has no public way to tell such tensors
 
 
-def check_question(inputs: Any) -> None:
+def check_model_input(inputs: Any) -> None:
     """Raise TypeError unless a model is asked about a tensor, and Unsupported inside a transform of `torch.func`."""
     if isinstance(inputs, np.ndarray):
         raise TypeError(

@@ -65,7 +65,7 @@ class StateGuard:
         self._cost, self._last = time.perf_counter() - start, time.perf_counter()
         return changed
 
-    def put_back(self) -> None:
+    def restore_silently(self) -> None:
         """Put back what is not as it was, whoever changed it; the model is not asked."""
         self._restore_modules(plain=True)
         self._restore_tensors()
@@ -138,7 +138,7 @@ class _Module:
         return changed
 
 
-class _Place:
+class _TensorRef:
     """Where the values of one tensor lie, and its gradient; the values themselves are not copied."""
 
     def __init__(self, tensor: Tensor):
@@ -164,7 +164,7 @@ class _Place:
         return changed
 
 
-class _Copy(_Place):
+class _Copy(_TensorRef):
     """The values of one tensor, too; they are put back by themselves."""
 
     def __init__(self, tensor: Tensor):
@@ -280,7 +280,7 @@ def frozen(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def restored(module: nn.Module) -> Iterator[None]:
+def preserve_module_state(module: nn.Module) -> Iterator[None]:
     """After the block the module is as it was, but for the values of its weights and buffers, which are not copied.
 
     That is: sub-modules, parameters and buffers; hooks, modes, an assigned `forward`; for every tensor its device,
@@ -289,7 +289,7 @@ def restored(module: nn.Module) -> Iterator[None]:
     """
     state_modes(module)
     parts = [_Module(part) for part in module.modules()]
-    places = {id(tensor): _Place(tensor) for part in parts for tensor in part.tensors()}
+    places = {id(tensor): _TensorRef(tensor) for part in parts for tensor in part.tensors()}
     try:
         yield
     finally:

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from ...errors import ModelDied, ModelFailed, Unsupported
 from ..attack import Implementation
-from ..catalogue.lookup import IMPLEMENTATIONS, attack_of
+from ..catalogue.lookup import IMPLEMENTATIONS, canonical_attack
 from ..models.classifier import Classifier
-from ..models.room.isolated import holds_room
+from ..models.room.isolated import runs_in_process
 from .seeding import seeded
 
 # Attacks that a refusal may name, the first three that have the norm.
@@ -18,7 +18,7 @@ _BY_SCORES = ("square", "spsa", "simba", "one-pixel", *_BY_DECISIONS)
 _ELSEWHERE = "needs the model's layers, and they are in a process of their own; --isolate no runs it here"
 
 
-def check_access(
+def check_requirements(
     row: Implementation, classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
     """Raise Unsupported if the attack needs what the model does not give.
@@ -30,22 +30,22 @@ def check_access(
         norm: in which other attacks are named.
         aimed: it is given its target classes.
     """
-    if why := why_no_access(row, classifier, inputs, aimed=aimed):
-        raise Unsupported(f"{row.name} {why}" + ("" if why == _ELSEWHERE else f"; {advice_for(classifier, norm)}"))
+    if why := missing_requirement(row, classifier, inputs, aimed=aimed):
+        raise Unsupported(f"{row.name} {why}" + ("" if why == _ELSEWHERE else f"; {suggest_attacks(classifier, norm)}"))
 
 
 def check_any_access(
     rows: Sequence[Implementation], classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
 ) -> None:
     """Raise Unsupported, for the first of some attacks, if the model does not give what any of them needs."""
-    if all(why_no_access(row, classifier, inputs, aimed=aimed) for row in rows):
-        check_access(rows[0], classifier, inputs, norm=norm, aimed=aimed)
+    if all(missing_requirement(row, classifier, inputs, aimed=aimed) for row in rows):
+        check_requirements(rows[0], classifier, inputs, norm=norm, aimed=aimed)
 
 
-def why_no_access(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
+def missing_requirement(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
     """Why an attack cannot be run on a model that it asks, said after its name; "" if it can. See `check_access`."""
-    knowledge = attack_of(row).knowledge
-    look(classifier, inputs)
+    knowledge = canonical_attack(row).knowledge
+    detect_output_format(classifier, inputs)
     if knowledge == "white-box" and not has_gradients(classifier, inputs):
         why = classifier.answers.no_gradients
         gives = "labels only" if classifier.outputs == "labels" else f"none{f' ({why})' if why else ''}"
@@ -61,10 +61,10 @@ def why_no_access(row: Implementation, classifier: Classifier, inputs: Tensor, *
 
 def why_no_layers(row: Implementation, classifier: Classifier) -> str:
     """Why an attack cannot look into a model, said after its name; "" if it can, or need not."""
-    return _ELSEWHERE if row.reads_layers and holds_room(classifier) else ""
+    return _ELSEWHERE if row.reads_layers and runs_in_process(classifier) else ""
 
 
-def look(classifier: Classifier, inputs: Tensor) -> None:
+def detect_output_format(classifier: Classifier, inputs: Tensor) -> None:
     """Ask about one image, shape (N, C, H, W) with the others, where it is not known yet what the model gives."""
     if classifier.outputs is None:
         classifier.predict_logits(inputs[:1])
@@ -95,7 +95,7 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
     return answers.gradients
 
 
-def advice_for(classifier: Classifier, norm: str) -> str:
+def suggest_attacks(classifier: Classifier, norm: str) -> str:
     """Which attacks the model has answers for."""
     only_labels = classifier.outputs == "labels"
     names: dict[str, str] = {}

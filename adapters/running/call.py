@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from ...errors import ModelFailed
 from ..attack import Implementation, NoStart
-from ..catalogue.lookup import attack_of, load_class, load_context, load_driver
+from ..catalogue.lookup import canonical_attack, load_call_context, load_class, load_driver
 from ..models.classifier import Classifier
-from ..models.identity.source_files import origin_of
-from ..switches import in_precision, switches_kept
+from ..models.identity.source_files import module_origin
+from ..switches import attack_precision, preserve_torch_state
 from ..threat_model import ThreatModel
-from ..user_code import describe_error, guarded, was_interrupted
-from .queries import BudgetSpent, QueryCounter, Seen
+from ..user_code import describe_error, guard_once, was_interrupted
+from .queries import QueryBudgetExhausted, QueryCounter, QueryObservations
 from .seeding import seeded
 from .starting_points import find_starting_points
-from .trace import TraceOfCall
+from .trace import CallTrace
 
 
 class Images(NamedTuple):
@@ -35,7 +35,7 @@ class Images(NamedTuple):
     labels: Tensor
     targets: Tensor | None
 
-    def pick(self, rows: Tensor) -> "Images":
+    def select(self, rows: Tensor) -> "Images":
         """The images at `rows`."""
         return Images(self.inputs[rows], self.labels[rows], None if self.targets is None else self.targets[rows])
 
@@ -45,7 +45,7 @@ class Images(NamedTuple):
         return Images(inputs, labels, None if self.targets is None else self.targets.to(device).contiguous())
 
 
-class Returned(NamedTuple):
+class LibraryOutput(NamedTuple):
     """What one library call gave back for its n images, not judged yet.
 
     By image, shape (n,): whether it was `denied` a query, `moved` (asked about at another point than the clean image),
@@ -77,7 +77,7 @@ class Returned(NamedTuple):
     rows: Tensor | None = None
 
 
-class Meter(NamedTuple):
+class CallLimits(NamedTuple):
     """What a call is held to: the queries that each image may still cost, shape (n,), or None; a trace, or None.
 
     `asked` is called with the number of passes that were just made, so that somebody who waits can be told.
@@ -85,7 +85,7 @@ class Meter(NamedTuple):
     """
 
     allowance: Tensor | None = None
-    trace: TraceOfCall | None = None
+    trace: CallTrace | None = None
     asked: Callable[[int], object] | None = None
     precision: str | None = None
 
@@ -108,8 +108,8 @@ def call_library(
     threat_model: ThreatModel,
     kwargs: Mapping[str, Any],
     seed: int,
-    meter: Meter,
-) -> Returned:
+    meter: CallLimits,
+) -> LibraryOutput:
     """Run the row's library class once.
 
     Args:
@@ -134,7 +134,7 @@ def call_library(
         targets=batch.targets,
         order=row.order,
         max_queries=None if meter.allowance is None else meter.allowance.to(batch.inputs.device),
-        needs_gradients=attack_of(row).knowledge == "white-box",
+        needs_gradients=canonical_attack(row).knowledge == "white-box",
         scores=_scores_of(row),
         trace=meter.trace,
         asked=meter.asked,
@@ -144,13 +144,13 @@ def call_library(
     returned, error, started = batch.inputs, None, time.perf_counter()
     process = _Process([], [])
     try:
-        with in_precision(meter.precision), undisturbed(seed, process), load_context(row)():
+        with attack_precision(meter.precision), isolated_call(seed, process), load_call_context(row)():
             supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
             if "starting_points" in row.params:
                 supplied["starting_points"], has_start = find_starting_points(counter, *batch, seed)
             words = {row.params[name]: value for name, value in supplied.items() if name in row.params}
             returned = _attack_with_starts(row, counter, batch, threat_model, {**words, **kwargs}, has_start)
-    except BudgetSpent:
+    except QueryBudgetExhausted:
         returned = counter.best_examples()
     except NoStart:
         has_start = torch.zeros_like(has_start)
@@ -162,7 +162,7 @@ def call_library(
     if batch.inputs.is_cuda:
         torch.cuda.synchronize(batch.inputs.device)
     kind = () if error is None else ("model-crashed" if isinstance(error, ModelFailed) else "crashed",)
-    return Returned(
+    return LibraryOutput(
         adv_inputs=returned.to(device),
         forwards=counter.forwards.to(device),
         backwards=counter.backwards.to(device),
@@ -183,7 +183,7 @@ def call_library(
     )
 
 
-def _blame(error: BaseException, classifier: Classifier, seen: Seen) -> BaseException:
+def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations) -> BaseException:
     """The error as the model's, if it was raised in its code (its forward pass says so) or after a NaN of the model."""
     if isinstance(error, ModelFailed):
         return error
@@ -204,7 +204,7 @@ def _blame(error: BaseException, classifier: Classifier, seen: Seen) -> BaseExce
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
     """What a score-based attack sees of the logits."""
-    if attack_of(row).knowledge != "score-based":
+    if canonical_attack(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
 
@@ -223,7 +223,7 @@ def _attack_with_starts(
         return returned
     if len(rows) < len(has_start):
         counter.restrict(rows)
-        batch, starts = batch.pick(rows), row.params["starting_points"]
+        batch, starts = batch.select(rows), row.params["starting_points"]
         kwargs = kwargs | {starts: kwargs[starts][rows]}
     inputs, labels, targets = batch
     if row.targeted == "only" and targets is None:
@@ -235,7 +235,7 @@ def _attack_with_starts(
     # Copies: what a library does to the images that it is given changes neither the counting nor the judging.
     handed = [None if item is None else item.clone() for item in (inputs, labels, targets)]
     attacked = run(attack_class, model, *handed[:2], threat_model, targets=handed[2], **kwargs)
-    maker = row.name if row.is_users else "the library"
+    maker = row.name if row.is_user_attack else "the library"
     if not isinstance(attacked, Tensor) or attacked.shape != inputs.shape:
         raise TypeError(f"expected images of shape {tuple(inputs.shape)} from {maker}, got {_describe(attacked)}")
     if attacked.is_complex() or attacked.layout != torch.strided:
@@ -261,16 +261,16 @@ class _Process(NamedTuple):
 
 
 @contextmanager
-def undisturbed(seed: int, process: _Process | None = None) -> Iterator[None]:
+def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
     """A fixed seed, no prints and no warnings; afterwards generators and switches are as they were.
 
     Threads of a user's code that go on are ended: they would change what comes next, and the process would not end.
     """
     process = _Process([], []) if process is None else process
     threads = {*threading.enumerate()}
-    with guarded(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
+    with guard_once(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
-        with switches_kept(put_back=process.put_back):
+        with preserve_torch_state(put_back=process.put_back):
             process.torch_seeds.append(torch.initial_seed())
             try:
                 yield
@@ -286,7 +286,7 @@ def _end_threads(threads: Iterable[threading.Thread]) -> None:
     """
     for thread in threads:
         code = getattr(thread, "_target", None) or type(thread).run
-        if thread.ident is not None and origin_of(getattr(code, "__module__", "")) in ("local", "unknown"):
+        if thread.ident is not None and module_origin(getattr(code, "__module__", "")) in ("local", "unknown"):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
             thread.join(0.5)
             thread.left = thread.is_alive()  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput
-from ..criterion import fooled
+from ..criterion import is_fooled
 from ..defaults import MOST_DRAWS, PASS_SIZE
 from ..models.classifier import Classifier
 from ..models.images import check_images
@@ -19,7 +19,7 @@ from .seeding import call_seed, seeded
 _CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # what is drawn for: other numbers, so that no choice is judged by its luck
 
 
-class Drawn(NamedTuple):
+class SampledOutputs(NamedTuple):
     """What a model answers: logits, (N, K), and of a random one the share of its draws that are fooled, (N,) double.
 
     The logits of a random model are those of one of its draws, the median one by the margin: they are fooled if and
@@ -31,7 +31,7 @@ class Drawn(NamedTuple):
 
 
 @contextmanager
-def drawing(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
+def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
     """In the block a random model is judged by so many draws, and an attack sees the mean of so many; None: as it is.
 
     Raises:
@@ -69,19 +69,19 @@ def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits:
 
 
 @full_float32()
-def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn:
+def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> SampledOutputs:
     """What a model makes of the clean images, checked; the number of draws is the default whatever an attack asks for.
 
     Raises:
         InvalidInput: as `Classifier.check`, and if any of the draws is not finite.
     """
     if not classifier.random:
-        return Drawn(classifier.check(inputs, labels))
+        return SampledOutputs(classifier.check(inputs, labels))
     check_images(inputs)
     with seeded(_CLEAN):
         classifier.check(inputs, labels)
     labels = labels.to(inputs.device, torch.long)
-    with drawing(classifier, draws=Classifier.draws):
+    with sampling_context(classifier, draws=Classifier.draws):
         drawn = _draw(classifier, inputs, labels, None, _CLEAN)
     if not drawn.logits.isfinite().all():
         raise InvalidInput("expected finite logits, got NaN or infinity in a draw of the clean images")
@@ -89,9 +89,9 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn
 
 
 @full_float32()
-def judged(
+def judge_outputs(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int = 0, *, final: bool = True
-) -> Drawn:
+) -> SampledOutputs:
     """What a model makes of images: one answer, or of a random model the median of its draws and the share fooled.
 
     Args:
@@ -104,11 +104,11 @@ def judged(
         final: draw other numbers than where examples were only chosen.
     """
     if not classifier.random:
-        return Drawn(classifier.predict_logits(images))
+        return SampledOutputs(classifier.predict_logits(images))
     return _draw(classifier, images, labels, targets, call_seed(seed, _FINAL if final else _BETWEEN, 1))
 
 
-def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int) -> Drawn:
+def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int) -> SampledOutputs:
     parts, draws = [], classifier.draws
     with seeded(seed):
         for rows in torch.arange(len(images), device=images.device).split(PASS_SIZE):
@@ -116,16 +116,16 @@ def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tenso
             goal = None if targets is None else targets[rows]
             parts.append(_median(answers, labels[rows], goal))
     logits = torch.cat([part.logits for part in parts])
-    return Drawn(logits, torch.cat([part.share for part in parts if part.share is not None]))
+    return SampledOutputs(logits, torch.cat([part.share for part in parts if part.share is not None]))
 
 
-def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> Drawn:
+def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> SampledOutputs:
     """Of answers (draws, n, K) the one at the median of how far each image is from being fooled, and the share fooled.
 
     An answer that is not finite counts as not fooled; where there is one, it is what stands for the image: neither a
     success nor robust.
     """
-    hit = torch.stack([fooled(answer, labels, targets) for answer in answers])
+    hit = torch.stack([is_fooled(answer, labels, targets) for answer in answers])
     finite = answers.isfinite().all(2)
     hit &= finite
     wanted = labels if targets is None else targets
@@ -137,4 +137,4 @@ def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> Drawn:
     # A tie counts as argmax has it: fooled draws come first whatever their margin rounds to.
     order = order.gather(0, (~hit).gather(0, order).to(torch.uint8).sort(dim=0, stable=True).indices)
     middle = order[math.ceil(len(answers) / 2) - 1].where(finite.all(0), (~finite).to(torch.uint8).argmax(0))
-    return Drawn(answers[middle, torch.arange(len(labels), device=labels.device)], hit.double().mean(0))
+    return SampledOutputs(answers[middle, torch.arange(len(labels), device=labels.device)], hit.double().mean(0))

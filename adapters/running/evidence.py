@@ -4,21 +4,21 @@ import torch
 from torch import Tensor
 
 from ..attack import Implementation
-from ..catalogue.lookup import attack_of
-from ..criterion import fooled
+from ..catalogue.lookup import canonical_attack
+from ..criterion import is_fooled
 from ..models.classifier import Classifier
 from ..result import OF_THE_LIBRARY, allowed_radii
 from ..threat_model import ThreatModel
 from ..user_code import name_error
-from .call import Images, Meter, Returned
-from .draws import judged
+from .call import CallLimits, Images, LibraryOutput
+from .draws import judge_outputs
 from .fit import Fitted
-from .judge import Verdict, judge_images, judge_outcomes, norm_of, of_another_image, quantise
+from .judge import JudgedImages, belongs_to_other_image, judge_images, judge_outcomes, perturbation_norm, quantise
 from .steadiness import draw_hits
 from .trace import Trace
 
 
-class Evidence:
+class AttackState:
     """The best example of each image over batches and restarts, and what was seen of the calls that made it.
 
     Args:
@@ -48,7 +48,7 @@ class Evidence:
         count, device = len(images.labels), images.inputs.device
         self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
         self._trace, self.fitted = trace, fitted
-        attack = attack_of(row)
+        attack = canonical_attack(row)
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
         self.knowledge = attack.knowledge
         self.adv_inputs = images.inputs.clone()
@@ -66,18 +66,18 @@ class Evidence:
         self.violations: list[tuple[str, ...]] = [()] * count
         self.errors: list[str] = []
 
-    def meter(self, rows: Tensor, max_queries: int | None) -> Meter:
+    def call_limits(self, rows: Tensor, max_queries: int | None) -> CallLimits:
         """What a library call on `rows` is held to."""
-        used = self.used[rows]
+        used = self.queries_used[rows]
         trace = None if self._trace is None else self._trace.of_call(rows, used)
-        return Meter(None if max_queries is None else max_queries - used, trace)
+        return CallLimits(None if max_queries is None else max_queries - used, trace)
 
-    def merge(self, rows: Tensor, call: Returned, classifier: Classifier, *, first: bool) -> None:
+    def merge(self, rows: Tensor, call: LibraryOutput, classifier: Classifier, *, first: bool) -> None:
         """Judge what came back for `rows` and keep it where it is better than what was there."""
         clean = self.images.inputs[rows]
         # The clean image is an honest answer of an attack that tried others in vain, or ran out of queries.
         may_stay = (call.moved & (self.row.failure == "input")) | call.denied
-        rules = self.threat_model.of_images(rows)
+        rules = self.threat_model.for_images(rows)
         verdict = judge_images(clean, call.adv_inputs, rules, bound=self.bound, may_stay=may_stay)
         self.forwards[rows] += call.forwards
         self.backwards[rows] += call.backwards
@@ -98,16 +98,16 @@ class Evidence:
         self.may_stay[rows[take]] = may_stay[take]
 
     @property
-    def used(self) -> Tensor:
+    def queries_used(self) -> Tensor:
         """Queries that each image has cost, before and now, shape (N,)."""
         return self.spent + self.forwards + self.backwards
 
     def update_success(self, classifier: Classifier) -> None:
         """Score the best examples so far: needed between restarts only."""
-        drawn = judged(classifier, self.adv_inputs, *self.images[1:], self.seed, final=False)
+        drawn = judge_outputs(classifier, self.adv_inputs, *self.images[1:], self.seed, final=False)
         self.success = self._hit(drawn.logits) & ~self._flagged()
 
-    def flag(self, kind: str, images: Tensor) -> None:
+    def mark_invalid(self, kind: str, images: Tensor) -> None:
         """Add a violation to those of the `images`, shape (N,) bool."""
         for i in images.nonzero()[:, 0].tolist():
             if kind not in self.violations[i]:
@@ -118,7 +118,7 @@ class Evidence:
         for i in images.nonzero()[:, 0].tolist():
             self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
 
-    def conclude(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    def finish(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Score the examples and name what proves nothing; the logits, the successes and those that last on 8 bits.
 
         Args:
@@ -127,10 +127,10 @@ class Evidence:
             unsteady: a seed, for a model that predicts now this, now that.
         """
         inputs, labels, targets = self.images
-        logits, share = judged(classifier, self.adv_inputs, labels, targets)
+        logits, share = judge_outputs(classifier, self.adv_inputs, labels, targets)
         self.draws_fooled = None if share is None else share.where(self._inside(), 0.0)
-        hit, right = self._hit(logits), ~fooled(logits, labels, targets)
-        self.flag("model-changed", self.tainted & attacked)
+        hit, right = self._hit(logits), ~is_fooled(logits, labels, targets)
+        self.mark_invalid("model-changed", self.tainted & attacked)
         kinds = {
             "nan-logits": ~torch.isfinite(logits).all(1) | (self.silent & ~hit),
             "nan-gradient": self.odd_gradient & ~hit & ~self.silent,
@@ -143,17 +143,17 @@ class Evidence:
             drawn = draw_hits(classifier, self.adv_inputs, labels, targets, unsteady)
             kinds["unstable"] = wrong | (drawn.always != hit) | (drawn.ever != hit)
         if not self.bound:
-            kinds["another-image"] = of_another_image(inputs, self.adv_inputs)
+            kinds["another-image"] = belongs_to_other_image(inputs, self.adv_inputs)
         kinds |= judge_outcomes(inputs, self.adv_inputs, hit, self.threat_model, may_stay=self.may_stay)
         for kind, images in kinds.items():
             if kind not in OF_THE_LIBRARY:  # which is why it came back unchanged
                 self._forget("unchanged", images)
             # Whatever a library makes of a NaN of the model, its own kinds do not hide that one.
-            self.flag(kind, images & attacked & (True if kind.startswith("nan-") else ~self._flagged()))
+            self.mark_invalid(kind, images & attacked & (True if kind.startswith("nan-") else ~self._flagged()))
         success = hit & attacked & ~self._flagged()
         examples = Images(self.adv_inputs, labels, targets)
         rounded, broken = last_on_grid(classifier, examples, success, unsteady)
-        self.flag("nan-logits", broken)
+        self.mark_invalid("nan-logits", broken)
         return logits, success & ~broken, rounded & ~broken
 
     def _flagged(self) -> Tensor:
@@ -161,23 +161,23 @@ class Evidence:
 
     def _hit(self, logits: Tensor) -> Tensor:
         """Whether the example of each image fools the model inside the radius."""
-        return fooled(logits, self.images.labels, self.images.targets) & self._inside()
+        return is_fooled(logits, self.images.labels, self.images.targets) & self._inside()
 
     def _inside(self) -> Tensor:
         """Whether the example of each image is inside the radius."""
-        size = norm_of(self.adv_inputs.double() - self.images.inputs.double(), self.threat_model.norm)
+        size = perturbation_norm(self.adv_inputs.double() - self.images.inputs.double(), self.threat_model.norm)
         return size <= allowed_radii(self.threat_model)
 
-    def _is_better(self, rows: Tensor, verdict: Verdict, classifier: Classifier) -> Tensor:
-        images = self.images.pick(rows)
+    def _is_better(self, rows: Tensor, verdict: JudgedImages, classifier: Classifier) -> Tensor:
+        images = self.images.select(rows)
         size, previous = (
-            norm_of(new.double() - images.inputs.double(), self.threat_model.norm)
+            perturbation_norm(new.double() - images.inputs.double(), self.threat_model.norm)
             for new in (verdict.adv_inputs, self.adv_inputs[rows])
         )
-        drawn = judged(classifier, verdict.adv_inputs, *images[1:], self.seed, final=False)
-        hit = fooled(drawn.logits, images.labels, images.targets)
+        drawn = judge_outputs(classifier, verdict.adv_inputs, *images[1:], self.seed, final=False)
+        hit = is_fooled(drawn.logits, images.labels, images.targets)
         flagged = torch.tensor([bool(kinds) for kinds in verdict.violations], device=hit.device)
-        inside = size <= allowed_radii(self.threat_model.of_images(rows))
+        inside = size <= allowed_radii(self.threat_model.for_images(rows))
         return hit & ~flagged & inside & (~self.success[rows] | (size < previous))
 
 
@@ -195,12 +195,14 @@ def last_on_grid(
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():
         return rounded, broken
-    inputs, labels, targets = examples.pick(success)
+    inputs, labels, targets = examples.select(success)
     if classifier.random:  # the same draws meet the same images as before rounding
-        on_grid = judged(classifier, quantise(examples.inputs), examples.labels, examples.targets).logits[success]
+        on_grid = judge_outputs(classifier, quantise(examples.inputs), examples.labels, examples.targets).logits[
+            success
+        ]
     else:
-        on_grid = judged(classifier, quantise(inputs), labels, targets).logits
-    rounded[success] = fooled(on_grid, labels, targets)
+        on_grid = judge_outputs(classifier, quantise(inputs), labels, targets).logits
+    rounded[success] = is_fooled(on_grid, labels, targets)
     if unsteady is not None:
         rounded[success] &= draw_hits(classifier, quantise(inputs), labels, targets, unsteady).always
     broken[success] = ~torch.isfinite(on_grid).all(1)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..criterion import fooled
+from ..criterion import is_fooled
 from ..models.classifier import Classifier
-from ..models.remote.traffic import asked_afresh, remote_parts
+from ..models.remote.traffic import bypass_cache, remote_models_in
 from ..switches import full_float32
 from .seeding import seeded
 
@@ -29,7 +29,7 @@ class Answered(NamedTuple):
 
 
 @full_float32()
-def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
+def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
     """Whether three clean images and one under noise get the same logits alone, in another batch, and asked again.
 
     The images are of different predictions where there are such. Measured once for each classifier: it costs six
@@ -46,7 +46,7 @@ def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int)
         clean = inputs[places]
         noise = torch.rand(clean[-1:].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(inputs)
         images = torch.cat([(clean[-1:] + NOISE * (2 * noise - 1)).clamp(0, 1), clean])
-        with seeded(seed), asked_afresh(classifier):
+        with seeded(seed), bypass_cache(classifier):
             together = classifier.predict_logits(images)
             alone = classifier.predict_logits(images[[0, -1]], batch_size=1)
         expected = torch.cat([logits[places], together[[0, -1]]])
@@ -80,7 +80,7 @@ def stays_steady(
     steady = agree(examples.logits[same], clean.logits[same], near)
     classifier.answers.passes_unchecked += passes
     half, places = classifier.answers.passes_unchecked // (2 * _SHARE), attacked.nonzero()[:, 0]
-    if steady and 2 * half >= _FEWEST and len(places) and not remote_parts(classifier):
+    if steady and 2 * half >= _FEWEST and len(places) and not remote_models_in(classifier):
         classifier.answers.passes_unchecked = 0
         first, second = (
             places[spread(logits[places].argmax(1), seed + turn)][:half]
@@ -102,7 +102,7 @@ def spread(classes: Tensor, seed: int) -> Tensor:
     return order[turns.argsort(stable=True)]
 
 
-class Hits(NamedTuple):
+class RepeatedOutcomes(NamedTuple):
     """Of each image, shape (N,) bool: whether it counted as a hit every time, and whether it did ever."""
 
     always: Tensor
@@ -112,7 +112,7 @@ class Hits(NamedTuple):
 @full_float32()
 def draw_hits(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, draws: int = DRAWS
-) -> Hits:
+) -> RepeatedOutcomes:
     """Ask an unsteady model about each image several times, in another order and in batches of another size each time.
 
     Args:
@@ -125,13 +125,13 @@ def draw_hits(
     """
     always, ever = torch.ones_like(labels, dtype=torch.bool), torch.zeros_like(labels, dtype=torch.bool)
     generator = torch.Generator().manual_seed(seed)
-    with seeded(seed), asked_afresh(classifier):
+    with seeded(seed), bypass_cache(classifier):
         for size in _SIZES[:draws]:
             order = torch.randperm(len(images), generator=generator, device="cpu").to(images.device)
             logits = classifier.predict_logits(images[order], batch_size=size)[order.argsort()]
-            hit = fooled(logits, labels, targets)
+            hit = is_fooled(logits, labels, targets)
             always, ever = always & hit, ever | hit
-    return Hits(always, ever)
+    return RepeatedOutcomes(always, ever)
 
 
 def agree(logits: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:

@@ -10,9 +10,9 @@ from filelock import FileLock
 
 from ...adapters.result import UNSTEADY
 from ..finding import Finding
-from ..store.files import expand_path, write_whole
-from .attempts import Accuracy, Attempt
-from .ruling import Ruling
+from ..store.files import expand_path, write_atomic
+from .attempts import Accuracy, AttackOutcome
+from .ruling import ChallengeVerdict
 from .suite import ON_MARGIN
 
 FILE = "challenges.json"
@@ -24,7 +24,7 @@ _NAMES = ("model", "norm", "epsilon", "verdict", "sentence", "clean", "worst", "
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Challenge:
+class ChallengeResult:
     """What a defence came to.
 
     Args:
@@ -52,8 +52,8 @@ class Challenge:
     clean_undefended: Accuracy | None
     undefended: Accuracy | None
     radii: tuple[tuple[float, Accuracy], ...]
-    attempts: tuple[Attempt, ...]
-    ruling: Ruling
+    attempts: tuple[AttackOutcome, ...]
+    ruling: ChallengeVerdict
     checks: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ class Challenge:
         return f"Challenge: {self.model}, {self.norm} {self.epsilon:.4g}: {self.ruling.sentence}{few}"
 
 
-def document_of(challenge: Challenge) -> dict[str, Any]:
+def document_of(challenge: ChallengeResult) -> dict[str, Any]:
     """What a challenge says, as JSON types."""
     counts: dict[str, int] = {}
     for check in challenge.checks:
@@ -114,7 +114,7 @@ def keep_document(folder: str | Path, document: dict[str, Any]) -> None:
     path = expand_path(folder) / FILE
     with FileLock(f"{path}.lock"):
         others = [each for each in read_documents(folder) if _about(each) != _about(document)]
-        write_whole(path, json.dumps([*others, document], indent=2))
+        write_atomic(path, json.dumps([*others, document], indent=2))
 
 
 def read_documents(folder: str | Path) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def _share(share: Accuracy) -> dict[str, Any]:
     return {name: None if math.isnan(value) else value for name, value in share._asdict().items()}
 
 
-def _attempt(attempt: Attempt) -> dict[str, Any]:
+def _attempt(attempt: AttackOutcome) -> dict[str, Any]:
     return {
         "part": attempt.part,
         "attack": attempt.attack,

@@ -9,7 +9,7 @@ import scipy
 from ...adapters.result import UNSTEADY
 from ..finding import Finding
 from ..statistics.verdict import SIGNIFICANT
-from .attempts import BLACK, PARTS, WHITE, Accuracy, Attempt, Part, accuracy_shown, of_parts, worst_case
+from .attempts import BLACK, PARTS, WHITE, Accuracy, AttackOutcome, Part, accuracy_shown, by_attacker, worst_case
 from .stand_ins import OF_PROBABILITIES
 
 Verdict = Literal["falls", "masks", "holds", "unknown"]
@@ -20,7 +20,7 @@ _LACKING = {"no-gradient": "zero", "nan-gradient": "not finite"}  # what gradien
 OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators that speak of masked gradients
 
 
-class Ruling(NamedTuple):
+class ChallengeVerdict(NamedTuple):
     """The verdict with its reasons, a sentence each."""
 
     verdict: Verdict
@@ -28,15 +28,15 @@ class Ruling(NamedTuple):
     masking: tuple[str, ...]
 
 
-def rule(
+def decide_verdict(
     clean: Accuracy,
     worst: Accuracy,
     undefended: Accuracy | None,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[AttackOutcome],
     checks: Sequence[Finding],
     gone: float | None = None,
     draws: tuple[int, int] | None = None,
-) -> Ruling:
+) -> ChallengeVerdict:
     """The verdict.
 
     "falls": not more than five points above the undefended model in the worst case over all attacks, image by image;
@@ -55,24 +55,24 @@ def rule(
         gone: the smallest radius at which nothing is right any more; None: there is none.
         draws: of a random model, how many judge an example, and how many the attacks see; None: it is not random.
     """
-    reasons = tuple(masking_of(attempts, checks))
+    reasons = tuple(gradient_masking_signs(attempts, checks))
     beside = "" if undefended is None else f", where the undefended model keeps {share_text(undefended)}"
-    tried = of_parts(attempts, *WHITE, *BLACK)
-    done = [attempt for attempt in tried if attempt.proved.any()]
+    tried = by_attacker(attempts, *WHITE, *BLACK)
+    done = [attempt for attempt in tried if attempt.usable.any()]
     if not done:  # nor is there a worst case
-        return Ruling("unknown", "not judged: no attack gave a result", reasons)
+        return ChallengeVerdict("unknown", "not judged: no attack gave a result", reasons)
     least = (0.0 if undefended is None else undefended.value) + WITHIN
     untouched = undefended is not None and clean.value <= least and worst.value >= clean.value - WITHIN
     if worst.value <= least and not untouched:
         also = f"; its gradients are masked: {'; '.join(reasons)}" if reasons else ""
-        return Ruling("falls", f"falls to {share_text(worst)} from {clean.value:.1%}{beside}{also}", reasons)
+        return ChallengeVerdict("falls", f"falls to {share_text(worst)} from {clean.value:.1%}{beside}{also}", reasons)
     left = f"{share_text(worst)} of {clean.value:.1%} left{beside}"
     left += "" if gone is None else f"; nothing is left at radius {gone:.3g}"
     if reasons:
-        return Ruling(
+        return ChallengeVerdict(
             "masks", f"gradient masking: {'; '.join(reasons)}; {left}, which was not shown to be robust", reasons
         )
-    gaps = gaps_of(attempts, draws)
+    gaps = missing_evidence(attempts, draws)
     if untouched:
         gaps.append("the attacks take next to nothing from either model at this radius (try a larger --epsilon)")
     elif worst.low <= least:
@@ -80,20 +80,20 @@ def rule(
     if (unknown := _unproved(tried)) and worst.value - unknown / worst.n <= least + 1e-9:
         gaps.append(f"on {unknown} of {worst.n} images no attack by gradients gave an example that keeps the rules")
     if gaps:
-        return Ruling("unknown", f"not judged: {'; '.join(gaps)}; {left}, which proves nothing", reasons)
-    failed = [f"{attempt.title} ({attempt.error})" for attempt in tried if not attempt.proved.any()]
+        return ChallengeVerdict("unknown", f"not judged: {'; '.join(gaps)}; {left}, which proves nothing", reasons)
+    failed = [f"{attempt.title} ({attempt.error})" for attempt in tried if not attempt.usable.any()]
     also = f"; without a result: {', '.join(failed)}" if failed else ""
-    return Ruling("holds", f"holds against these {len(done)} attacks: {left}{also}", reasons)
+    return ChallengeVerdict("holds", f"holds against these {len(done)} attacks: {left}{also}", reasons)
 
 
-def gaps_of(attempts: Sequence[Attempt], draws: tuple[int, int] | None = None) -> list[str]:
+def missing_evidence(attempts: Sequence[AttackOutcome], draws: tuple[int, int] | None = None) -> list[str]:
     """Why a defence that is left standing was not judged: kinds of attackers without any result, and too few draws.
 
     Args:
         attempts: all; those by gradients are looked at for each way that gradients can pass.
         draws: see `rule`.
     """
-    kinds: dict[tuple[Part, str], list[Attempt]] = {}
+    kinds: dict[tuple[Part, str], list[AttackOutcome]] = {}
     for attempt in attempts:
         if (attempt.part, attempt.gradients) == ("white-box", OF_PROBABILITIES):  # another loss, not another way
             continue
@@ -102,7 +102,7 @@ def gaps_of(attempts: Sequence[Attempt], draws: tuple[int, int] | None = None) -
     lines = [
         f"no result {PARTS[part]}{f' through {way}' if way else ''} ({tried[0].error or 'nothing was attacked'})"
         for (part, way), tried in kinds.items()
-        if part != "undefended" and not any(attempt.proved.any() for attempt in tried)
+        if part != "undefended" and not any(attempt.usable.any() for attempt in tried)
     ]
     lines += [UNSTEADY] if any(attempt.violations["unstable"] for attempt in attempts) else []
     judging, seen = draws or (FEWEST_DRAWS, 2)
@@ -113,26 +113,26 @@ def gaps_of(attempts: Sequence[Attempt], draws: tuple[int, int] | None = None) -
     return lines
 
 
-def _unproved(attempts: Sequence[Attempt]) -> int:
+def _unproved(attempts: Sequence[AttackOutcome]) -> int:
     """Images right when clean that nothing fools and of which no attack by gradients says anything."""
-    proved = np.logical_or.reduce([attempt.proved for attempt in of_parts(attempts, *WHITE)] or [[False]])
+    proved = np.logical_or.reduce([attempt.usable for attempt in by_attacker(attempts, *WHITE)] or [[False]])
     standing = attempts[0].attacked & (worst_case(attempts) < 0.5)
     return int((standing & ~proved).sum())
 
 
-def masking_of(attempts: Sequence[Attempt], checks: Sequence[Finding]) -> list[str]:
+def gradient_masking_signs(attempts: Sequence[AttackOutcome], checks: Sequence[Finding]) -> list[str]:
     """Signs that gradients say less than there is to find (Carlini et al. 2019; Athalye et al. 2018)."""
-    white = [attempt for attempt in of_parts(attempts, *WHITE) if _counts(attempt)]
-    named = [attempt for attempt in of_parts(white, "white-box") if not attempt.gradients]
-    adapted = [each for each in of_parts(white, "white-box") if each.gradients not in ("", OF_PROBABILITIES)]
-    black = [attempt for attempt in of_parts(attempts, *BLACK) if attempt.proved.any()]
+    white = [attempt for attempt in by_attacker(attempts, *WHITE) if _counts(attempt)]
+    named = [attempt for attempt in by_attacker(white, "white-box") if not attempt.gradients]
+    adapted = [each for each in by_attacker(white, "white-box") if each.gradients not in ("", OF_PROBABILITIES)]
+    black = [attempt for attempt in by_attacker(attempts, *BLACK) if attempt.usable.any()]
     reasons = []
     if named:
         reasons += _no_gradients(named)
         reasons += _beaten(named, adapted, "attacks through gradients as its name has them miss what {} fools")
     if white:
         reasons += _beaten(white, black, "{} fools what no attack by gradients does")
-    reasons += _unreachable(of_parts(attempts, "larger radius"))
+    reasons += _unreachable(by_attacker(attempts, "larger radius"))
     failed = {check.title.lower() for check in checks if check.state == "fail" and check.name in OF_GRADIENTS}
     return reasons + [f"the indicator fired: {title}" for title in sorted(failed)]
 
@@ -142,12 +142,12 @@ def share_text(share: Accuracy) -> str:
     return f"{share.value:.1%} [{100 * share.low:.1f}, {100 * share.high:.1f}] of {share.n}"
 
 
-def _counts(attempt: Attempt) -> bool:
+def _counts(attempt: AttackOutcome) -> bool:
     """Whether an attack by gradients says something: also that there are none."""
-    return bool(attempt.proved.any()) or (attempt.outcome is not None and any(map(attempt.violations.get, _LACKING)))
+    return bool(attempt.usable.any()) or (attempt.outcome is not None and any(map(attempt.violations.get, _LACKING)))
 
 
-def _no_gradients(named: Sequence[Attempt]) -> list[str]:
+def _no_gradients(named: Sequence[AttackOutcome]) -> list[str]:
     attacked, lines = int(named[0].attacked.sum()), []
     for kind, lacking in _LACKING.items():
         count = max(attempt.violations[kind] for attempt in named)
@@ -155,7 +155,7 @@ def _no_gradients(named: Sequence[Attempt]) -> list[str]:
     return lines
 
 
-def _beaten(attempts: Sequence[Attempt], rivals: Sequence[Attempt], text: str) -> list[str]:
+def _beaten(attempts: Sequence[AttackOutcome], rivals: Sequence[AttackOutcome], text: str) -> list[str]:
     """A line for the rival that fools most of what all attempts miss, if it is more than chance (sign test)."""
     if not rivals:
         return []
@@ -169,9 +169,9 @@ def _beaten(attempts: Sequence[Attempt], rivals: Sequence[Attempt], text: str) -
     return [max(lines)[1]] if lines else []
 
 
-def _unreachable(larger: Sequence[Attempt]) -> list[str]:
+def _unreachable(larger: Sequence[AttackOutcome]) -> list[str]:
     """A line where the largest radius leaves images right although every image could be made uniformly grey there."""
-    done = [attempt for attempt in larger if attempt.proved.any()]
+    done = [attempt for attempt in larger if attempt.usable.any()]
     if not done:
         return []
     last = max(done, key=lambda attempt: attempt.epsilon)
@@ -180,7 +180,9 @@ def _unreachable(larger: Sequence[Attempt]) -> list[str]:
     return [f"at radius {last.epsilon:.3g}, where every image can be made grey, {share_text(last.accuracy)} stay right"]
 
 
-def cumulated(larger: Sequence[Attempt], attacked: np.ndarray, fooled: np.ndarray) -> list[tuple[float, Accuracy]]:
+def cumulative_accuracy(
+    larger: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray
+) -> list[tuple[float, Accuracy]]:
     """By radius, ascending, the accuracy that this radius and smaller ones leave; NaN where nothing proves anything.
 
     Args:

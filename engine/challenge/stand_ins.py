@@ -3,7 +3,7 @@
 from torch import nn
 
 from ...adapters import Classifier
-from ...adapters.models.defences.names import NamedDefence, is_defence, read_defence
+from ...adapters.models.defences.names import NamedDefence, is_defence, parse_defence
 from ...adapters.models.defences.record import Gradients
 from ...adapters.models.defences.rows import ROWS
 from ...adapters.paths import is_file_name
@@ -22,7 +22,7 @@ def split_original(model: str) -> tuple[str, tuple[str, ...]]:
         model, parts = head, [last, *parts]
 
 
-def stand_ins_of(model: str) -> dict[str, str]:
+def gradient_variants(model: str) -> dict[str, str]:
     """By name of a stand-in, how gradients pass it: each way that the defence of a model allows and its name does not.
 
     "straight-through": as if every part of the defence changed nothing (BPDA, Athalye et al. 2018). "exact": by the
@@ -39,7 +39,7 @@ def stand_ins_of(model: str) -> dict[str, str]:
     return {name: way for name, way in named.items() if way}
 
 
-def by_probabilities(model: Classifier, name: str) -> Classifier:
+def with_probability_mean(model: Classifier, name: str) -> Classifier:
     """A random model that gives its probabilities as if they were logits, so that EOT takes the mean of those.
 
     The mean of logits lets a few draws of large margins hide that most draws are right; that of probabilities is close
@@ -63,7 +63,7 @@ def _with(part: str, way: Gradients | None) -> str:
     """A part of a model's name with its gradients passing in a way, if it can; written out in full."""
     if not is_defence(part):
         return part
-    defence, parameters, chosen = read_defence(part)
+    defence, parameters, chosen = parse_defence(part)
     if way == EXACT and EXACT not in defence.gradients:
         others = [row for row in ROWS if row.name == defence.name and row.random == defence.random]
         defence = next(

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...adapters.models.detectors.detector_file import line_at
-from ..cell import Cell
+from ...adapters.models.detectors.detector_file import threshold_at
+from ..cell import AttackRun
 from ..store.other_records import DetectorScores
-from ..store.outcomes import Outcome
+from ..store.outcomes import RunResult
 from .roc import Area, CountedShare, area_of_images, share_of
 
 RATES = (0.01, 0.05)  # of false alarms
 
 
 @dataclass(frozen=True)
-class AtRate:
+class OperatingPoint:
     """A detector whose line is drawn at a rate of false alarms on its calibration images.
 
     Args:
@@ -54,11 +54,11 @@ class Detection:
 
     detector: str
     name: str
-    cell: Cell
+    cell: AttackRun
     area: Area
     fooled: int
     clean: int
-    rates: tuple[AtRate, ...]
+    rates: tuple[OperatingPoint, ...]
     left_out: int = 0
     notes: tuple[str, ...] = ()
 
@@ -82,7 +82,7 @@ def _defined(numbers: dict[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(each, float) and math.isnan(each) else each for name, each in numbers.items()}
 
 
-def judge_scores(scores: DetectorScores, outcome: Outcome, rates: Sequence[float]) -> Detection:
+def evaluate_scores(scores: DetectorScores, outcome: RunResult, rates: Sequence[float]) -> Detection:
     """One detector against one cell.
 
     Args:
@@ -100,9 +100,9 @@ def judge_scores(scores: DetectorScores, outcome: Outcome, rates: Sequence[float
     fooled = usable & outcome.columns["success"]
     calibration, at_rates = torch.from_numpy(scores.calibration), []
     for rate in rates:
-        line = line_at(calibration, rate)
+        line = threshold_at(calibration, rate)
         detected, missed = share_of(adversarial[fooled] > line), share_of((fooled & (adversarial <= line))[usable])
-        at_rates.append(AtRate(rate, line, detected, share_of(clean[fresh] > line), missed))
+        at_rates.append(OperatingPoint(rate, line, detected, share_of(clean[fresh] > line), missed))
     few = [rate for rate in rates if rate * len(calibration) < 1]
     notes = [
         f"{scores.file}: {rate:.3g} of its {len(calibration)} calibration images is less than one: no alarm there"

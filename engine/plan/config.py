@@ -83,9 +83,9 @@ class AttackChoice:
 
     def __post_init__(self) -> None:
         if not isinstance(self.attack, str) and callable(self.attack):
-            from ...adapters.catalogue.lookup import row_of
+            from ...adapters.catalogue.lookup import resolve_implementation
 
-            row = row_of(self.attack)
+            row = resolve_implementation(self.attack)
             _store(self, {"attack": row.name, "row": row})
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": prefixed("epsilon", parse_number, self.epsilon, "a radius")})
@@ -286,12 +286,12 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
     """The attacks of a config, of which some may be names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
-    from ...adapters.models.room.apart import attacks_apart
-    from .config_file import choice_from
+    from ...adapters.models.room.apart import attack_isolation_context
+    from .config_file import parse_attack_choice
 
-    with attacks_apart(_isolation_of(values)):
+    with attack_isolation_context(_isolation_of(values)):
         return tuple(
-            choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
+            choice if isinstance(choice, AttackChoice) else parse_attack_choice(choice, f"attacks[{place}]")
             for place, choice in enumerate(values["attacks"])
         )
 
@@ -332,7 +332,7 @@ def _check_measures(measures: tuple[str, ...]) -> None:
     if {*measures} <= {*MEASURES}:
         return
     from ..measure_groups import is_group, read_group
-    from ..metric_names import is_parametrised, options_of, unknown_measure
+    from ..metric_names import is_parametrised, metric_parameter, unknown_measure
     from ..user_metrics import find_metric
 
     for place, measure in enumerate(measures):
@@ -340,7 +340,7 @@ def _check_measures(measures: tuple[str, ...]) -> None:
         if is_file_name(measure) and not is_group(measure):
             find_metric(measure)
         elif is_parametrised(measure) or is_group(measure):
-            prefixed(path, options_of if is_parametrised(measure) else read_group, measure)
+            prefixed(path, metric_parameter if is_parametrised(measure) else read_group, measure)
         else:
             raise _at(path, unknown_measure(path, measure))
 

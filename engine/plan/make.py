@@ -8,25 +8,33 @@ from typing import Any, TypeVar
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.data.repeated import note_fewer, note_repeated
+from ...adapters.data.repeated import duplicate_warning, note_fewer
 from ...adapters.models.classifier import check_several
 from ...adapters.models.identity.digest import ModelIdentity, digest_data
 from ...adapters.models.images import check_labels
-from ...adapters.models.remote.traffic import Traffic, note_shape, remote_parts, take_traffic
+from ...adapters.models.remote.traffic import ServerUsage, note_shape, pop_usage, remote_models_in
 from ...adapters.models.remote.transport import Transport, check_token
-from ...adapters.models.room.apart import attacks_apart
+from ...adapters.models.room.apart import attack_isolation_context
 from ...adapters.models.room.isolating import NOT_ISOLATED
 from ...adapters.paths import name_from_here
 from ...adapters.running.readings import identify_asked
-from ...adapters.running.targets import note_moved
+from ...adapters.running.targets import moved_target_note
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
-from ..cell import Cell, FitData, ModelOnData
-from ..defended import originals_of
-from ..sources import DataSource, FitSource, LastLoaded, Loading, ModelSource
-from .cells import arrange, cells_of, check_stopping, drawn_of, note_hierarchies, seal_groups, unknown_parts
+from ..cell import AttackRun, FitData, ModelOnData
+from ..defended import undefended_models
+from ..sources import DataSource, FitSource, LoadedCache, LoadOptions, ModelSource
+from .cells import (
+    cells_of,
+    check_stopping,
+    note_hierarchies,
+    order_runs,
+    pin_metric_inputs,
+    sampling_settings,
+    unknown_parts,
+)
 from .config import Config
 from .config_file import expand_models
-from .models import answerable, check_surrogates, left_of, load_surrogates, sources_of, surrogate_names
+from .models import check_surrogates, load_surrogates, runs_or_error, sources_of, supported_runs, surrogate_names
 from .plan import Plan
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -37,7 +45,7 @@ def _attacks_apart(function: _Function) -> _Function:
 
     @wraps(function)
     def call(config: Config, *arguments: Any, **named: Any) -> Any:
-        with attacks_apart(config.isolation):
+        with attack_isolation_context(config.isolation):
             return function(config, *arguments, **named)
 
     return call  # type: ignore[return-value]
@@ -71,8 +79,8 @@ def make_plan(
     """
     check_config(config)
     config = _expand_names(config, models)
-    loading, traffic = Loading(transport or config.transport(), config.isolation), Traffic()
-    bench, images = LastLoaded(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
+    loading, traffic = LoadOptions(transport or config.transport(), config.isolation), ServerUsage()
+    bench, images = LoadedCache(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     subjects, cells, digests = [], [], {}
     unknown: dict[str, Mapping[str, str]] = {}
     # What cannot take part, with why; `lacking` asks a model for what it does not give.
@@ -80,7 +88,7 @@ def make_plan(
     notes: list[str] = []
     loaded_surrogates = load_surrogates(config, surrogates, loading)
     via = next(iter(loaded_surrogates.values())).via if len(loaded_surrogates) == 1 else ""
-    spared = originals_of(config.models) if config.examples == "original" else {}  # nothing is made on them
+    spared = undefended_models(config.models) if config.examples == "original" else {}  # nothing is made on them
     fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
         source = ModelSource(name, None if models is None else models[name], loading)
@@ -90,7 +98,7 @@ def make_plan(
             if id(loaded) not in digests:
                 digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
                 notes += [
-                    *note_repeated(*loaded[:2]),
+                    *duplicate_warning(*loaded[:2]),
                     *note_fewer(config.data, len(loaded.labels), None if config.images else config.limit),
                 ]
             identity, spent = _identify(classifier, name, loaded)
@@ -113,17 +121,18 @@ def make_plan(
         if name in spared:
             continue
         refused |= useless
-        measured = replace(config, measures=seal_groups(config, classifier))
-        of_model: list[tuple[int, Cell]] = []
+        measured = replace(config, measures=pin_metric_inputs(config, classifier))
+        of_model: list[tuple[int, AttackRun]] = []
         for names, each in usable.items():
             asked = cells_of(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)
-            answered = answerable(asked, classifier, each.classifier, loaded, refused=lacking)
+            answered = supported_runs(asked, classifier, each.classifier, loaded, refused=lacking)
             of_model += [
-                (place, replace(cell, **drawn_of(config, classifier, each.is_random))) for place, cell in answered
+                (place, replace(cell, **sampling_settings(config, classifier, each.is_random)))
+                for place, cell in answered
             ]
-        notes += note_moved((cell.target for _, cell in of_model), loaded.labels)
-        cells += arrange(config, of_model)
-    unique = left_of({cell.key: cell for _, cell in cells}, lacking)
+        notes += moved_target_note((cell.target for _, cell in of_model), loaded.labels)
+        cells += order_runs(config, of_model)
+    unique = runs_or_error({cell.key: cell for _, cell in cells}, lacking)
     vague = {each.identities: each.unknown for each in loaded_surrogates.values()}
     unknown |= {
         key: parts for key, cell in unique.items() if (parts := {**vague[cell.surrogate], **unknown_parts(cell)})
@@ -140,7 +149,7 @@ def make_plan(
         fit=fit,
         traffic=traffic,
         notes=tuple(dict.fromkeys(notes)),
-        loaded=bench if _stays_as_loaded(bench, subjects[-1][1], images) else LastLoaded(),
+        loaded=bench if _stays_as_loaded(bench, subjects[-1][1], images) else LoadedCache(),
     )
 
 
@@ -153,7 +162,7 @@ def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Co
     return replace(config, models=tuple(dict.fromkeys(map(name_from_here, config.models))))
 
 
-def _stays_as_loaded(bench: LastLoaded, source: ModelSource, images: DataSource) -> bool:
+def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource) -> bool:
     """Whether the last model and its images are what loading them again would give: of weights and files of images.
 
     What a file of code makes is made again for the tasks, which see whether it is the same, and so is a model in a
@@ -163,10 +172,10 @@ def _stays_as_loaded(bench: LastLoaded, source: ModelSource, images: DataSource)
     if made_here or ".py:" in source.name + images.name or source.loading.isolation != NOT_ISOLATED:
         return False
     classifier = bench.known(source, "cpu")
-    return classifier is not None and not classifier.random and not remote_parts(classifier)
+    return classifier is not None and not classifier.random and not remote_models_in(classifier)
 
 
-def _places(cells: Sequence[tuple[int, Cell]]) -> dict[str, tuple[int, ...]]:
+def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]]:
     """The places in the config of the attacks of each cell, by its key."""
     places: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
@@ -174,13 +183,13 @@ def _places(cells: Sequence[tuple[int, Cell]]) -> dict[str, tuple[int, ...]]:
     return places
 
 
-def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, Traffic]:
+def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, ServerUsage]:
     """What a model is, and what its server was asked to know that, and what it gives."""
     note_shape(classifier, data.inputs.shape)
     identity = identify_asked(classifier, name, data.inputs)
     with suppress(ModelFailed):  # the cells will say how
         _look(classifier, data)
-    return identity, take_traffic(classifier)
+    return identity, pop_usage(classifier)
 
 
 def _look(classifier: Classifier, data: Data) -> None:
@@ -195,7 +204,7 @@ def _look(classifier: Classifier, data: Data) -> None:
         logits = classifier.predict_logits(data.inputs[:1].to(classifier.device))
         check_several(logits)
         classes = logits.shape[1]
-    if not classifier.answers.has_spare:  # which stands for labels that nobody knew of
+    if not classifier.answers.has_other_class:  # which stands for labels that nobody knew of
         check_labels(data.labels, len(data.labels), classes)
 
 
@@ -214,7 +223,7 @@ def check_config(config: Config) -> None:
         raise InvalidInput("expected a surrogate or the examples of the original, got both")
     surrogates = (name for choice in config.attacks for name in surrogate_names(config, choice))
     check_token(config.token, (*config.models, *surrogates))
-    seal_groups(config)
+    pin_metric_inputs(config)
     nobody = ModelOnData("", "", config.data, "", 1)
     asked = [*cells_of(config, nobody, None, {})]
     check_stopping(config, asked)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters import Classifier, ThreatModel
-from ...adapters.criterion import fooled
-from ...adapters.models.room.isolated import holds_room
-from ...adapters.running.judge import norm_of, project
+from ...adapters.criterion import is_fooled
+from ...adapters.models.room.isolated import runs_in_process
+from ...adapters.running.judge import perturbation_norm, project
 from ...adapters.threat_model import Norm
 from ...errors import Unsupported
 
@@ -30,7 +30,7 @@ CHANCE = 32  # fresh random points that must not be taken for planted ones
 _FEWEST_FEATURES = 8
 
 
-class Binarised(nn.Module):
+class BinarizedClassifier(nn.Module):
     """A classifier with a read-out of two classes, inner (0) and planted (1), in place of its last linear layer.
 
     Args:
@@ -53,13 +53,13 @@ class Binarised(nn.Module):
         return torch.stack([-score / 2, score / 2], 1)
 
 
-def find_readout(classifier: Classifier) -> nn.Linear:
+def last_linear_layer(classifier: Classifier) -> nn.Linear:
     """The last linear layer, if its outputs are the classes.
 
     Raises:
         Unsupported: if there is none, or too few features go into it.
     """
-    if holds_room(classifier):
+    if runs_in_process(classifier):
         raise Unsupported("the model's layers are in a process of their own; --isolate no runs it here")
     layers = [part for part in classifier.modules() if isinstance(part, nn.Linear)]
     if not layers or layers[-1].out_features != classifier.num_classes:
@@ -87,7 +87,9 @@ def read_features(classifier: Classifier, layer: nn.Linear, inputs: Tensor) -> T
     return seen[-1].float()
 
 
-def plant(classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed: int) -> dict[str, Any]:
+def plant_adversarial_example(
+    classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed: int
+) -> dict[str, Any]:
     """A model around one image with an adversarial example that is known.
 
     Args:
@@ -104,7 +106,7 @@ def plant(classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed
     Raises:
         Unsupported: if the model has no features that a read-out can be put on.
     """
-    layer = find_readout(classifier)
+    layer = last_linear_layer(classifier)
     generator = torch.Generator().manual_seed(seed)
     inner_radius = max(1.0, GAP * radius) if norm == "l0" else GAP * radius
     inner = min(INNER, layer.in_features // 2)
@@ -116,11 +118,11 @@ def plant(classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed
     weight, bias = _interpolate(features)
     weight = weight.to(image.device)
     taken = features @ weight + bias > 0
-    binarised = Classifier(Binarised(classifier, layer, weight, bias), num_classes=2)
+    binarised = Classifier(BinarizedClassifier(classifier, layer, weight, bias), num_classes=2)
     surface = random_points(image, norm, radius, CHANCE // 2, generator)
     corners = random_points(image, norm, radius, CHANCE // 2, generator, corners=True)
     logits = binarised.predict_logits(torch.cat([surface, corners]))
-    chance = fooled(logits, torch.zeros(len(logits), dtype=torch.long, device=logits.device))
+    chance = is_fooled(logits, torch.zeros(len(logits), dtype=torch.long, device=logits.device))
     separable = bool(taken[-1]) and not bool(taken[:-1].any())
     return {"classifier": binarised, "example": example[0], "separable": separable, "easy": bool(chance.any())}
 
@@ -165,7 +167,7 @@ def random_points(
         delta = -uniform.sign() * (1 - 2 * uniform.abs()).log()
     else:
         delta = torch.randn(shape, generator=generator, device="cpu")
-    delta = delta * (radius / norm_of(delta, norm))[:, None]
+    delta = delta * (radius / perturbation_norm(delta, norm))[:, None]
     points = (image + delta.view(count, *image.shape).to(image)).clamp(0, 1)
     return project(image.expand_as(points), points, ThreatModel(norm, radius))  # float32 may round outwards
 

@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 from functools import partial
 
-from ..sources import LastLoaded
+from ..sources import LoadedCache
 from .executor import Progress, label_of
 from .task import Task, TaskResult
-from .worker import Workbench
+from .worker import TaskRunner
 
 
-class ThisProcess:
+class InProcessExecutor:
     """Does one task after the other in this process; what is loaded stays for the next call."""
 
     def __init__(self) -> None:
-        self._bench = Workbench()
+        self._bench = TaskRunner()
 
-    def take_over(self, loaded: LastLoaded) -> None:
+    def take_over(self, loaded: LoadedCache) -> None:
         """Begin with a model and images that are loaded already."""
-        self._bench.take_over(loaded)
+        self._bench.adopt(loaded)
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
         """Do the tasks in their order."""

@@ -5,24 +5,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...adapters.models.remote.traffic import Traffic, read_traffic
+from ...adapters.models.remote.traffic import ServerUsage, read_traffic
 from ...adapters.paths import is_file_name
 from ...errors import DavylampError, Unavailable
-from ..cell import Cell, ModelOnData, digest_of
+from ..cell import AttackRun, ModelOnData, json_digest
 from ..plan.choices import chosen_of_cell
 from ..plan.plan import Plan
-from ..store.contents import find_fault
-from ..store.plans import join_pieces, remove_pieces
-from ..store.sealed import Conflict, Damaged, Record
+from ..store.contents import record_error
+from ..store.plans import join_shards, remove_pieces
+from ..store.sealed import ConflictingRecordsError, DamagedRecordError, Record
 from ..store.store import Kind, ResultsStore
 from ..store.transfers import lacks_logits
-from .origin import describe_run
+from .origin import run_metadata
 from .task import Task, TaskResult
 
 _KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "transfer"}  # of tasks, as the store says
 
 
-class Ledger:
+class RunIndex:
     """The books of one evaluation.
 
     Args:
@@ -40,7 +40,7 @@ class Ledger:
         self.damaged: list[str] = []
         self.unmeasured: dict[str, str] = {}  # users' metrics, with why they could not be computed
         self._retried: set[str] = set()
-        self.traffic = Traffic()  # of what was done for this evaluation
+        self.traffic = ServerUsage()  # of what was done for this evaluation
 
     def has(self, task: Task) -> bool:
         """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
@@ -53,12 +53,15 @@ class Ledger:
             return self.failure(task.cell) is not None
         return True
 
-    def failure(self, cell: Cell) -> str | None:
+    def failure(self, cell: AttackRun) -> str | None:
         """Why a cell has no result, "" if it has one; None: it is not finished."""
         if cell.key not in self._finished:  # read and checked once is enough
             try:
                 record = self._read_done("cells", cell.key)
-            except (Conflict, DavylampError) as error:  # two results, or one that may not be read: for the user to say
+            except (
+                ConflictingRecordsError,
+                DavylampError,
+            ) as error:  # two results, or one that may not be read: for the user to say
                 self._finished[cell.key] = str(error)
             else:
                 if record is not None:
@@ -74,12 +77,12 @@ class Ledger:
         """
         try:
             record = self.store.read(kind, key)
-            if why := find_fault(kind, key, record):
-                raise Damaged(f"{self.store.path(kind, key)} is damaged ({why})")
+            if why := record_error(kind, key, record):
+                raise DamagedRecordError(f"{self.store.path(kind, key)} is damaged ({why})")
         except FileNotFoundError:
             return None
-        except Damaged as damage:
-            if kind == "cells" and isinstance(damage, Conflict) and not self.retry_failed:
+        except DamagedRecordError as damage:
+            if kind == "cells" and isinstance(damage, ConflictingRecordsError) and not self.retry_failed:
                 raise
             if str(damage) not in self.damaged:
                 self.damaged.append(str(damage))
@@ -102,7 +105,7 @@ class Ledger:
             reason = f"its result could not be kept: {type(error).__name__}: {' '.join(str(error).split())}"[:500]
             self._save(outcome._replace(table=None, images=None, reason=reason))
 
-    def settle(self) -> None:
+    def finish_interrupted(self) -> None:
         """Finish what a killed run left: pieces of a cell all there but apart, or put together but not yet removed."""
         left = {key.partition("-")[0] for key in self.store.keys("parts")}
         for cell in self.plan.cells:
@@ -118,7 +121,7 @@ class Ledger:
         meta = record.meta
         subjects = (meta.get("subject"), meta.get("spec", {}).get("subject"))
         keys = [ModelOnData(**subject).key for subject in subjects if subject]
-        keys += [digest_of(meta["spec"])] if "spec" in meta else []
+        keys += [json_digest(meta["spec"])] if "spec" in meta else []
         return self.plan.unknown.keys().isdisjoint(keys) or meta.get("identity", {}).get("plan") == self.plan.name
 
     def _read_done(self, kind: Kind, key: str) -> Record | None:
@@ -130,7 +133,7 @@ class Ledger:
     def _save(self, outcome: TaskResult) -> None:
         task, config = outcome.task, self.plan.config
         chosen = chosen_of_cell(config, task.cell) if task.cell else {}
-        meta = describe_run(outcome, preset=config.preset, chosen=chosen)
+        meta = run_metadata(outcome, preset=config.preset, chosen=chosen)
         keys = [task.subject.key, *((task.cell.subject.key, task.cell.key) if task.cell else ())]
         if unknown := {name: why for key in keys for name, why in self.plan.unknown.get(key, {}).items()}:
             meta["identity"] = {"unknown": list(unknown.values()), "plan": self.plan.name}
@@ -157,7 +160,7 @@ class Ledger:
         self.store.write("parts", task.name, outcome.table, meta)
         self._join(task.cell)
 
-    def _join(self, cell: Cell) -> None:
+    def _join(self, cell: AttackRun) -> None:
         """Put the pieces of a cell together once all are there."""
-        if join_pieces(self.store, cell, lambda key: self.read("parts", key)):
+        if join_shards(self.store, cell, lambda key: self.read("parts", key)):
             self._finished.pop(cell.key, None)

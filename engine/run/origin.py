@@ -16,7 +16,7 @@ from .task import TaskResult
 _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
 
 
-def describe_run(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def run_metadata(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What is stored beside a table: the spec, what of it the user left open, how it went, where, which versions."""
     task, fitted = outcome.task, outcome.fitted
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}

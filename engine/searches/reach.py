@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...adapters import Implementation, ThreatModel, attack_of
-from ...adapters.catalogue.lookup import accepts, library_defaults
-from ...adapters.catalogue.step_size import is_relative, resolve_step
+from ...adapters import Implementation, ThreatModel, canonical_attack
+from ...adapters.catalogue.lookup import accepts_parameter, library_defaults
+from ...adapters.catalogue.step_size import is_relative, resolve_step_size
 from ...errors import InvalidInput, MissingLibrary
 
 REACHING = "2.5 epsilon / steps"
@@ -14,7 +14,7 @@ _LENGTH = {"spsa": "learning_rate"}
 _ANSWERS = "eot_iter"  # what libraries call the answers at one point whose gradients they average
 
 
-def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
+def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
     """How far a row can move from where it starts, in units of the radius: steps x step size / epsilon.
 
     What is not given is the library's default. A search has no radius: an absolute step is not compared with one.
@@ -29,7 +29,9 @@ def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping
         be compared.
     """
     length = _LENGTH.get(row.attack, "step_size")
-    if attack_of(row).kind != "fixed-budget" or not (accepts(row, "steps") and accepts(row, length)):
+    if canonical_attack(row).kind != "fixed-budget" or not (
+        accepts_parameter(row, "steps") and accepts_parameter(row, length)
+    ):
         return None
     if threat_model.norm not in row.classes:
         return None
@@ -46,7 +48,7 @@ def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping
     return steps * step / epsilon
 
 
-def warn_unreachable(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
+def short_steps_warning(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
     """A line for a row whose steps, end to end, are shorter than the radius; None for any other.
 
     Args:
@@ -54,7 +56,7 @@ def warn_unreachable(row: Implementation, threat_model: ThreatModel, parameters:
         threat_model: norm and radius.
         parameters: that it gets; what is not given is the library's default.
     """
-    reach = reach_of(row, threat_model, parameters)
+    reach = max_step_distance(row, threat_model, parameters)
     if reach is None or reach >= 1 - 1e-6:
         return None
     length = _LENGTH.get(row.attack, "step_size")
@@ -70,8 +72,13 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
         threat_model: norm and radius.
         parameters: that are given.
     """
-    matched = attack_of(row).matched.get("step_size")
-    if matched is None or "steps" not in parameters or "step_size" in parameters or not accepts(row, "step_size"):
+    matched = canonical_attack(row).matched.get("step_size")
+    if (
+        matched is None
+        or "steps" not in parameters
+        or "step_size" in parameters
+        or not accepts_parameter(row, "step_size")
+    ):
         return None
     if row.given is not None or threat_model.norm not in row.classes:
         return None
@@ -80,7 +87,9 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
     return None if step is None else f"step_size {said}, {row.library}'s own (compare and evaluate: {matched})"
 
 
-def reaching(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def with_reaching_step_size(
+    row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
     """The parameters of a search, with a step size that reaches every ball where the library's default does not.
 
     A step size that is given stays.
@@ -90,9 +99,9 @@ def reaching(row: Implementation, threat_model: ThreatModel, parameters: Mapping
         threat_model: with the largest radius of the search.
         parameters: canonical ones.
     """
-    if "step_size" in parameters or not accepts(row, "step_size"):
+    if "step_size" in parameters or not accepts_parameter(row, "step_size"):
         return dict(parameters)
-    reach = reach_of(row, threat_model, parameters)
+    reach = max_step_distance(row, threat_model, parameters)
     if reach is None or reach >= 1:
         return dict(parameters)
     steps = {**library_defaults(row, threat_model.norm), **parameters}["steps"]
@@ -124,6 +133,6 @@ def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str,
 
 def _resolve(used: Mapping[str, Any]) -> float | None:
     try:
-        return resolve_step(used, 1.0).get("step_size")
+        return resolve_step_size(used, 1.0).get("step_size")
     except InvalidInput:  # a text that is no step size: the run says so
         return None

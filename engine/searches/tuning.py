@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ...adapters import Implementation, attack_of
-from ...adapters.catalogue.lookup import accepts
+from ...adapters import Implementation, canonical_attack
+from ...adapters.catalogue.lookup import accepts_parameter
 
 _GRID = 3.0  # radii are rounded to powers of this for a parameter: images with similar radii share a call
 _FINE = 8  # steps are rounded down to so many parts of a power of two, for the same reason
@@ -28,7 +28,7 @@ _PLANNED = 150
 _SHARE_STEP = 8  # DeepFool's step may cost an eighth of all passes: a backward pass for each class
 
 
-class Turn(NamedTuple):
+class RoundContext(NamedTuple):
     """What is known when an attack gets its turn on an image.
 
     Args:
@@ -59,7 +59,7 @@ def rounded_radius(radius: float) -> float | None:
     return _GRID ** round(math.log(radius, _GRID)) if 0 < radius < math.inf else None
 
 
-def fitting_steps(passes: int) -> int:
+def steps_within_budget(passes: int) -> int:
     """How many steps of a forward and a backward pass fit, at least 1; rounded down to one of 8 in each octave."""
     steps = max(1, passes // 2)
     grain = max(1, 2 ** (steps.bit_length() - 1) // _FINE)
@@ -96,7 +96,7 @@ def is_one_step(row: Implementation, norm: str) -> bool:
     return norm == "l2" and row.library == "adv-lib" and row.attack == "deepfool"
 
 
-def begins_near(number: int, norm: str) -> bool:
+def starts_from_best(number: int, norm: str) -> bool:
     """Whether an attack that can begin at the nearest example does so in its turn of this number: in linf every other.
 
     In l2, where FMN comes after DDN, which ends at the same boundary, a turn from the image is worth more.
@@ -110,7 +110,7 @@ def last_passes(max_queries: int, norm: str) -> int:
     return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0
 
 
-def least_passes(row: Implementation, classes: int, *, one_step: bool, cost: int) -> int:
+def min_useful_queries(row: Implementation, classes: int, *, one_step: bool, cost: int) -> int:
     """With fewer passes than this an attack is not worth its turn; `cost` as for `early_passes`."""
     if one_step:
         return _passes_of_step(classes, cost)
@@ -119,21 +119,21 @@ def least_passes(row: Implementation, classes: int, *, one_step: bool, cost: int
     return _LEAST.get(row.attack, _FEWEST)
 
 
-def tuned(row: Implementation, given: Mapping[str, Any], turn: Turn) -> dict[str, Any]:
+def round_parameters(row: Implementation, given: Mapping[str, Any], turn: RoundContext) -> dict[str, Any]:
     """The parameters of one turn: those that were given, and for the others what the turn suggests."""
-    chosen: dict[str, Any] = {"steps": fitting_steps(turn.passes), **_OF_ATTACK.get(row.attack, _nothing)(turn)}
-    if attack_of(row).kind == "fixed-budget" and accepts(row, "steps"):
+    chosen: dict[str, Any] = {"steps": steps_within_budget(turn.passes), **_OF_ATTACK.get(row.attack, _nothing)(turn)}
+    if canonical_attack(row).kind == "fixed-budget" and accepts_parameter(row, "steps"):
         chosen["step_size"] = _STEP_SIZES[turn.number % len(_STEP_SIZES)]
-    chosen = {name: value for name, value in chosen.items() if accepts(row, name)}
-    return chosen | {name: value for name, value in given.items() if accepts(row, name)}
+    chosen = {name: value for name, value in chosen.items() if accepts_parameter(row, name)}
+    return chosen | {name: value for name, value in given.items() if accepts_parameter(row, name)}
 
 
-def _nothing(turn: Turn) -> dict[str, Any]:
+def _nothing(turn: RoundContext) -> dict[str, Any]:
     del turn
     return {}
 
 
-def _fmn(turn: Turn) -> dict[str, Any]:
+def _fmn(turn: RoundContext) -> dict[str, Any]:
     """FMN's first step, which shrinks to a hundredth: three times the radius in l2, then once, then ten times.
 
     From an example that is near already, as long as the radius.
@@ -146,26 +146,26 @@ def _fmn(turn: Turn) -> dict[str, Any]:
     return {"learning_rate": (3.0, 1.0, 10.0)[turn.number % 3] * turn.length, "gamma": gamma}
 
 
-def _ddn(turn: Turn) -> dict[str, Any]:
+def _ddn(turn: RoundContext) -> dict[str, Any]:
     """DDN's first sphere has the radius known, and changes faster where there are few steps."""
     gamma = 0.3 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
     return {"gamma": gamma} | ({} if turn.radius is None else {"initial_epsilon": turn.radius})
 
 
-def _alma(turn: Turn) -> dict[str, Any]:
+def _alma(turn: RoundContext) -> dict[str, Any]:
     return {"learning_rate": (0.1, 0.03, 0.3)[turn.number % 3]}
 
 
-def _deepfool(turn: Turn) -> dict[str, Any]:
+def _deepfool(turn: RoundContext) -> dict[str, Any]:
     """Room for a second step, which looks at where the first led; with two classes three passes have to do."""
-    return {"steps": max(2, fitting_steps(turn.passes))}
+    return {"steps": max(2, steps_within_budget(turn.passes))}
 
 
-def _pdgd(turn: Turn) -> dict[str, Any]:
-    return {"learning_rate": (1.0, 0.3, 0.1)[turn.number % 3], "steps": max(_PLANNED, fitting_steps(turn.passes))}
+def _pdgd(turn: RoundContext) -> dict[str, Any]:
+    return {"learning_rate": (1.0, 0.3, 0.1)[turn.number % 3], "steps": max(_PLANNED, steps_within_budget(turn.passes))}
 
 
-_OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {
+_OF_ATTACK: Mapping[str, Callable[[RoundContext], dict[str, Any]]] = {
     "fmn": _fmn,
     "ddn": _ddn,
     "alma": _alma,

@@ -7,23 +7,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
-from ...adapters.catalogue.lookup import takes_radii
-from ...adapters.running.call import Returned
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
+from ...adapters.catalogue.lookup import supports_per_image_radii
+from ...adapters.running.call import LibraryOutput
 from ...adapters.threat_model import Norm
 from ...errors import AttackFailed, ModelFailed, Unsupported
-from .best_examples import LINE_QUERIES, BestExamples, on_the_line
+from .best_examples import LINE_QUERIES, BestExamples, line_search_implementation
 from .radius_search import alike, run_at
 from .tuning import (
-    Turn,
-    begins_near,
+    RoundContext,
     early_passes,
     is_one_step,
     last_passes,
-    least_passes,
+    min_useful_queries,
     opening_passes,
+    round_parameters,
     rounded_radius,
-    tuned,
+    starts_from_best,
 )
 
 _SHARE = 48  # passes of a turn in the first round; each further round has twice as many
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
     pixels: bool
 
 
-class Turns:
+class PortfolioSchedule:
     """A search by several attacks.
 
     Args:
@@ -80,7 +80,7 @@ class Turns:
         self._error: Exception | None = None
         self._completed, self._reported, self._end = False, 0, limits.max_queries
 
-    def take_all(self, progress: Callable[[int], object] | None = None) -> None:
+    def run_all(self, progress: Callable[[int], object] | None = None) -> None:
         """All turns, until every image has spent its passes or no attack can use what is left.
 
         Args:
@@ -93,7 +93,7 @@ class Turns:
         self._end = self._limits.max_queries - self._line_passes - self._last_passes
         once, share = [bool(place) and is_one_step(row, self._norm) for place, row in enumerate(self._rows)], _SHARE
         least = [
-            least_passes(row, self._classes, one_step=step, cost=self._cost)
+            min_useful_queries(row, self._classes, one_step=step, cost=self._cost)
             for row, step in zip(self._rows, once, strict=True)
         ]
         order = [*range(1, len(self._rows)), 0]
@@ -171,7 +171,7 @@ class Turns:
         rows = self._images[state.distance[self._images].isfinite()]
         if not self._line_passes or not len(rows):
             return
-        line, trace = on_the_line(state.best.adv_inputs[rows], LINE_QUERIES), state.trace(rows)
+        line, trace = line_search_implementation(state.best.adv_inputs[rows], LINE_QUERIES), state.trace(rows)
         options = {"seed": state.best.seed, "batch_size": len(rows), "trace": trace}
         result = run_attack(line, *self._nouns_of(rows), **self._options_of(rows), **options)
         state.take_traced(rows, result, state.winner[rows], trace, torch.zeros_like(rows), self._classifier)
@@ -186,7 +186,7 @@ class Turns:
         passes = left.where(left - share < slack, share)
         able = (passes >= least) & self._open[place, rows]
         rows, passes = rows[able], passes[able]
-        if attack_of(self._rows[place]).kind == "fixed-budget":
+        if canonical_attack(self._rows[place]).kind == "fixed-budget":
             self._search_below(place, rows, passes)
         else:
             self.searched[rows] = torch.inf
@@ -199,7 +199,9 @@ class Turns:
         """Which images' turn of an attack begins at the nearest example, if there is one, shape (rows,) bool."""
         able = bool(self._rows[place].begins_at) and not self._classifier.random
         numbers = self._number[place, rows].tolist()
-        return torch.tensor([able and begins_near(number, self._norm) for number in numbers], device=rows.device).bool()
+        return torch.tensor(
+            [able and starts_from_best(number, self._norm) for number in numbers], device=rows.device
+        ).bool()
 
     def _take_alike(self, place: int, rows: Tensor, passes: Tensor, *, begun: bool) -> None:
         """The runs of one turn of a minimum-norm attack, which begins at the examples of all images or of none."""
@@ -224,7 +226,7 @@ class Turns:
                 return
             for settings, number, some in self._groups(place, rows, one_run):
                 images, left = rows[some], (end - self.state.queries_used[rows])[some]
-                mixed = takes_radii(self._rows[place], self._norm, settings)
+                mixed = supports_per_image_radii(self._rows[place], self._norm, settings)
                 for one in alike(radii[some], mixed=mixed):
                     tried = radii[some][one]
                     self._run(place, images[one], left[one], settings, number + 101 * attempt, radii=tried)
@@ -259,7 +261,9 @@ class Turns:
         for i, (image, allowed) in enumerate(zip(rows.tolist(), passes.tolist(), strict=True)):
             number, radius = int(self._number[place, image]), rounded_radius(float(self.state.distance[image]))
             given = self._settings[number % len(self._settings)]
-            settings = tuned(self._rows[place], given, Turn(number, allowed, radius, self._norm, components, begun))
+            settings = round_parameters(
+                self._rows[place], given, RoundContext(number, allowed, radius, self._norm, components, begun)
+            )
             groups.setdefault((number, *settings.items()), (settings, number, []))[2].append(i)
         return [(settings, number, torch.tensor(some)) for settings, number, some in groups.values()]
 
@@ -278,7 +282,7 @@ class Turns:
         fresh = state.distance[rows].isinf()
         if examples is not None:
             row = replace(row, fixed={**row.fixed, row.begins_at: examples})
-        trace, calls = state.trace(rows), list[Returned]()
+        trace, calls = state.trace(rows), list[LibraryOutput]()
         options = self._options_of(rows) | {"seed": (state.best.seed + 1009 * place + 7919 * number) % 2**32}
         options |= {"trace": trace, "watch": calls.append, "spent": most - passes, "max_queries": most}
         try:

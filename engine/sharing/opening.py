@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import InvalidInput
 from ..store.files import expand_path
 from .gather import gather
-from .merge import check_gathered, join_parts, place_files
+from .merge import check_mergeable, join_parts, place_files
 from .unpack import unpack_bundle
 
 
@@ -50,7 +50,7 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
         if len(folders) == 1:
             yield folders[0]
             return
-        gathered = check_gathered(gather(folders))
+        gathered = check_mergeable(gather(folders))
         view = Path(place) / " + ".join(folder.name for folder in folders)[:150]
         view.mkdir()
         place_files(view, gathered, _point_to)

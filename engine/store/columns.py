@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ...adapters.running.judge import quantise
-from ..cell import Cell
+from ..cell import AttackRun
 from .sealed import Record
 from .store import ResultsStore
 
@@ -113,7 +113,7 @@ def restore_images(stored: np.ndarray) -> Tensor:
     return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
 
-def read_examples(store: ResultsStore, cell: Cell) -> Tensor:
+def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
     """The examples of a finished cell whose images were kept: shape (N, C, H, W), float32, in [0, 1].
 
     Raises:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...adapters import attack_of
+from ...adapters import canonical_attack
 from ...errors import UnknownName
-from ..cell import Cell, ModelOnData
-from .sealed import Damaged, Record, TableShape
+from ..cell import AttackRun, ModelOnData
+from .sealed import DamagedRecordError, Record, TableShape
 from .store import Kind, ResultsStore
 
 _IMAGES = {"index": pa.types.is_integer, "label": pa.types.is_integer, "image": pa.types.is_string}
@@ -75,9 +75,9 @@ def read_records(
         damaged: gets a line for each record that cannot be used; None: they are passed over.
     """
     for key, record in store.read_all(kind, columns, headers=headers, keys=keys):
-        if isinstance(record, Damaged):
+        if isinstance(record, DamagedRecordError):
             why = str(record)
-        elif why := find_fault(kind, key, record):
+        elif why := record_error(kind, key, record):
             why = f"{store.path(kind, key)} is damaged ({why})"
         else:
             yield key, record
@@ -95,16 +95,16 @@ def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = 
     """
     try:
         record = store.read(kind, key, headers=headers)
-    except (FileNotFoundError, Damaged):
+    except (FileNotFoundError, DamagedRecordError):
         return None
-    return None if find_fault(kind, key, record) else record
+    return None if record_error(kind, key, record) else record
 
 
-def find_fault(kind: Kind, key: str, record: Record) -> str:
+def record_error(kind: Kind, key: str, record: Record) -> str:
     """Why a record cannot be used; "" if it can."""
     meta = record.meta
     try:
-        cell = Cell.from_record(meta) if kind in _OF_CELLS else None
+        cell = AttackRun.from_record(meta) if kind in _OF_CELLS else None
         subject = ModelOnData(**meta["subject"]) if kind in _OF_SUBJECTS else cell and cell.subject
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"
@@ -140,16 +140,16 @@ def _has_texts(about: Any, names: Iterable[str]) -> bool:
     return isinstance(about, Mapping) and all(isinstance(about.get(name), str) for name in names)
 
 
-def unknown_attack(cell: Cell) -> str:
+def unknown_attack(cell: AttackRun) -> str:
     """A line if this version of davylamp does not have a cell's attack; "" if it does."""
     try:
-        attack_of(cell.row)
+        canonical_attack(cell.row)
     except UnknownName as error:
         return f"unknown attack: {cell.attack} ({error})"
     return ""
 
 
-def edited_since(cells: Iterable[tuple[Cell, Mapping[str, Any]]]) -> dict[str, str]:
+def edited_since(cells: Iterable[tuple[AttackRun, Mapping[str, Any]]]) -> dict[str, str]:
     """Cells of a user's attack as it was before its code was edited, by key, each with a line that says so.
 
     What counts is the code of the attack's latest result; of a second they are of one time.
@@ -157,9 +157,9 @@ def edited_since(cells: Iterable[tuple[Cell, Mapping[str, Any]]]) -> dict[str, s
     Args:
         cells: with the `meta` of their records.
     """
-    latest: dict[str, list[tuple[str, str, Cell]]] = {}
+    latest: dict[str, list[tuple[str, str, AttackRun]]] = {}
     for cell, meta in cells:
-        if cell.row.is_users:
+        if cell.row.is_user_attack:
             latest.setdefault(cell.attack, []).append((str(meta.get("written", "")), _code_of(cell), cell))
     edited = {}
     for attack, known in latest.items():
@@ -170,16 +170,16 @@ def edited_since(cells: Iterable[tuple[Cell, Mapping[str, Any]]]) -> dict[str, s
     return edited
 
 
-def _code_of(cell: Cell) -> str:
+def _code_of(cell: AttackRun) -> str:
     return cell.version.partition(",")[0]
 
 
-def order_of(cell: Cell) -> tuple[str, str, str]:
+def order_of(cell: AttackRun) -> tuple[str, str, str]:
     """Sort key of the cells of a folder: model, attack, key."""
     return cell.subject.model, cell.attack, cell.key
 
 
-def _is_sane(cell: Cell) -> bool:
+def _is_sane(cell: AttackRun) -> bool:
     """Whether the parts of a spec have the types that readers count on."""
     texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
     texts = (*texts, *(text for each in cell.surrogate for text in (each.model, each.model_digest)))
@@ -199,7 +199,7 @@ def _is_sane(cell: Cell) -> bool:
     )
 
 
-def _names_its_attacks(cell: Cell) -> bool:
+def _names_its_attacks(cell: AttackRun) -> bool:
     """Whether a worst case has parameters for each of its attacks, and for nothing else."""
     return sorted(cell.parameters) == sorted(cell.search.members) and all(
         isinstance(each, Mapping) for each in cell.parameters.values()

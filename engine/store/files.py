@@ -9,15 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ...adapters.paths import check_place, expand_path
+from ...adapters.paths import check_output_path, expand_path
 from ...errors import Unavailable
 
-__all__ = ["LARGEST", "check_place", "expand_path", "open_regular", "read_whole", "replace_file", "write_whole"]
+__all__ = [
+    "LARGEST",
+    "check_output_path",
+    "expand_path",
+    "open_regular",
+    "read_regular_file",
+    "replace_file",
+    "write_atomic",
+]
 
 LARGEST = 1 << 32  # bytes of a file that is read at once
 
 
-def write_whole(path: str | Path, data: bytes | str, *, advice: str = "choose another file for `out`") -> Path:
+def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose another file for `out`") -> Path:
     """Write a file beside its place and move it there when every byte is on the disk; a text as UTF-8.
 
     What is no regular file, such as /dev/stdout, is written as it is.
@@ -30,7 +38,7 @@ def write_whole(path: str | Path, data: bytes | str, *, advice: str = "choose an
     Raises:
         Unavailable: if it cannot be written; a file that was there stays as it was.
     """
-    path = check_place(path, advice=advice)
+    path = check_output_path(path, advice=advice)
     content = data.encode("utf-8") if isinstance(data, str) else data
     try:
         if path.exists() and not path.is_file():
@@ -58,7 +66,7 @@ def replace_file(path: Path, save: Callable[[Path], object]) -> None:
         draft.unlink(missing_ok=True)
 
 
-def read_whole(path: Path, largest: int = LARGEST) -> bytes:
+def read_regular_file(path: Path, largest: int = LARGEST) -> bytes:
     """The bytes of a regular file.
 
     Raises:

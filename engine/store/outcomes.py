@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...adapters.paths import is_file_name
 from ...errors import Unavailable, UnknownName
-from ..at_once import map_at_once
-from ..cell import Cell, ModelOnData, call_as, tell_apart
+from ..at_once import thread_map
+from ..cell import AttackRun, ModelOnData, call_as, tell_apart
 from ..finding import Finding, sentences
 from ..measure_groups import is_group
 from ..metric_names import NO_CONFIDENCES, needs_confidences
@@ -39,7 +39,7 @@ def has_confidences(meta: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Clean:
+class CleanResult:
     """A model's predictions on clean images: arrays of shape (n,) by column, logits, (n, K), and its record's `meta`.
 
     `examples` are the first images as pictures, where they were asked for.
@@ -58,7 +58,7 @@ class Clean:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class RunResult:
     """A finished cell: arrays of shape (n,) by column, why some metrics were not measured, and its record's `meta`.
 
     Of its columns only those that every cell has are held; the others are read from its file when they are asked for.
@@ -67,7 +67,7 @@ class Outcome:
     asked for, `examples` are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
     """
 
-    cell: Cell
+    cell: AttackRun
     columns: Mapping[str, np.ndarray]
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Outcome:
         return has_confidences(self.meta)
 
     @cached_property
-    def silent(self) -> np.ndarray:
+    def non_finite(self) -> np.ndarray:
         """Images that the model gave no finite logits for, (n,) bool; its file is read for that if it was not.
 
         Raises:
@@ -121,7 +121,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
+class Results:
     """A results folder.
 
     Args:
@@ -145,14 +145,14 @@ class Outcomes:
     """
 
     store: ResultsStore
-    done: tuple[Outcome, ...]
-    failed: tuple[tuple[Cell, str], ...]
-    running: tuple[Cell, ...]
-    clean: Mapping[str, Clean]
+    done: tuple[RunResult, ...]
+    failed: tuple[tuple[AttackRun, str], ...]
+    running: tuple[AttackRun, ...]
+    clean: Mapping[str, CleanResult]
     damaged: tuple[str, ...]
     transfers: Transfers | None
-    waiting: tuple[Cell, ...] = ()
-    unknown: tuple[tuple[Cell, str], ...] = ()
+    waiting: tuple[AttackRun, ...] = ()
+    unknown: tuple[tuple[AttackRun, str], ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, CellState] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
@@ -206,7 +206,7 @@ class Outcomes:
         return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
 
 
-def outcomes_of(source: str | Path | Outcomes, symbols: Sequence[str] = ()) -> Outcomes:
+def as_results(source: str | Path | Results, symbols: Sequence[str] = ()) -> Results:
     """Read a folder, unless it has been read; then only transfers are, where they were left out and are needed.
 
     Args:
@@ -216,7 +216,7 @@ def outcomes_of(source: str | Path | Outcomes, symbols: Sequence[str] = ()) -> O
     Raises:
         DavylampError: as `read_outcomes`.
     """
-    if not isinstance(source, Outcomes):
+    if not isinstance(source, Results):
         return read_outcomes(source, symbols)
     if "OTR" in symbols and source.transfers is None:
         transfers, shares = read_transfers(read_records(source.store, "transfer"))
@@ -231,7 +231,7 @@ def read_outcomes(
     examples: bool = False,
     keep_logits: Callable[[ModelOnData], bool] | None = None,
     models: Collection[str] = (),
-) -> Outcomes:
+) -> Results:
     """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
 
     Every byte of it is checked. What a cell has of metrics stays in its file until it is asked for (`StoredColumns`);
@@ -257,11 +257,11 @@ def read_outcomes(
     if "OTR" in symbols:
         transfers, shares = read_transfers(read_records(store, "transfer", damaged=damaged))
     states: list[CellState] = []
-    done: list[Outcome] = []
+    done: list[RunResult] = []
 
-    def look_at(item: tuple[str, Record]) -> tuple[CellState, Outcome | None]:
+    def look_at(item: tuple[str, Record]) -> tuple[CellState, RunResult | None]:
         key, record = item
-        cell = Cell.from_record(record.meta)
+        cell = AttackRun.from_record(record.meta)
         state = CellState(key, cell, record.meta["status"], record.meta["reason"], dict(record.meta))
         if record.failed or unknown_attack(cell):
             return state, None
@@ -279,16 +279,16 @@ def read_outcomes(
     answers = ("adv_logits",) if keep_logits is not None or any(map(needs_logits, symbols)) else ()
     keys = _keys_about(store, models, clean, transfers or {}) if models else None
     records = read_records(store, "cells", (*NEEDED, *stored, *answers, *shown), keys=keys, damaged=damaged)
-    for state, outcome in (map if runs_users_code else map_at_once)(look_at, records):
+    for state, outcome in (map if runs_users_code else thread_map)(look_at, records):
         states.append(state)
         done += [] if outcome is None else [outcome]
     begun = read_records(store, "parts", (), damaged=damaged)
-    parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in begun}
+    parts = {key.partition("-")[0]: AttackRun.from_record(record.meta) for key, record in begun}
     references = references_of(read_records(store, "references", damaged=damaged))
     known = {state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))}
     left_out = edited_since((each.cell, each.meta) for each in states if not unknown_attack(each.cell))
     left_out |= {each.key: why for each in states if each.status != "failed" and (why := unknown_attack(each.cell))}
-    outcomes = Outcomes(
+    outcomes = Results(
         store=store,
         done=tuple(
             sorted((each for each in done if each.cell.key not in left_out), key=lambda each: order_of(each.cell))
@@ -317,7 +317,7 @@ def read_outcomes(
 
 
 def _keys_about(
-    store: ResultsStore, models: Collection[str], clean: Mapping[str, Clean], transfers: Transfers
+    store: ResultsStore, models: Collection[str], clean: Mapping[str, CleanResult], transfers: Transfers
 ) -> set[str]:
     """The cells of models of these names, and those whose examples were tried on them, by what each file says."""
     tested = {key for key, each in clean.items() if each.subject.model in models}
@@ -328,7 +328,7 @@ def _keys_about(
 
 def _read_clean(
     records: Iterable[tuple[str, Record]], repeated: RepeatedArrays, *, examples: bool
-) -> tuple[dict[str, Clean], dict[str, str]]:
+) -> tuple[dict[str, CleanResult], dict[str, str]]:
     """The clean predictions, and why a model has none, by key of the subject."""
     clean, refused = {}, {}
     for key, record in records:
@@ -337,28 +337,28 @@ def _read_clean(
             continue
         pictures = pictures_of(record, "", confidences=has_confidences(record.meta)) if examples else ()
         subject, columns = ModelOnData(**record.meta["subject"]), StoredColumns(record, repeated)
-        clean[key] = Clean(subject, columns, logits_of(record.table, "logits"), record.meta, pictures)
+        clean[key] = CleanResult(subject, columns, logits_of(record.table, "logits"), record.meta, pictures)
     return clean, refused
 
 
 def _outcome(
-    cell: Cell,
+    cell: AttackRun,
     record: Record,
     repeated: RepeatedArrays,
-    clean: Clean | None,
+    clean: CleanResult | None,
     symbols: Sequence[str],
     tested: Predictions | None,
-) -> Outcome:
+) -> RunResult:
     """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
         unmeasured |= {name: NO_CONFIDENCES for name in symbols if needs_confidences(name)}
-    outcome = Outcome(cell, join_columns(StoredColumns(record, repeated), costs), unmeasured, record.meta)
+    outcome = RunResult(cell, join_columns(StoredColumns(record, repeated), costs), unmeasured, record.meta)
     needed = any(lacks_rate(outcome, name) for name in symbols)
     adv_logits = _adv_logits(record) if needed or "adv_logits" in record.table.column_names else None
     known = None if adv_logits is None else _silent_images(adv_logits)
-    find_silent = None if known is None and record.more is None else _Silence(record, known)
+    find_silent = None if known is None and record.more is None else _NonFiniteLookup(record, known)
     outcome = replace(outcome, find_silent=find_silent, adv_logits=adv_logits)
     further = derive_columns(outcome, None if clean is None else clean.logits, symbols, tested)
     return replace(outcome, columns=join_columns(outcome.columns, further))
@@ -371,7 +371,7 @@ def _adv_logits(record: Record) -> Tensor | None:
     return None if record.more is None else logits_of(record.more(["adv_logits"]), "adv_logits")
 
 
-class _Silence:
+class _NonFiniteLookup:
     """Finds images without finite logits: known, or read once. A class, as a local function cannot be pickled."""
 
     def __init__(self, record: Record, known: np.ndarray | None):
@@ -391,7 +391,7 @@ def _silent_images(logits: Tensor) -> np.ndarray:
     return ~logits.isfinite().all(1).numpy()
 
 
-def _with_model_names(outcomes: Outcomes) -> Outcomes:
+def _with_model_names(outcomes: Results) -> Results:
     """The same with each model called by a name of its own: retrained weights in one file are another model."""
     names = tell_apart(outcomes.subjects.values())
     if not names:
@@ -412,7 +412,7 @@ def _with_model_names(outcomes: Outcomes) -> Outcomes:
     )
 
 
-def _what_is_there(outcomes: Outcomes) -> str:
+def _what_is_there(outcomes: Results) -> str:
     """Contents of a folder without a finished cell, for a message."""
     counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
     if outcomes.unknown:
@@ -422,7 +422,7 @@ def _what_is_there(outcomes: Outcomes) -> str:
     return ", ".join(f"{len(cells)} {name}" for name, cells in counts.items())
 
 
-def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
+def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
     """Raise UnknownName unless every one of the models is in the folder."""
     known = {name for subject in outcomes.subjects.values() for name in (subject.model, subject.name)}
     for name in models or ():
@@ -430,7 +430,7 @@ def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
             raise UnknownName("model", name, known)
 
 
-def details(cell: Cell) -> dict[str, str]:
+def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
     """The settings that can differ between two cells of one implementation, threat model, model and seed."""
     settings = dict(cell.parameters)
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
@@ -454,7 +454,7 @@ def images_text(subject: ModelOnData) -> str:
     return f"{subject.data} ({subject.images}{chosen})"
 
 
-def _find_subsets(clean: Mapping[str, Clean]) -> dict[str, str]:
+def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
     """For models that were run several times on the same data: key of the larger set by the key of each part of it.
 
     Two sets are of the same images if they have the same pixels; or of one name of data the same names and labels, and
@@ -476,7 +476,7 @@ def _find_subsets(clean: Mapping[str, Clean]) -> dict[str, str]:
     return larger
 
 
-def _is_part(part: Clean, whole: Clean) -> bool:
+def _is_part(part: CleanResult, whole: CleanResult) -> bool:
     """Whether all images of one are among those of the other: the same pixels, or of the same data each name once."""
     if part.subject.data_digest == whole.subject.data_digest:
         return True
@@ -493,7 +493,7 @@ def _is_part(part: Clean, whole: Clean) -> bool:
     return ours.shape == theirs.shape and bool(np.allclose(ours, theirs, _SAME, _SAME * max(1.0, np.abs(ours).max())))
 
 
-def _leave_subsets(outcomes: Outcomes) -> Outcomes:
+def _leave_subsets(outcomes: Results) -> Results:
     """The outcomes without those that were run again on more images, and a line for each set that is left out."""
     larger = _find_subsets(outcomes.clean)
     if not larger:
@@ -501,7 +501,7 @@ def _leave_subsets(outcomes: Outcomes) -> Outcomes:
     subjects = {key: each.subject for key, each in outcomes.clean.items()}
     known = {each.cell.key for each in outcomes.done}
 
-    def is_again(cell: Cell) -> bool:
+    def is_again(cell: AttackRun) -> bool:
         whole = larger.get(cell.subject.key)
         return whole is not None and replace(cell, subject=subjects[whole]).key in known
 
@@ -514,7 +514,7 @@ def _leave_subsets(outcomes: Outcomes) -> Outcomes:
     )
 
 
-def _subset_lines(outcomes: Outcomes, clean: Mapping[str, Clean], larger: Mapping[str, str]) -> Iterator[str]:
+def _subset_lines(outcomes: Results, clean: Mapping[str, CleanResult], larger: Mapping[str, str]) -> Iterator[str]:
     for key, whole in larger.items():
         if key not in clean:
             part, subject = outcomes.clean[key].subject, outcomes.clean[whole].subject

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...adapters.models.remote.traffic import Traffic, read_traffic
+from ...adapters.models.remote.traffic import ServerUsage, read_traffic
 from ...errors import DavylampError
-from ..cell import Cell, call_as, describe_attack, digest_of, tell_apart
+from ..cell import AttackRun, call_as, describe_attack, json_digest, tell_apart
 from .contents import order_of, read_records, unknown_attack, usable_record
 from .sealed import Record
 from .store import KINDS, Kind, ResultsStore
@@ -27,7 +27,7 @@ class CellState(NamedTuple):
     """A cell of a folder and its status; `meta` has versions, times and device, once a record exists."""
 
     key: str
-    cell: Cell
+    cell: AttackRun
     status: str
     reason: str
     meta: dict[str, Any]
@@ -35,11 +35,11 @@ class CellState(NamedTuple):
     @classmethod
     def of(cls, key: str, record: Record) -> "CellState":
         """The state of a cell that has a record; the reason of one whose attack is unknown here says so."""
-        meta, cell = dict(record.meta), Cell.from_record(record.meta)
+        meta, cell = dict(record.meta), AttackRun.from_record(record.meta)
         return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
 
 
-class Survey(NamedTuple):
+class FolderStatus(NamedTuple):
     """Contents of a folder: every cell with its state, and a line for every damaged file."""
 
     states: list[CellState]
@@ -51,7 +51,7 @@ def list_cells(folder: str | Path) -> list[CellState]:
     return survey_folder(folder, ("parts", "cells"), headers=False).states
 
 
-def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> Survey:
+def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> FolderStatus:
     """The state of every cell, and what is damaged, by one look at each file.
 
     Args:
@@ -73,16 +73,16 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
         for key, record in read_records(store, kind, (), headers=headers, damaged=damaged):
             if kind == "parts":
                 cell_key, meta = key.partition("-")[0], dict(record.meta)
-                unfinished[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
+                unfinished[cell_key] = CellState(cell_key, AttackRun.from_record(meta), "waiting", "", meta)
             elif kind == "cells":
                 finished[key] = CellState.of(key, record)
     unfinished = {key: each._replace(status="running") if key in running else each for key, each in unfinished.items()}
     states = sorted({**unfinished, **finished}.values(), key=lambda state: order_of(state.cell))
     names = tell_apart(state.cell.subject for state in states)
-    return Survey([state._replace(cell=call_as(state.cell, names)) for state in states], damaged)
+    return FolderStatus([state._replace(cell=call_as(state.cell, names)) for state in states], damaged)
 
 
-class PartState(NamedTuple):
+class PartStatus(NamedTuple):
     """How one part of an evaluation stands: of its pieces those that are not there, and those that are at work."""
 
     number: int
@@ -92,8 +92,8 @@ class PartState(NamedTuple):
     running: int
 
 
-def note_plan(
-    store: ResultsStore, cells: Sequence[Cell], parts: Mapping[str, Sequence[int]] | None = None, of: int = 0
+def write_plan(
+    store: ResultsStore, cells: Sequence[AttackRun], parts: Mapping[str, Sequence[int]] | None = None, of: int = 0
 ) -> None:
     """Write down what an evaluation is to run, so that others see how much of it is there.
 
@@ -117,7 +117,7 @@ def note_plan(
         store.write("plans", key, pa.table(columns), meta)
 
 
-def forget_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
+def remove_plan(store: ResultsStore, cells: Sequence[AttackRun]) -> None:
     """Remove the note of an evaluation that ended, and every other of which nothing is left to run."""
     store.remove("plans", _plan_key(cells))
     forget_finished(store)
@@ -158,19 +158,19 @@ def find_failed(store: ResultsStore) -> dict[str, str]:
     return {}
 
 
-def find_missing(store: ResultsStore) -> dict[str, Cell]:
+def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
     """Cells by key that an evaluation was asked for and that have no file, in its order."""
     there = set(store.keys("cells"))
-    missing: dict[str, Cell] = {}
+    missing: dict[str, AttackRun] = {}
     for _, record in read_records(store, "plans"):
         missing.update({key: cell for key, cell in _read_plan(record) if key not in there})
     return missing
 
 
-def list_parts(store: ResultsStore) -> list[PartState]:
+def list_parts(store: ResultsStore) -> list[PartStatus]:
     """Every part that has pieces of an evaluation in parts which is not finished, in their order."""
     cells, pieces, running = set(store.keys("cells")), set(store.keys("parts")), store.claimed()
-    states: list[PartState] = []
+    states: list[PartStatus] = []
     for _, record in read_records(store, "plans"):
         if "parts" not in record.table.column_names:
             continue
@@ -178,7 +178,7 @@ def list_parts(store: ResultsStore) -> list[PartState]:
             of, shares = int(record.meta["of"]), _shares(record)
             for number, names in sorted(shares.items()):
                 missing = {name for name in names if name not in pieces and name.partition("-")[0] not in cells}
-                states.append(PartState(number, of, len(names), len(missing), len(missing & running)))
+                states.append(PartStatus(number, of, len(names), len(missing), len(missing & running)))
     return states
 
 
@@ -191,7 +191,7 @@ def _shares(record: Record) -> dict[int, list[str]]:
     return shares
 
 
-def missing_line(states: Sequence[PartState]) -> str:
+def missing_line(states: Sequence[PartStatus]) -> str:
     """A line that names the parts of an evaluation with missing pieces; "" if there are none."""
     lacking = [state for state in states if state.missing]
     if not lacking:
@@ -201,21 +201,21 @@ def missing_line(states: Sequence[PartState]) -> str:
     return f"pieces missing of parts {', '.join(names)}{more}: the command of such a part resumes it"
 
 
-def _read_plan(record: Record) -> Iterator[tuple[str, Cell]]:
+def _read_plan(record: Record) -> Iterator[tuple[str, AttackRun]]:
     """The cells of a plan by key; a foreign file has none."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
         # davylamp 0.1.0 wrote no `about`
         about = record.table["about"].to_pylist() if "about" in record.table.column_names else ["{}"] * len(keys)
         for key, spec, text in zip(keys, specs, about, strict=True):
-            yield key, Cell.from_record({"spec": json.loads(spec), "about": json.loads(text)})
+            yield key, AttackRun.from_record({"spec": json.loads(spec), "about": json.loads(text)})
 
 
-def _plan_key(cells: Sequence[Cell], of: int = 0) -> str:
-    return digest_of({"plan": sorted(cell.key for cell in cells), **({"parts": of} if of else {})})
+def _plan_key(cells: Sequence[AttackRun], of: int = 0) -> str:
+    return json_digest({"plan": sorted(cell.key for cell in cells), **({"parts": of} if of else {})})
 
 
-def join_pieces(store: ResultsStore, cell: Cell, read: ReadPiece) -> bool:
+def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
     """Put the pieces of a cell together if all are there, and remove them.
 
     Args:
@@ -238,7 +238,7 @@ def join_pieces(store: ResultsStore, cell: Cell, read: ReadPiece) -> bool:
     return True
 
 
-def remove_pieces(store: ResultsStore, cell: Cell) -> None:
+def remove_pieces(store: ResultsStore, cell: AttackRun) -> None:
     """Remove what there is of the pieces of a cell."""
     for shard in range(cell.shards):
         store.remove("parts", f"{cell.key}-{shard}")
@@ -256,13 +256,13 @@ def join_all(store: ResultsStore) -> list[str]:
         Unavailable: if the store cannot be written.
     """
     pieces = {key: record for key in store.keys("parts") if (record := usable_record(store, "parts", key)) is not None}
-    cells = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in pieces.items()}
+    cells = {key.partition("-")[0]: AttackRun.from_record(record.meta) for key, record in pieces.items()}
     plans: dict[str, list[Any]] = {}
     for key, record in pieces.items():
         plans.setdefault(key.partition("-")[0], []).append(record.meta.get("identity", {}).get("plan"))
     # A foreign piece may say that there are billions: they are not looked for one by one.
     whole = [cell for key, cell in cells.items() if len(set(plans[key])) == 1 and len(plans[key]) >= cell.shards]
-    return [cell.key for cell in whole if join_pieces(store, cell, pieces.get)]
+    return [cell.key for cell in whole if join_shards(store, cell, pieces.get)]
 
 
 def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
@@ -271,7 +271,7 @@ def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
     try:
         for name in ("seconds", "attack_seconds"):
             meta[name] = sum(piece.meta[name] for piece in pieces)
-        if traffic := sum((read_traffic(piece.meta.get("traffic")) for piece in pieces), Traffic()):
+        if traffic := sum((read_traffic(piece.meta.get("traffic")) for piece in pieces), ServerUsage()):
             meta["traffic"] = traffic.spec
         meta["unmeasured"] = {symbol: why for piece in pieces for symbol, why in piece.meta["unmeasured"].items()}
         table = pa.concat_tables([piece.table for piece in pieces], promote_options="default")

@@ -71,21 +71,23 @@ class Record:
         return shape_of_table(self.table) if self.of_file is None else self.of_file
 
 
-class Damaged(Exception):
+class DamagedRecordError(Exception):
     """A results file that cannot be read or does not hold what its name says."""
 
 
-class Conflict(Damaged):
+class ConflictingRecordsError(DamagedRecordError):
     """Two results of one key that say different things."""
 
 
-def seal(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str]) -> bytes:
+def pack_record(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str]) -> bytes:
     """A file that holds a table and what it is about, with a checksum of itself."""
     about = {"format": FORMAT, **meta, "file": name, "replaces": replaces}
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
 
-def unseal(data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None) -> Record:
+def unpack_record(
+    data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None
+) -> Record:
     """The record in a file.
 
     Args:
@@ -99,7 +101,7 @@ def unseal(data: bytes, name: str, columns: Collection[str] | None = None, reope
         StoreMismatch: if it was written in another format.
     """
     if not _is_sealed(data):
-        raise Damaged("its checksum is wrong")
+        raise DamagedRecordError("its checksum is wrong")
     return _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns, reopen)
 
 
@@ -123,7 +125,7 @@ def _record_of(opened: Source, name: str, columns: Collection[str] | None, reope
             file = open_parquet(source)
             words = file.metadata.metadata or {}
             if not words.get(_SEALED, b"").startswith(_SEAL):
-                raise Damaged("its checksum is wrong")
+                raise DamagedRecordError("its checksum is wrong")
             shape = None if columns is None else shape_of_file(file, reopen or opened)
             meta = json.loads(words[_MARK])
             stated, held = meta["format"], meta.pop("file", None)
@@ -132,13 +134,13 @@ def _record_of(opened: Source, name: str, columns: Collection[str] | None, reope
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        raise Damaged(f"it holds no record ({type(error).__name__})") from error
+        raise DamagedRecordError(f"it holds no record ({type(error).__name__})") from error
     if stated != FORMAT:
         raise StoreMismatch(f"expected results of format {FORMAT}, got {stated}")
     if held != name:
-        raise Damaged("it does not hold what its name says")
+        raise DamagedRecordError("it does not hold what its name says")
     if meta.get("status") not in ("done", "failed") or not isinstance(meta.get("reason"), str):
-        raise Damaged("it does not say how it went")
+        raise DamagedRecordError("it does not say how it went")
     return Record(table.replace_schema_metadata(None), meta, shape, replaces=replaces)
 
 

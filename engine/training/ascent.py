@@ -12,7 +12,7 @@ _GAUSSIAN = 0.001  # standard deviation; as the authors of TRADES and MART begin
 _SMALL = 1e-12
 
 
-def begin(inputs: Tensor, norm: str, epsilon: float, start: Start) -> Tensor:
+def initial_perturbation(inputs: Tensor, norm: str, epsilon: float, start: Start) -> Tensor:
     """Where the ascent begins: shape (N, C, H, W), inside [0, 1].
 
     Args:
@@ -33,7 +33,9 @@ def begin(inputs: Tensor, norm: str, epsilon: float, start: Start) -> Tensor:
     return (inputs + epsilon * share * direction).clamp(0, 1)
 
 
-def step_up(adv_inputs: Tensor, gradient: Tensor, inputs: Tensor, norm: str, epsilon: float, size: float) -> Tensor:
+def gradient_step(
+    adv_inputs: Tensor, gradient: Tensor, inputs: Tensor, norm: str, epsilon: float, size: float
+) -> Tensor:
     """One step along a gradient, steepest in the norm, projected to the ball and then to [0, 1]."""
     if norm == "linf":
         moved = adv_inputs + size * gradient.sign()
@@ -68,7 +70,7 @@ def ascend(
     for _ in range(steps):
         adv_inputs = adv_inputs.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(objective(adv_inputs), adv_inputs)
-        adv_inputs = step_up(adv_inputs.detach(), gradient, inputs, norm, epsilon, size)
+        adv_inputs = gradient_step(adv_inputs.detach(), gradient, inputs, norm, epsilon, size)
     return adv_inputs.detach()
 
 

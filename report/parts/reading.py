@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ...adapters.words import threat_text
+from ...adapters.words import format_threat_model
 from ...engine.checks.check_folder import models_at_chance
-from ...engine.checks.standings import Standing, rank_models
+from ...engine.checks.standings import ThreatModelRanking, rank_models
 from ...engine.store.contents import order_of
-from ...engine.store.outcomes import Outcome, Outcomes, details, read_outcomes
+from ...engine.store.outcomes import Results, RunResult, distinguishing_settings, read_outcomes
 from ...engine.store.plans import CellState
-from ...engine.tables.groups import differing, model_names
+from ...engine.tables.groups import distinguishing_text, model_names
 from ...engine.tables.symbols import shown_symbol
 
 
 @dataclass(frozen=True)
-class Folder:
+class ReportData:
     """What a report is about.
 
     Args:
@@ -28,13 +28,13 @@ class Folder:
     """
 
     path: Path
-    outcomes: Outcomes
+    outcomes: Results
     states: Mapping[str, CellState]
     titles: Mapping[str, str]
     models: Mapping[str, str]
 
     @cached_property
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[ThreatModelRanking]:
         """The models under each threat model, the most robust first."""
         return rank_models(self.outcomes, models_at_chance(self.outcomes))
 
@@ -43,16 +43,16 @@ class Folder:
         """Names of the models, the most robust under the first threat model before the others."""
         return list(dict.fromkeys(place.name for each in self.standings for place in each.places))
 
-    def model(self, outcome: Outcome) -> str:
+    def model(self, outcome: RunResult) -> str:
         """Name of the model that a cell attacks."""
         return self.models[outcome.cell.subject.key]
 
-    def title(self, outcome: Outcome) -> str:
+    def title(self, outcome: RunResult) -> str:
         """Name of a cell beside the others on its model."""
         return self.titles[outcome.cell.key]
 
 
-def read_folder(path: str | Path) -> Folder:
+def read_folder(path: str | Path) -> ReportData:
     """Read everything that a report shows.
 
     Raises:
@@ -63,19 +63,19 @@ def read_folder(path: str | Path) -> Folder:
     running = {cell.key: CellState(cell.key, cell, "running", "", {}) for cell in outcomes.running}
     ordered = sorted({**running, **outcomes.states}.values(), key=lambda state: order_of(state.cell))
     states = {state.key: state for state in ordered}
-    return Folder(Path(path), outcomes, states, name_cells(outcomes), model_names(outcomes))
+    return ReportData(Path(path), outcomes, states, name_cells(outcomes), model_names(outcomes))
 
 
-def name_cells(outcomes: Outcomes) -> dict[str, str]:
+def name_cells(outcomes: Results) -> dict[str, str]:
     """A name for every finished cell: implementation and threat model, and what else tells it from like ones."""
-    alike: dict[tuple[str, str], list[Outcome]] = {}
+    alike: dict[tuple[str, str], list[RunResult]] = {}
     for outcome in outcomes.done:
         alike.setdefault(
-            (outcome.cell.subject.key, f"{outcome.cell.title} {threat_text(outcome.cell.threat_model)}"), []
+            (outcome.cell.subject.key, f"{outcome.cell.title} {format_threat_model(outcome.cell.threat_model)}"), []
         ).append(outcome)
     names = {}
     for (_, name), cells in alike.items():
-        options = [details(outcome.cell) | {"seed": str(outcome.cell.seed)} for outcome in cells]
-        for outcome, text in zip(cells, differing(options), strict=True):
+        options = [distinguishing_settings(outcome.cell) | {"seed": str(outcome.cell.seed)} for outcome in cells]
+        for outcome, text in zip(cells, distinguishing_text(options), strict=True):
             names[outcome.cell.key] = f"{name}, {text}" if text else name
     return names

@@ -10,21 +10,21 @@ from typing import Any, Literal
 import numpy as np
 
 from ... import __version__
-from ...adapters.words import threat_text
-from ...engine.cell import Cell
-from ...engine.statistics.paired_tests import least_decisive, mcnemar, wilcoxon
-from ...engine.statistics.verdict import level_of
-from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes
+from ...adapters.words import format_threat_model
+from ...engine.cell import AttackRun
+from ...engine.statistics.paired_tests import mcnemar, min_images_for_significance, wilcoxon
+from ...engine.statistics.verdict import corrected_level
+from ...engine.store.outcomes import Results, RunResult, read_outcomes
 from ...engine.store.plans import CellState
 from ...errors import Unavailable
-from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, list_table, make_table
+from ..parts.blocks import Column, DefinitionList, PageTable, Section, TableCell, Text, badge, list_table, make_table
 from .provenance import collect_versions
 
 _SAME = 1e-6  # distances this close are the same number up to float32 rounding
 
 
 @dataclass(frozen=True)
-class Change:
+class RunChange:
     """One cell in both folders.
 
     Args:
@@ -43,7 +43,7 @@ class Change:
             significant, else "no difference found".
     """
 
-    cell: Cell
+    cell: AttackRun
     images: int
     left_out: int
     before: float
@@ -61,23 +61,23 @@ class Change:
         return self.verdict == "moved"
 
 
-def find_changes(a: Outcomes, b: Outcomes) -> list[Change]:
+def find_changes(a: Results, b: Results) -> list[RunChange]:
     """Every cell that both folders have, by model, attack, threat model, parameters, seed and data."""
     old = {_identity(outcome.cell): outcome for outcome in a.done}
     both = [(old[_identity(outcome.cell)], outcome) for outcome in b.done if _identity(outcome.cell) in old]
     changes = [_compare(first, second) for first, second in both]
-    return [_decide(change, level_of(_count_tests(changes))) for change in changes]
+    return [_decide(change, corrected_level(_count_tests(changes))) for change in changes]
 
 
-def _count_tests(changes: Sequence[Change]) -> int:
+def _count_tests(changes: Sequence[RunChange]) -> int:
     return max(1, sum(not np.isnan(p) for change in changes for p in (change.p_robust, change.p_distance)))
 
 
-def _decide(change: Change, level: float) -> Change:
+def _decide(change: RunChange, level: float) -> RunChange:
     # NaN, where there is nothing to test, is below no level.
     if change.p_robust < level or change.p_distance < level:
         return replace(change, verdict="moved")
-    few = change.images - change.left_out < least_decisive(level)
+    few = change.images - change.left_out < min_images_for_significance(level)
     return replace(change, verdict="undecided") if few and change.verdict != "identical" else change
 
 
@@ -93,8 +93,10 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
         raise Unavailable(f"expected finished cells that both {a} and {b} have, found none: nothing can be paired")
     counts = Counter(change.verdict for change in changes)
     summary = f"{len(changes)} cells: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-    least = least_decisive(level_of(_count_tests(changes)))
-    facts = Facts((("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}")))
+    least = min_images_for_significance(corrected_level(_count_tests(changes)))
+    facts = DefinitionList(
+        (("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}"))
+    )
     rule = (
         "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "
         f"succeed; 5 % with Bonferroni's correction over all {_count_tests(changes)} tests of this page: only a "
@@ -110,7 +112,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
     ]
 
 
-def _identity(cell: Cell) -> str:
+def _identity(cell: AttackRun) -> str:
     """What makes two cells the same question, whatever the weights, the pixels and the library's version."""
     rules = cell.threat_model
     about = [cell.subject.name, cell.subject.data, cell.title, rules.norm, rules.epsilon, rules.targeted, cell.target]
@@ -118,7 +120,7 @@ def _identity(cell: Cell) -> str:
     return json.dumps([*about, dict(cell.parameters), grid, cell.seed, cell.pixels], sort_keys=True)
 
 
-def _compare(a: Outcome, b: Outcome) -> Change:
+def _compare(a: RunResult, b: RunResult) -> RunChange:
     names = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in (a, b)]
     places = {image: place for place, image in enumerate(names[1])}
     shared = [(place, places[image]) for place, image in enumerate(names[0]) if image in places]
@@ -130,7 +132,7 @@ def _compare(a: Outcome, b: Outcome) -> Change:
     both = hits[0] & hits[1] & kept
     alike = np.array_equal(*robust) and np.array_equal(*hits) and np.allclose(*far, rtol=_SAME, atol=_SAME)
     images = a.columns["image"][left]
-    return Change(
+    return RunChange(
         b.cell,
         len(shared),
         int((~kept).sum()),
@@ -144,7 +146,7 @@ def _compare(a: Outcome, b: Outcome) -> Change:
     )
 
 
-def _differing(a: Outcome, b: Outcome) -> list[str]:
+def _differing(a: RunResult, b: RunResult) -> list[str]:
     one, two = a.cell, b.cell
     differences = []
     if one.subject.model_digest != two.subject.model_digest:
@@ -156,15 +158,15 @@ def _differing(a: Outcome, b: Outcome) -> list[str]:
     return differences
 
 
-def _table(changes: Sequence[Change]) -> PageTable:
-    def named(images: Sequence[str]) -> Entry:
-        return Entry(str(len(images)), len(images), title=", ".join(images[:20]))
+def _table(changes: Sequence[RunChange]) -> PageTable:
+    def named(images: Sequence[str]) -> TableCell:
+        return TableCell(str(len(images)), len(images), title=", ".join(images[:20]))
 
     columns = (
-        ("verdict", lambda change: badge("warn", "moved") if change.moved else Entry(change.verdict)),
+        ("verdict", lambda change: badge("warn", "moved") if change.moved else TableCell(change.verdict)),
         ("model", lambda change: change.cell.subject.name),
         ("implementation", lambda change: change.cell.title),
-        ("threat model", lambda change: threat_text(change.cell.threat_model)),
+        ("threat model", lambda change: format_threat_model(change.cell.threat_model)),
         (Column("n", "images that both folders have"), lambda change: change.images),
         (
             Column("violations", "in one of the folders: left out of the tests, of lost and of gained"),
@@ -183,7 +185,7 @@ def _table(changes: Sequence[Change]) -> PageTable:
     return list_table("changes", "The same cells in both folders", ordered, columns)
 
 
-def _versions(a: Outcomes, b: Outcomes) -> Any:
+def _versions(a: Results, b: Results) -> Any:
     old, new = (_about([*folder.states.values()]) for folder in (a, b))
     names = dict.fromkeys((*old, *new))
     rows = [(name, old.get(name, "-"), new.get(name, "-")) for name in names if old.get(name) != new.get(name)]
@@ -198,13 +200,13 @@ def _about(states: Sequence[CellState]) -> Mapping[str, str]:
     return {**collect_versions(list(known)), **others}
 
 
-def _alone(name: str, caption: str, outcomes: Outcomes, other: Outcomes) -> Any:
+def _alone(name: str, caption: str, outcomes: Results, other: Results) -> Any:
     known = {_identity(each.cell) for each in other.done}
     cells = [each.cell for each in outcomes.done if _identity(each.cell) not in known]
     columns = (
         ("model", lambda cell: cell.subject.name),
         ("implementation", lambda cell: cell.title),
-        ("threat model", lambda cell: threat_text(cell.threat_model)),
+        ("threat model", lambda cell: format_threat_model(cell.threat_model)),
         ("seed", lambda cell: cell.seed),
         ("parameters", lambda cell: json.dumps(dict(cell.parameters))),
     )

@@ -5,7 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...engine.finding import STATES, Finding
-from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, badge, list_table, make_table
+from ..parts.blocks import (
+    Collapsible,
+    Column,
+    PageTable,
+    Section,
+    Statement,
+    TableCell,
+    Text,
+    badge,
+    list_table,
+    make_table,
+)
 
 _SHOWN_IMAGES = 6
 _QUIET = 400  # checks that did not fire, in a table
@@ -25,7 +36,7 @@ def write_trust(checks: Sequence[Finding]) -> Section:
     more = f"{len(quiet) - _QUIET} more are left out: `davylamp check FOLDER` has all."
     left = (Text(more, "note"),) if len(quiet) > _QUIET else ()
     others = (_table("trust-quiet", "Other indicators", quiet[:_QUIET]), *left)
-    blocks = (first, _overview(checks), Fold(f"Passed or unknown ({len(quiet)})", others))
+    blocks = (first, _overview(checks), Collapsible(f"Passed or unknown ({len(quiet)})", others))
     lead = (
         f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
         "and Carlini et al. 2019 where they have a name there. Those that need another run are filled in by "
@@ -35,7 +46,7 @@ def write_trust(checks: Sequence[Finding]) -> Section:
     return Section("trust", "Trust: failure indicators", lead, blocks, badge=fired_as)
 
 
-def summarise_alarms(checks: Sequence[Finding]) -> tuple[Said, ...]:
+def failed_indicators(checks: Sequence[Finding]) -> tuple[Statement, ...]:
     """The indicators that fired, the worst first, each with what was measured where it is worst."""
     fired: dict[tuple[str, str], list[Finding]] = {}
     for check in sorted(checks, key=lambda check: STATES.index(check.state)):
@@ -43,18 +54,18 @@ def summarise_alarms(checks: Sequence[Finding]) -> tuple[Said, ...]:
             fired.setdefault((check.state, check.title), []).append(check)
     if not fired:
         judged = sum(check.state == "pass" for check in checks)
-        return (Said(f"None: {judged} checks passed. {_NOTHING}", "pass", "trust"),)
+        return (Statement(f"None: {judged} checks passed. {_NOTHING}", "pass", "trust"),)
     lines = [_say_alarm(title, alike) for (_, title), alike in fired.items()]
     if lines[0].state == "warn":
-        lines.insert(0, Said("None failed. Warnings:", "pass"))
+        lines.insert(0, Statement("None failed. Warnings:", "pass"))
     more = len(lines) - _SAID
-    return (*lines[:_SAID], Said(f"{more} more fired.", "warn", "trust")) if more > 0 else tuple(lines)
+    return (*lines[:_SAID], Statement(f"{more} more fired.", "warn", "trust")) if more > 0 else tuple(lines)
 
 
-def _say_alarm(title: str, fired: Sequence[Finding]) -> Said:
+def _say_alarm(title: str, fired: Sequence[Finding]) -> Statement:
     worst = max(fired, key=lambda check: len(check.images))
     others = f" (and {len(fired) - 1} more like it)" if len(fired) > 1 else ""
-    return Said(f"{worst.detail}.", worst.state, "trust", lead=f"{title}:", proof=f"{worst.subject}{others}.")
+    return Statement(f"{worst.detail}.", worst.state, "trust", lead=f"{title}:", proof=f"{worst.subject}{others}.")
 
 
 def _overview(checks: Sequence[Finding]) -> PageTable:
@@ -84,7 +95,7 @@ def _table(name: str, caption: str, checks: Sequence[Finding]) -> PageTable:
     return list_table(name, caption, ordered, columns)
 
 
-def _images(check: Finding) -> Entry:
+def _images(check: Finding) -> TableCell:
     shown = ", ".join(check.images[:_SHOWN_IMAGES])
     rest = len(check.images) - _SHOWN_IMAGES
-    return Entry(f"{shown} and {rest} more" if rest > 0 else shown, len(check.images))
+    return TableCell(f"{shown} and {rest} more" if rest > 0 else shown, len(check.images))

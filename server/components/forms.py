@@ -40,7 +40,7 @@ _OF_TORCH = (RuntimeError, TypeError, ValueError)
 _MOST_FILES, _LARGEST_ARCHIVE, _BLOWN_UP = 200_000, 50 << 30, 200
 
 
-class Wish(NamedTuple):
+class ComponentRequest(NamedTuple):
     """What somebody wants to have as a component.
 
     Args:
@@ -58,7 +58,7 @@ class Wish(NamedTuple):
     path: Path | None = None
 
 
-def check_wish(wish: Wish) -> str:
+def validate_component(wish: ComponentRequest) -> str:
     """The name that the file gets where it is used; "" without one. No file is run or unpickled.
 
     Raises:
@@ -90,7 +90,7 @@ def engine_name(component: ComponentRow, folder: str) -> str:
     return written.get(form, component.entry)
 
 
-def _check_named(wish: Wish) -> None:
+def _check_named(wish: ComponentRequest) -> None:
     pattern = _ADDRESS if wish.form == "url" else _NAMED[wish.kind]
     if not pattern.fullmatch(wish.entry) or ".." in wish.entry:
         what = f"the name of {A_KIND[wish.kind]} that davylamp has"
@@ -112,27 +112,27 @@ def _check_named(wish: Wish) -> None:
 def _look_up(kind: Kind, name: str) -> None:
     """Raise a DavylampError unless davylamp has something of that name; models are looked up when they are run."""
     from ...adapters.data.corruptions.published import find_corruption
-    from ...adapters.data.datasets import known_data
-    from ...adapters.models.defences.names import read_defence
+    from ...adapters.data.datasets import dataset_name_patterns
+    from ...adapters.models.defences.names import parse_defence
     from ...adapters.models.zoo.load import list_models
     from ...engine.plan.choices import rows_of
-    from ...engine.plan.config_file import choice_from
+    from ...engine.plan.config_file import parse_attack_choice
 
     if kind == "attack":
-        rows_of(choice_from(name), ())
+        rows_of(parse_attack_choice(name), ())
     elif kind == "defence":
-        read_defence(name)
+        parse_defence(name)
     elif kind == "data":
         plain, _, corruption = name.partition("+")
-        if plain not in known_data():
-            raise UnknownName("data", plain, [each for each in known_data() if each.startswith("demo:")])
+        if plain not in dataset_name_patterns():
+            raise UnknownName("data", plain, [each for each in dataset_name_patterns() if each.startswith("demo:")])
         if corruption:
             find_corruption(corruption.partition(":")[0])
     elif kind == "model" and name.startswith("demo:") and name not in list_models(name):
         raise UnknownName("model", name, list_models(name))
 
 
-def _check_code(wish: Wish, path: Path) -> str:
+def _check_code(wish: ComponentRequest, path: Path) -> str:
     name = wish.file_name.removesuffix(".py")
     if not wish.file_name.endswith(".py") or not _FILE_NAME.fullmatch(name):
         raise InvalidInput(f"expected a Python file as NAME.py, got {wish.file_name[:80]!r}")
@@ -162,13 +162,13 @@ def _names_in(tree: ast.Module) -> list[str]:
     return names
 
 
-def _check_onnx(_: Wish, path: Path) -> str:
+def _check_onnx(_: ComponentRequest, path: Path) -> str:
     if _first_bytes(path, 4) == b"PK\x03\x04" or _first_bytes(path, 1) not in (b"\x08", b"\x0a", b"\x12"):
         raise InvalidInput("expected an ONNX file, got something else")
     return "model.onnx"
 
 
-def _check_weights(wish: Wish, path: Path) -> str:
+def _check_weights(wish: ComponentRequest, path: Path) -> str:
     if not _ARCHITECTURE.fullmatch(wish.entry):
         raise InvalidInput(
             f"expected the architecture of the weights as torchvision:NAME or timm:NAME, got {wish.entry[:80]!r}"
@@ -208,7 +208,7 @@ def _check_pickles(path: Path) -> None:
         raise InvalidInput(f"expected tensors alone, torch.save(model.state_dict()), got a pickle of {what}")
 
 
-def _check_npz(_: Wish, path: Path) -> str:
+def _check_npz(_: ComponentRequest, path: Path) -> str:
     names = [info.filename for info in _list_archive(path)]
     if not names or any(not name.endswith(".npy") or "/" in name for name in names):
         raise InvalidInput("expected NPZ: an archive of arrays (numpy.savez), got other files in it")
@@ -231,7 +231,7 @@ def _holds_objects(path: Path, name: str) -> bool:
         return True
 
 
-def _check_folder(_: Wish, path: Path) -> str:
+def _check_folder(_: ComponentRequest, path: Path) -> str:
     members = _list_archive(path)
     if all(info.is_dir() or info.filename.lower().endswith(".csv") for info in members):
         raise InvalidInput("expected images in the archive, got none")

@@ -9,26 +9,26 @@ from sqlalchemy.orm import Session
 
 from ...errors import InvalidInput, Unavailable
 from ..accounts.audit import Origin, note
-from ..database.records import KINDS, ComponentRow, PartRow, Visibility
+from ..database.records import KINDS, ComponentRow, TaskComponentRow, Visibility
 from ..database.viewing import Viewer, components_for, is_owner, note_visibility
 from ..folder import ServerFolder
 from .blobs import Upload, drop_unused, keep_upload, used_bytes
-from .forms import Wish, check_wish
+from .forms import ComponentRequest, validate_component
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
 VERSION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,29}")
 _LONGEST_TEXT = 20_000
 
 
-class NotThere(Unavailable):
+class NotFoundError(Unavailable):
     """Nothing of that number that the viewer may see; whether there is something that others see is not said."""
 
 
-class NotAllowed(Unavailable):
+class ForbiddenError(Unavailable):
     """The viewer may see it, and not do this."""
 
 
-class Card(NamedTuple):
+class ComponentCard(NamedTuple):
     """What a component says of itself; all but name and version can be changed later."""
 
     name: str
@@ -39,7 +39,12 @@ class Card(NamedTuple):
 
 
 def register(
-    session: Session, folder: ServerFolder, viewer: Viewer, card: Card, wish: Wish, upload: Upload | None = None
+    session: Session,
+    folder: ServerFolder,
+    viewer: Viewer,
+    card: ComponentCard,
+    wish: ComponentRequest,
+    upload: Upload | None = None,
 ) -> ComponentRow:
     """A new component of the viewer.
 
@@ -55,13 +60,13 @@ def register(
         DavylampError: if the viewer may not, the name is taken, the file is not what it should be, or there is no room.
     """
     if viewer.id is None or not viewer.may_submit:
-        raise NotAllowed("expected to be signed in with the right to submit")
+        raise ForbiddenError("expected to be signed in with the right to submit")
     if wish.kind not in KINDS:
         raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
     if wish.form == "url" and not viewer.is_admin:
-        raise NotAllowed("expected an admin: the server asks whatever machine the address of a model names")
+        raise ForbiddenError("expected an admin: the server asks whatever machine the address of a model names")
     _check_card(card)
-    called = check_wish(wish)
+    called = validate_component(wish)
     where = (ComponentRow.creator_id == viewer.id, ComponentRow.kind == wish.kind)
     taken = select(ComponentRow.id).where(*where, ComponentRow.name == card.name, ComponentRow.version == card.version)
     if session.scalar(taken) is not None:
@@ -91,7 +96,7 @@ def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRo
     """A component that the viewer may see, or NotThere."""
     row = session.scalar(components_for(viewer).where(ComponentRow.id == _number(number)))
     if row is None:
-        raise NotThere(f"expected the number of a component, got {number}: there is none that you can see")
+        raise NotFoundError(f"expected the number of a component, got {number}: there is none that you can see")
     return row
 
 
@@ -103,7 +108,9 @@ def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str
     """
     row = _mine(session, viewer, number)
     known = {"licence": row.licence, "description": row.description, "visibility": row.visibility}
-    card = Card(row.name, row.version, **{**known, **{name: changes[name] for name in changes if name in known}})
+    card = ComponentCard(
+        row.name, row.version, **{**known, **{name: changes[name] for name in changes if name in known}}
+    )
     _check_card(card)
     if card.visibility != row.visibility:
         note_visibility(session)
@@ -123,7 +130,10 @@ def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, 
     """Delete a component, or archive one that some task refers to; "deleted" or "archived"."""
     row = _mine(session, viewer, number)
     what = f"{row.kind} {row.name} {row.version}"
-    if session.scalar(select(PartRow.task_id).where(PartRow.component_id == row.id).limit(1)) is not None:
+    if (
+        session.scalar(select(TaskComponentRow.task_id).where(TaskComponentRow.component_id == row.id).limit(1))
+        is not None
+    ):
         row.state, row.changed = "archived", time.time()
         note(session, origin, "archived a component", what)
         return "archived"
@@ -139,11 +149,11 @@ def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, 
 def _mine(session: Session, viewer: Viewer, number: int) -> ComponentRow:
     row = find_component(session, viewer, number)
     if not is_owner(viewer, row.creator_id):
-        raise NotAllowed(f"expected a component of yours, got {row.name}, which is another user's")
+        raise ForbiddenError(f"expected a component of yours, got {row.name}, which is another user's")
     return row
 
 
-def _check_card(card: Card) -> None:
+def _check_card(card: ComponentCard) -> None:
     if not NAME.fullmatch(card.name):
         raise InvalidInput(
             f"expected a name of at most 60 lowercase letters, digits, '_' and '-', got {card.name[:80]!r}"

@@ -128,7 +128,7 @@ class TaskRow(ServerTable):
     signature: Mapped[str] = mapped_column(Text, default="")
 
 
-class PartRow(ServerTable):
+class TaskComponentRow(ServerTable):
     """A component of a task."""
 
     __tablename__ = "parts"

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select, true
 from sqlalchemy.orm import Session
 
-from .records import CellRow, ComponentRow, FactRow, PartRow, TaskRow
+from .records import CellRow, ComponentRow, FactRow, TaskComponentRow, TaskRow
 
 Scope = Literal["read", "submit", "admin"]
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "submit", "admin"))
@@ -37,7 +37,7 @@ class Viewer:
 VISITOR = Viewer()
 
 
-def is_seen(viewer: Viewer) -> ColumnElement[bool]:
+def is_visible(viewer: Viewer) -> ColumnElement[bool]:
     """Of a component: whether it is public, the viewer's, or the viewer an admin."""
     if viewer.is_admin:
         return true()
@@ -46,7 +46,7 @@ def is_seen(viewer: Viewer) -> ColumnElement[bool]:
 
 def components_for(viewer: Viewer) -> Select[ComponentRow]:
     """The components that a viewer may see."""
-    return select(ComponentRow).where(is_seen(viewer))
+    return select(ComponentRow).where(is_visible(viewer))
 
 
 def tasks_for(viewer: Viewer) -> Select[TaskRow]:
@@ -79,7 +79,7 @@ def visibility_count(session: Session) -> int:
     return session.scalar(select(FactRow.value).where(FactRow.name == "seen")) or 0
 
 
-def private_seen(session: Session, viewer: Viewer) -> tuple[int, ...]:
+def private_scope(session: Session, viewer: Viewer) -> tuple[int, ...]:
     """Whose private property a viewer sees: of no user (0 components), or of the viewer; -1: of everybody."""
     if viewer.is_admin:
         return (-1,)
@@ -92,8 +92,8 @@ def private_seen(session: Session, viewer: Viewer) -> tuple[int, ...]:
 
 def _task_is_seen(viewer: Viewer) -> ColumnElement[bool]:
     hidden: Any = exists().where(
-        PartRow.task_id == TaskRow.id,
-        PartRow.component_id == ComponentRow.id,
+        TaskComponentRow.task_id == TaskRow.id,
+        TaskComponentRow.component_id == ComponentRow.id,
         ComponentRow.visibility != "public",
         ComponentRow.creator_id != _number(viewer),
     )

@@ -15,12 +15,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ...adapters.models.remote.answer_cache import FILE as ANSWERS
-from ...engine.cell import Cell
+from ...engine.cell import AttackRun
 from ...engine.store.image_results import results_of
-from ...engine.store.store import Damaged, Record, ResultsStore
+from ...engine.store.store import DamagedRecordError, Record, ResultsStore
 from ...errors import DavylampError
 from ..components.forms import FOREIGN
-from ..database.records import CellRow, ComponentRow, PartRow, TaskRow, UserRow
+from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..database.viewing import Viewer, cells_for
 from ..folder import ServerFolder
 from .preparing import PreparedTask
@@ -29,7 +29,7 @@ from .preparing import PreparedTask
 _TERMS = ("target", "pixels", "grid", "rules", "draws", "eot")
 
 
-def take_in(
+def ingest_results(
     session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()
 ) -> int:
     """Note the cells that are finished since the last time; how many there were.
@@ -55,7 +55,9 @@ def take_in(
     return count
 
 
-def give_cells(session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any]) -> list[str]:
+def copy_existing_runs(
+    session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any]
+) -> list[str]:
     """Copy cells that some task has finished, and that the owner may see, into the task's folder; their keys.
 
     Cells of tasks with programs of users are taken from the owner's own only: such a program could have written any.
@@ -63,7 +65,7 @@ def give_cells(session: Session, folder: ServerFolder, prepared: PreparedTask, k
     task = prepared.task
     owner = session.get_one(UserRow, task.owner_id)
     viewer = Viewer(owner.id, owner.name)
-    foreign = select(PartRow.task_id).join(ComponentRow, ComponentRow.id == PartRow.component_id)
+    foreign = select(TaskComponentRow.task_id).join(ComponentRow, ComponentRow.id == TaskComponentRow.component_id)
     foreign = foreign.where(ComponentRow.form.in_(FOREIGN))
     trusted = (CellRow.task_id.not_in(foreign)) | (TaskRow.owner_id == task.owner_id)
     finished = cells_for(viewer).where(CellRow.task_id != task.id, CellRow.state == "done", trusted)
@@ -100,13 +102,22 @@ def result_files(results: Path) -> list[Path]:
 def _read(store: ResultsStore, prepared: PreparedTask, key: str, about: Any) -> CellRow | None:
     try:
         record, path = store.read("cells", key), store.path("cells", key)
-        cell = Cell.from_record(record.meta)
+        cell = AttackRun.from_record(record.meta)
         model, defence = prepared.models[cell.subject.model]
         attacks = list(dict.fromkeys(prepared.attacks[place] for place in about["attacks"]))
         data = prepared.data[about["data"]]
         threat, counts = cell.threat_model, _counts(record)
         knowledge = cell.knowledge
-    except (Damaged, DavylampError, FileNotFoundError, KeyError, IndexError, TypeError, ValueError, AttributeError):
+    except (
+        DamagedRecordError,
+        DavylampError,
+        FileNotFoundError,
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ):
         return None
     return CellRow(
         task_id=prepared.task.id,

@@ -13,8 +13,8 @@ from ...adapters.threat_model import Norm
 from ...engine.plan.config import Order
 from ...errors import InvalidInput, MissingLibrary, UnknownName
 from ..components.forms import A_KIND, FOREIGN
-from ..components.registering import NotAllowed, NotThere, find_component
-from ..database.records import ENDED, CellRow, ComponentRow, Kind, PartRow, TaskRow, Visibility
+from ..components.registering import ForbiddenError, NotFoundError, find_component
+from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskComponentRow, TaskRow, Visibility
 from ..database.viewing import Viewer, is_owner, note_visibility, tasks_for
 from ..folder import ServerFolder
 from .sandboxed import why_not_isolated
@@ -26,7 +26,7 @@ _OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults
 _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
 
 
-class TaskWish(NamedTuple):
+class TaskRequest(NamedTuple):
     """What somebody wants to be run.
 
     Args:
@@ -45,7 +45,7 @@ class TaskWish(NamedTuple):
     priority: int = 0
 
 
-def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskWish) -> TaskRow:
+def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskRequest) -> TaskRow:
     """A new task that waits.
 
     Raises:
@@ -53,7 +53,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskWis
             attack does not take, it is too large, or no worker could run its files.
     """
     if viewer.id is None or not viewer.may_submit:
-        raise NotAllowed("expected to be signed in with the right to submit")
+        raise ForbiddenError("expected to be signed in with the right to submit")
     if wish.visibility not in get_args(Visibility):
         raise InvalidInput(f"expected public or private, got {str(wish.visibility)[:40]!r}")
     settings = read_settings(wish.settings)
@@ -78,7 +78,7 @@ def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskWis
     session.add(row)
     session.flush()
     numbers = {component.id for rows in parts.values() for component in rows}
-    session.add_all([PartRow(task_id=row.id, component_id=number) for number in sorted(numbers)])
+    session.add_all([TaskComponentRow(task_id=row.id, component_id=number) for number in sorted(numbers)])
     session.flush()
     return row
 
@@ -118,7 +118,7 @@ def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
     """A task that the viewer may see, or NotThere."""
     row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
-        raise NotThere(f"expected the number of a task, got {number}: there is none that you can see")
+        raise NotFoundError(f"expected the number of a task, got {number}: there is none that you can see")
     return row
 
 
@@ -158,7 +158,7 @@ def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[
 def _mine(session: Session, viewer: Viewer, number: int) -> TaskRow:
     row = find_task(session, viewer, number)
     if not is_owner(viewer, row.owner_id):
-        raise NotAllowed(f"expected a task of yours, got {number}, which is another user's")
+        raise ForbiddenError(f"expected a task of yours, got {number}, which is another user's")
     return row
 
 

@@ -2,33 +2,33 @@
 
 import shlex
 
-from ...engine.cell import Cell
+from ...engine.cell import AttackRun
 from ...engine.plan.config_file import write_config
 from ...engine.plan.rerun import configs_of
-from ...engine.store.store import Damaged, ResultsStore
+from ...engine.store.store import DamagedRecordError, ResultsStore
 from ...errors import DavylampError
 from ..database.records import CellRow
 from ..folder import ServerFolder
 
 
-def line_of(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
+def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
     """A line of `davylamp evaluate`, and its TOML file; empty if the cell's record cannot be read.
 
     Files of components are called as they lie in a task's `room/`: creator/kind-name-version/file.
     """
     try:
         record = ResultsStore(folder.task(row.task_id) / "results", create=False).read("cells", row.key)
-        cell = Cell.from_record(record.meta)
+        cell = AttackRun.from_record(record.meta)
         (config,) = configs_of([cell])
         return _line(cell), write_config(config)
-    except (Damaged, DavylampError, FileNotFoundError, KeyError, TypeError, ValueError):
+    except (DamagedRecordError, DavylampError, FileNotFoundError, KeyError, TypeError, ValueError):
         return "", ""
 
 
-def _line(cell: Cell) -> str:
+def _line(cell: AttackRun) -> str:
     if cell.search.kind == "worst-case":  # parameters of several attacks do not fit a line: the file has them
         return "davylamp evaluate cell.toml -o again"
-    threat, subject = cell.planned.threat_model, cell.subject
+    threat, subject = cell.as_planned.threat_model, cell.subject
     options: list[tuple[str, object]] = [("models", subject.model), ("attacks", cell.attack), ("norm", threat.norm)]
     if threat.epsilon is not None:
         options.append(("epsilon", threat.epsilon))

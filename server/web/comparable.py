@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 
-from ...adapters.words import radius_text
+from ...adapters.words import format_radius
 from ..database.records import CellRow
 
 UNDEFENDED = "none"  # among defences; every other one is held against it
@@ -71,7 +71,7 @@ def _subject(kind: str, row: CellRow) -> str:
 def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:
     """A subject in words; a defence as it stands behind the name of a model, whose undefended cells are its base."""
     if kind == "attacks":
-        radius = "" if row.epsilon is None else f" {radius_text(row.norm, row.epsilon)}"
+        radius = "" if row.epsilon is None else f" {format_radius(row.norm, row.epsilon)}"
         return f"{row.attack} {row.norm}{radius}{' targeted' if row.targeted else ''}"
     is_known = kind == "defences" and row.model_id in bases
     return row.model.removeprefix(f"{bases[row.model_id]}+") if is_known else row.model

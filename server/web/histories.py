@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from ..database.records import CellRow, HistoryRow, TaskRow
-from ..database.viewing import VISITOR, Viewer, cells_for, private_seen, tasks_for
+from ..database.viewing import VISITOR, Viewer, cells_for, private_scope, tasks_for
 from ..folder import ServerFolder
 from .boards import BOARDS, Board, BoardKind, BoardRow, Boards, Filters
 
@@ -29,7 +29,7 @@ class Histories:
         if viewer.is_admin or filters._replace(data=0) != Filters() or not board.rows:
             return
         with self.folder.database.writing() as session:
-            if private_seen(session, viewer):
+            if private_scope(session, viewer):
                 return
             best: dict[int, BoardRow] = {}  # an attack with several settings has a row for each
             defended = _defended_cells(session, board) if kind == "models" else set()

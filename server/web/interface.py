@@ -9,14 +9,14 @@ from sqlalchemy import select
 
 from ..accounts.audit import note
 from ..accounts.users import add_user, generate_password, set_active
-from ..components.forms import Wish
-from ..components.registering import Card, change_card, delete, find_component, withdraw
+from ..components.forms import ComponentRequest
+from ..components.registering import ComponentCard, change_card, delete, find_component, withdraw
 from ..database.records import AuditRow, ComponentRow, Kind, Role, UserRow
 from ..database.viewing import components_for
 from ..tasks.signing import public_key
-from ..tasks.submitting import TaskWish, cancel, change_task, find_task, retry
+from ..tasks.submitting import TaskRequest, cancel, change_task, find_task, retry
 from .account_pages import find_other
-from .again import line_of
+from .again import rerun_command
 from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, send_cell
 from .boards import BoardKind
 from .component_pages import register_upload, send_file
@@ -119,8 +119,8 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
     file: Annotated[UploadFile | None, File()] = None,
 ) -> Answer:
     """Add a component, with its file if the form has one."""
-    card = Card(name, version, licence, description, visibility)
-    row = register_upload(visit, card, Wish(kind, form, entry), file)
+    card = ComponentCard(name, version, licence, description, visibility)
+    row = register_upload(visit, card, ComponentRequest(kind, form, entry), file)
     return describe_component(row, visit.viewer.name)
 
 
@@ -178,7 +178,7 @@ def list_tasks(visit: Reading, state: Annotated[str, Query(max_length=20)] = "")
 def add_task(visit: Submitting, body: TaskBody) -> Answer:
     """Submit a task."""
     settings = body.model_dump(exclude={"title", "visibility", "priority"})
-    row = submit_task(visit, TaskWish(settings, body.title, body.visibility, body.priority))
+    row = submit_task(visit, TaskRequest(settings, body.title, body.visibility, body.priority))
     return plain_values(describe_task(row, visit.viewer.name))
 
 
@@ -249,7 +249,7 @@ def get_cell(visit: Reading, number: int) -> Answer:
     """A cell, with the command that reproduces it, and the same as a configuration file for `davylamp evaluate`."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
-    line, config = line_of(visit.folder, row)
+    line, config = rerun_command(visit.folder, row)
     return plain_values({**describe_cell(row), "sha256": row.digest, "line": line, "config": config})
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Form, Request
 
 from ..accounts.audit import Origin
-from ..accounts.sessions import form_mark, is_form_mark, viewer_of_session, viewer_of_token
-from ..components.registering import NotAllowed
+from ..accounts.sessions import csrf_token, is_form_mark, viewer_of_session, viewer_of_token
+from ..components.registering import ForbiddenError
 from ..database.viewing import VISITOR, Scope, Viewer
 from ..folder import ServerFolder
 
@@ -16,7 +16,7 @@ SESSION, VISIT = "davylamp_session", "davylamp_visit"
 
 
 @dataclass
-class Visit:
+class RequestContext:
     """A request, and who makes it.
 
     Args:
@@ -44,12 +44,12 @@ class Visit:
         return self.request.client.host if self.request.client else ""
 
     @property
-    def mark(self) -> str:
+    def csrf_token(self) -> str:
         """What forms of this visit send back."""
-        return form_mark(self.folder.secret, self.session or self.visit)
+        return csrf_token(self.folder.secret, self.session or self.visit)
 
 
-def visit_page(request: Request) -> Visit:
+def page_context(request: Request) -> RequestContext:
     """Who asks for a page: by the session's cookie."""
     folder: ServerFolder = request.app.state.folder
     session, visit = request.cookies.get(SESSION, "")[:100], request.cookies.get(VISIT, "")[:100]
@@ -58,13 +58,13 @@ def visit_page(request: Request) -> Visit:
         with folder.database.reading() as reading:
             viewer = viewer_of_session(reading, session)
     session = session if viewer is not None else ""
-    return Visit(request, folder, viewer or VISITOR, session, visit or secrets.token_urlsafe(24))
+    return RequestContext(request, folder, viewer or VISITOR, session, visit or secrets.token_urlsafe(24))
 
 
-Page = Annotated[Visit, Depends(visit_page)]
+Page = Annotated[RequestContext, Depends(page_context)]
 
 
-def check_form(visit: Page, mark: Annotated[str, Form()] = "") -> Visit:
+def check_form(visit: Page, mark: Annotated[str, Form()] = "") -> RequestContext:
     """A visit that sends a form of ours.
 
     Raises:
@@ -73,14 +73,16 @@ def check_form(visit: Page, mark: Annotated[str, Form()] = "") -> Visit:
     cookie = visit.session or visit.request.cookies.get(VISIT, "")[:100]
     site = visit.request.headers.get("sec-fetch-site", "same-origin")
     if site not in ("same-origin", "none") or not is_form_mark(visit.folder.secret, cookie, mark):
-        raise NotAllowed("expected a form of this server's own page; go back, load the page again and send it again")
+        raise ForbiddenError(
+            "expected a form of this server's own page; go back, load the page again and send it again"
+        )
     return visit
 
 
-Sent = Annotated[Visit, Depends(check_form)]
+Sent = Annotated[RequestContext, Depends(check_form)]
 
 
-def visit_interface(request: Request) -> Visit:
+def api_context(request: Request) -> RequestContext:
     """Who asks by a program: by a token, or for reading by the session of a browser.
 
     Raises:
@@ -93,59 +95,59 @@ def visit_interface(request: Request) -> Visit:
             viewer = viewer_of_token(reading, secret.strip()) if kind.lower() == "bearer" else None
         if viewer is None:
             raise NoToken("expected a token that is valid as Authorization: Bearer TOKEN")
-        return Visit(request, folder, viewer)
-    visit = visit_page(request)
+        return RequestContext(request, folder, viewer)
+    visit = page_context(request)
     # A page elsewhere can make a browser send its cookie along: such a request only reads.
     scopes: frozenset[Scope] = frozenset(("read",))
-    return Visit(request, folder, Viewer(visit.viewer.id, visit.viewer.name, visit.viewer.is_admin, scopes))
+    return RequestContext(request, folder, Viewer(visit.viewer.id, visit.viewer.name, visit.viewer.is_admin, scopes))
 
 
-class NoToken(NotAllowed):
+class NoToken(ForbiddenError):
     """A token that is none, or no longer."""
 
 
-Program = Annotated[Visit, Depends(visit_interface)]
+Program = Annotated[RequestContext, Depends(api_context)]
 
 
-def read_with(visit: Program) -> Visit:
+def read_with(visit: Program) -> RequestContext:
     """A program that may read; a token without that scope sees what visitors do."""
-    return visit if "read" in visit.viewer.scopes else Visit(visit.request, visit.folder, VISITOR)
+    return visit if "read" in visit.viewer.scopes else RequestContext(visit.request, visit.folder, VISITOR)
 
 
-def submit_with(visit: Program) -> Visit:
+def submit_with(visit: Program) -> RequestContext:
     """A program that may submit."""
     if not visit.viewer.may_submit:
-        raise NotAllowed("expected a token with the scope submit")
+        raise ForbiddenError("expected a token with the scope submit")
     return visit
 
 
-def administer_with(visit: Program) -> Visit:
+def administer_with(visit: Program) -> RequestContext:
     """A program of an admin."""
     if not visit.viewer.is_admin or "admin" not in visit.viewer.scopes:
-        raise NotAllowed("expected a token of an admin with the scope admin")
+        raise ForbiddenError("expected a token of an admin with the scope admin")
     return visit
 
 
-def check_signed_in(visit: Visit) -> Visit:
+def check_signed_in(visit: RequestContext) -> RequestContext:
     """Raise NotAllowed of a visitor."""
     if visit.viewer.id is None:
-        raise NotAllowed("expected to be signed in")
+        raise ForbiddenError("expected to be signed in")
     return visit
 
 
-def check_admin(visit: Visit) -> Visit:
+def check_admin(visit: RequestContext) -> RequestContext:
     """Raise NotAllowed unless an admin asks."""
     if not visit.viewer.is_admin:
-        raise NotAllowed("expected an admin")
+        raise ForbiddenError("expected an admin")
     return visit
 
 
-Reading = Annotated[Visit, Depends(read_with)]
-Submitting = Annotated[Visit, Depends(submit_with)]
-Administering = Annotated[Visit, Depends(administer_with)]
+Reading = Annotated[RequestContext, Depends(read_with)]
+Submitting = Annotated[RequestContext, Depends(submit_with)]
+Administering = Annotated[RequestContext, Depends(administer_with)]
 
 
-def set_cookie(visit: Visit, response: Any, name: str, value: str, seconds: int | None = None) -> None:
+def set_cookie(visit: RequestContext, response: Any, name: str, value: str, seconds: int | None = None) -> None:
     """A cookie that scripts do not see, that no other site's form sends, and over HTTPS alone where there is it."""
     is_secure = visit.request.url.scheme == "https"
     response.set_cookie(name, value, max_age=seconds, httponly=True, samesite="lax", secure=is_secure, path="/")

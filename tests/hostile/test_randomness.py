@@ -39,7 +39,7 @@ def test_no_program_passes_for_steady_nor_for_more_robust(name, digits, case, ho
     result = run_attack(PGD, model, case.inputs, case.labels, LINF, steps=10)
     assert result.notes == (UNSTEADY,)
     assert repr(result).startswith(f"AttackResult: {UNSTEADY}; ")
-    assert result.violated.any()
+    assert result.invalid.any()
     assert int(result.robust.sum()) <= int(honest.robust.sum())
     kinds = {kind for each in result.violations for kind in each}
     assert kinds <= {"unstable", "no-gradient"}  # the model's fault, not the library's

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from davylamp.scoring import ResponseModel
-from davylamp.scoring.adaptive import Chooser, choose_again, choose_images
+from davylamp.scoring.adaptive import ImageSelector, choose_images, replay_selection
 from davylamp.scoring.irt import fit_irt
 
 from .simulation import simulate
@@ -16,7 +16,7 @@ IMAGES = [f"image {place // 2:02d}" for place in range(80)]
 def setting():
     truth = simulate(7, 80, model="1pl", seed=6)
     fit = fit_irt(truth.responses[1:], ResponseModel("1pl"), method="fast", draws=400)
-    return truth.responses, Chooser(fit, truth.responses[1:], IMAGES)
+    return truth.responses, ImageSelector(fit, truth.responses[1:], IMAGES)
 
 
 def answers_of(responses):
@@ -73,7 +73,7 @@ def test_not_enough_is_said_with_what_would_tell_most(setting):
 def test_by_default_as_narrow_as_by_all(setting):
     responses, chooser = setting
     values = np.vstack([responses[1:], responses[:1]])
-    choice = choose_again(chooser.anchor.fit, values, IMAGES, None, 4)
+    choice = replay_selection(chooser.anchor.fit, values, IMAGES, None, 4)
     assert choice.enough
     assert choice.steps[-1].width <= chooser.stand(responses[0]).width
 
@@ -86,10 +86,10 @@ def test_chosen_images_tell_more_than_others():
     responses = (generator.random(chance.shape) < chance).astype(float)
     images = [f"{place:03d}" for place in range(120)]
     fit = fit_irt(responses[1:], ResponseModel("1pl"), method="fast", draws=400)
-    chooser = Chooser(fit, responses[1:], images)
+    chooser = ImageSelector(fit, responses[1:], images)
 
     def spread(asked):
-        step = chooser.stand(np.where(np.isin(images, asked), responses[0], np.nan))
+        step = chooser.current_rank(np.where(np.isin(images, asked), responses[0], np.nan))
         return step.high - step.low
 
     chosen = choose_images(
@@ -103,4 +103,4 @@ def test_scores_between_have_no_such_information():
     responses = np.random.default_rng(1).beta(3, 3, (5, 12))
     fit = fit_irt(responses, ResponseModel("1pl", "beta"), method="fast", chains=2, draws=20)
     with pytest.raises(ValueError, match="expected outcomes 0 and 1"):
-        Chooser(fit, responses, [str(place) for place in range(12)])
+        ImageSelector(fit, responses, [str(place) for place in range(12)])

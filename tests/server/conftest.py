@@ -10,14 +10,14 @@ import pytest
 
 from davylamp.server.accounts.users import add_user
 from davylamp.server.components.blobs import take_upload
-from davylamp.server.components.forms import Wish
-from davylamp.server.components.registering import Card, register
+from davylamp.server.components.forms import ComponentRequest
+from davylamp.server.components.registering import ComponentCard, register
 from davylamp.server.components.seeds import seed_components
 from davylamp.server.database.records import ComponentRow
 from davylamp.server.database.viewing import ALL_SCOPES, Viewer
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks import child, work
-from davylamp.server.tasks.sandboxed import SandboxOutcome
+from davylamp.server.tasks.sandboxed import ProcessExit
 from davylamp.server.web.application import make_application
 from davylamp.tools.server.started import fresh_database
 
@@ -88,9 +88,9 @@ def add(folder):
 
     def register_one(viewer, kind, form, entry, file_name="", content=None, **card):
         upload = None if content is None else take_upload(folder.uploads, [content], folder.settings.largest)
-        wish = Wish(kind, form, entry, file_name, upload and upload.path)
+        wish = ComponentRequest(kind, form, entry, file_name, upload and upload.path)
         with folder.database.writing() as session:
-            return register(session, folder, viewer, Card(**{"name": "thing", **card}), wish, upload).id
+            return register(session, folder, viewer, ComponentCard(**{"name": "thing", **card}), wish, upload).id
 
     return register_one
 
@@ -126,7 +126,7 @@ def run_here(command, scratch, limits, *, watch, environment):
         thread.join(0.02)
         reason = watch()
     thread.join()
-    return SandboxOutcome(0, reason)
+    return ProcessExit(0, reason)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from davylamp.server.components.registering import change_card, find_component
 from davylamp.server.database.records import CellRow, HistoryRow
 from davylamp.server.database.viewing import VISITOR
 from davylamp.server.tasks import work
-from davylamp.server.tasks.submitting import TaskWish, change_task, submit
+from davylamp.server.tasks.submitting import TaskRequest, change_task, submit
 from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web import boards
 from davylamp.server.web.application import make_application, make_pages
@@ -38,7 +38,9 @@ def evaluate(folder, users, embedded, in_process):
             for entry, parameters in attacks
         ]
         with folder.database.writing() as session:
-            number = submit(session, folder, users["alice"], TaskWish({**chosen, **settings}, visibility="public")).id
+            number = submit(
+                session, folder, users["alice"], TaskRequest({**chosen, **settings}, visibility="public")
+            ).id
         TaskWorker(folder).run_one()
         return number
 
@@ -321,7 +323,7 @@ def fail():
 
 
 def test_cells_get_their_numbers_in_the_order_of_their_keys(evaluate, folder, monkeypatch):
-    monkeypatch.setattr(work._TaskWatch, "_beat", lambda _: "")  # all cells are taken in at once, at the end
+    monkeypatch.setattr(work._TaskMonitor, "_beat", lambda _: "")  # all cells are taken in at once, at the end
     number = evaluate(*(("foolbox:pgd", {"steps": steps}) for steps in range(1, 6)))
     with folder.database.reading() as session:
         keys = session.scalars(select(CellRow.key).where(CellRow.task_id == number).order_by(CellRow.id)).all()

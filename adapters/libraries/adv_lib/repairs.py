@@ -33,7 +33,7 @@ def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **wo
 
 
 @contextmanager
-def projections_that_cross() -> Iterator[None]:
+def crossing_projections() -> Iterator[None]:
     """FMN that projects onto a ball a thousandth larger, and as the paper does.
 
     It then crosses a boundary that it otherwise may stall at (short-of-the-boundary); in l2 what is inside the ball
@@ -65,7 +65,7 @@ def projections_that_cross() -> Iterator[None]:
 
 
 @contextmanager
-def percentile_of_something() -> Iterator[None]:
+def percentile_of_empty_array() -> Iterator[None]:
     """StrAttack whose threshold of no change at all is zero, where NumPy knows no percentile of nothing."""
 
     class Numbers:

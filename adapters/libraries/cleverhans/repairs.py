@@ -31,7 +31,7 @@ def _replaced(module: Any, **others: Any) -> Iterator[None]:
 
 
 @contextmanager
-def inverting() -> Iterator[None]:
+def semantic_attack_self_argument() -> Iterator[None]:
     """Give the function for semantic adversarial examples the `self` that it asks for: images are in [0, 1]."""
     _SEMANTIC.self = SimpleNamespace(center=False, max_val=1.0)
     try:
@@ -41,7 +41,7 @@ def inverting() -> Iterator[None]:
 
 
 @contextmanager
-def whole_steps() -> Iterator[None]:
+def full_length_steps() -> Iterator[None]:
     """Steps as long as they should be, however small the gradient; an image without any stays where it is."""
     shipped = _GRADIENT.optimize_linear
 
@@ -56,7 +56,7 @@ def whole_steps() -> Iterator[None]:
 
 
 @contextmanager
-def around_the_perturbation() -> Iterator[None]:
+def spsa_around_current_image() -> Iterator[None]:
     """SPSA whose differences are taken around the perturbed image, not around twice the clean one."""
     project, estimate = _SPSA._project_perturbation, _SPSA._compute_spsa_gradient
     perturbations: list[Tensor] = []

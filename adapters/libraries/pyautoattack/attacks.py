@@ -74,7 +74,7 @@ ROWS: tuple[Implementation, ...] = (
     ),
     _row(
         "fab-t",
-        ".repairs:FABOfNearest",
+        ".repairs:NearestClassFAB",
         _AIMED,
         variant="repaired",
         failure="input",

@@ -19,7 +19,7 @@ _ORDERS = {"Linf": torch.inf, "L2": 2, "L1": 1}
 _OF_STEPS = ("n_iter", "n_iter_orig", "n_iter_2", "n_iter_min", "size_decr")  # what APGD works out from its steps
 
 
-class FABOfNearest(FABAttack_PT):
+class NearestClassFAB(FABAttack_PT):
     """FAB-T that aims at every class for every image and keeps the nearest example (first-class-taken)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:

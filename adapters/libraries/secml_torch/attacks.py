@@ -20,7 +20,7 @@ ROWS: tuple[Implementation, ...] = (
     Implementation(
         "pgd",
         "secml-torch",
-        {"linf": ".natives:PGDNative", "l2": ".natives:PGDNative", "l1": ".repairs:PGDOfEach"},
+        {"linf": ".natives:PGDNative", "l2": ".natives:PGDNative", "l1": ".repairs:PerImagePGD"},
         _PGD,
         **_TARGETED,
         random=("torch",),

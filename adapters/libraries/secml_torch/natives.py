@@ -34,10 +34,10 @@ with _without_wrappers():
     from secmlt.adv.evasion.pgd import PGDNative
     from secmlt.models.pytorch.base_pytorch_nn import BasePyTorchClassifier
 
-__all__ = ["ClassifierElsewhere", "DDNNative", "FMNNative", "PGDNative"]
+__all__ = ["DDNNative", "DeviceBridgingClassifier", "FMNNative", "PGDNative"]
 
 
-class ClassifierElsewhere(BasePyTorchClassifier):
+class DeviceBridgingClassifier(BasePyTorchClassifier):
     """A model that is asked on its device and answers on that of the images: the attacks mix both."""
 
     def _decision_function(self, x: Tensor) -> Tensor:

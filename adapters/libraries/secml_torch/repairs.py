@@ -16,7 +16,7 @@ from .natives import DDNNative, PGDNative
 _ORDERS = {"l2": 2, "l1": 1}
 
 
-class PGDOfEach(PGDNative):
+class PerImagePGD(PGDNative):
     """PGD that looks for the steepest component in each image: in l1 it moves that of the whole batch only."""
 
     @wraps(PGDNative.__init__)
@@ -26,7 +26,7 @@ class PGDOfEach(PGDNative):
         self.gradient_processing = lambda gradient: torch.cat([shipped(one) for one in gradient.split(1)])
 
 
-class PGD(PGDOfEach):
+class PGD(PerImagePGD):
     """PGD that looks at its last step, too, and whose random start is noise around the image, uniform in the ball."""
 
     @wraps(PGDNative.__init__)

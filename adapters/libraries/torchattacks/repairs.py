@@ -16,7 +16,7 @@ _EAD = torchattacks.EADEN if TYPE_CHECKING else object
 
 
 @contextmanager
-def separate_l2_steps() -> Iterator[None]:
+def per_image_l2_steps() -> Iterator[None]:
     """Give APGDT one image at a time in l2, where it uses the first image's step size for all (first-step-size)."""
     attack_class: Any = APGDT
     whole_batch = attack_class.attack_single_run
@@ -35,7 +35,7 @@ def separate_l2_steps() -> Iterator[None]:
 
 
 @contextmanager
-def same_pixel_last() -> Iterator[None]:
+def deterministic_pixel_writes() -> Iterator[None]:
     """Let Pixle, which moves several pixels to one place, end with the same of them each time on a GPU, too."""
     attack_class: Any = torchattacks.Pixle
     perturb = attack_class._perturb

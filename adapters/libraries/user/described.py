@@ -33,7 +33,7 @@ _MOST = 200  # entries of a list or a mapping
 
 
 @dataclass(frozen=True)
-class GivenApart:
+class IsolatedAttack:
     """A user's attack of a file, which only a process of its own ever loads.
 
     Args:
@@ -56,9 +56,9 @@ class GivenApart:
 
     def run(self, model: Any, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]) -> Tensor:
         """The images that it returns for inputs, labels, a threat model and targets; errors as `attack_apart`."""
-        from .attack_process import attack_apart
+        from .attack_process import run_isolated_attack
 
-        return attack_apart(self, model, call, words)
+        return run_isolated_attack(self, model, call, words)
 
 
 def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[s
     }
 
 
-def row_described(facts: Any, name: str, path: Path, isolation: Isolation) -> Implementation:
+def implementation_from_description(facts: Any, name: str, path: Path, isolation: Isolation) -> Implementation:
     """The row that the other side describes, checked.
 
     Args:
@@ -109,7 +109,7 @@ def row_described(facts: Any, name: str, path: Path, isolation: Isolation) -> Im
     texts = {word: one_line(facts[word]) for word in _TEXTS}
     lists = {word: tuple(one_line(each) for each in facts[word]) for word in _LISTS}
     identity = ModelIdentity(texts["digest"], lists["reasons"])
-    given = GivenApart(name, path, isolation, facts["form"], identity, facts["epsilon"], facts["defaults"])
+    given = IsolatedAttack(name, path, isolation, facts["form"], identity, facts["epsilon"], facts["defaults"])
     more = {
         word: Parameter(_TYPES[kind], low, high, one_line(meaning))
         for word, (kind, low, high, meaning) in facts["more"].items()

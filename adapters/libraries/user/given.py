@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ....errors import InvalidInput
 from ...models.identity.digest import ModelIdentity, identify_code
-from ...user_code import one_line, user_code
+from ...user_code import guard_user_code, one_line
 from ...user_file import load_object
 
 Form = Literal["function", "torchattacks", "foolbox", "art"]
@@ -22,7 +22,7 @@ EXPECTED = "a function (model, inputs, labels, epsilon) -> adv_inputs, or an att
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class UserAttack:
     """A user's attack.
 
     Args:
@@ -62,13 +62,13 @@ class Given:
 
     def __reduce__(self) -> Any:
         if self.path is not None:
-            return reload_given, (str(self.path), self.where)
-        return Given, (self.thing, self.form, self.where)
+            return reload_user_attack, (str(self.path), self.where)
+        return UserAttack, (self.thing, self.form, self.where)
 
 
-def reload_given(path: str, where: str) -> Given:
+def reload_user_attack(path: str, where: str) -> UserAttack:
     """The attack of a file, as another process needs it."""
-    given = take(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
+    given = as_user_attack(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
     return replace(given, loaded_as=given.identity)
 
 
@@ -76,14 +76,14 @@ def _load(path: Path, name: str) -> tuple[Any, AbstractContextManager[Any]]:
     return load_object(path, name, "an attack")
 
 
-def take_from_file(path: Path, where: str) -> Given:
+def load_user_attack(path: Path, where: str) -> UserAttack:
     """The attack that a file holds; errors as of `user_file.opened`, and InvalidInput if it is none."""
-    return reload_given(str(path), where)
+    return reload_user_attack(str(path), where)
 
 
-def take(
+def as_user_attack(
     thing: Any, surroundings: AbstractContextManager[Any] | None = None, *, where: str, path: Path | None = None
-) -> Given:
+) -> UserAttack:
     """What a user handed over, if it can be an attack.
 
     Raises:
@@ -95,7 +95,7 @@ def take(
     if inspect.isabstract(thing):
         missing = ", ".join(sorted(thing.__abstractmethods__))
         raise InvalidInput(f"expected {where} to be an attack that can run, got a class without {missing}")
-    return Given(thing, form, where, path, surroundings or nullcontext())
+    return UserAttack(thing, form, where, path, surroundings or nullcontext())
 
 
 def _form_of(thing: Any) -> Form | None:
@@ -107,7 +107,7 @@ def _form_of(thing: Any) -> Form | None:
 def signature_of(function: Any, where: str, skip: int = 0) -> dict[str, inspect.Parameter]:
     """The named parameters of a function, without the first `skip`; InvalidInput if they are not to be had."""
     try:
-        with user_code(where):
+        with guard_user_code(where):
             parameters = list(inspect.signature(function).parameters.values())[skip:]
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"expected {where} to tell its parameters, got {one_line(error)}") from error

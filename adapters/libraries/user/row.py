@@ -10,14 +10,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from ....errors import InvalidInput
 from ...attack import Attack, Implementation, Kind, Knowledge, Parameter
-from ...models.identity.source_files import state_of_code
-from ...models.room.apart import isolation_of_attacks
+from ...models.identity.source_files import code_state
+from ...models.room.apart import attack_isolation
 from ...models.room.isolating import Isolation
 from ...parameters import FOREIGN, PARAMETERS, SUPPLIED
 from ...paths import split_file_name
 from ...threat_model import NORMS, Norm
-from .described import GivenApart
-from .given import Given, take, take_from_file
+from .described import IsolatedAttack
+from .given import UserAttack, as_user_attack, load_user_attack
 
 _PLACES = ("model", "inputs", "labels")  # that a function is given by position, whatever it calls them
 RADIUS = ("epsilon", *(word for word, meant in FOREIGN.items() if meant == "epsilon"))
@@ -58,7 +58,7 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
         InvalidInput: if it is no attack, or a word is not known or has a wrong value.
     """
     called = name or getattr(thing, "__name__", type(thing).__name__)
-    given = take(thing, where=f"user:{called}")
+    given = as_user_attack(thing, where=f"user:{called}")
     return _row(given, "user", called, said)
 
 
@@ -72,7 +72,7 @@ def implementation_from_file(name: str) -> Implementation:
         InvalidInput: if it holds no attack there.
     """
     path = split_file_name(name)[0].resolve()
-    return _from_file(name, path, state_of_code(path), isolation_of_attacks())
+    return _from_file(name, path, code_state(path), attack_isolation())
 
 
 @lru_cache(maxsize=64)
@@ -80,9 +80,9 @@ def _from_file(name: str, path: Path, state: Any, isolation: Isolation | None) -
     del state  # another one is other code
     if isolation is None:
         return row_in_file(path, name)
-    from .attack_process import row_apart  # loads what models are run with
+    from .attack_process import isolated_implementation  # loads what models are run with
 
-    return row_apart(name, path, isolation)
+    return isolated_implementation(name, path, isolation)
 
 
 def row_in_file(path: Path, name: str) -> Implementation:
@@ -92,23 +92,23 @@ def row_in_file(path: Path, name: str) -> Implementation:
         DavylampError: as `implementation_from_file`.
     """
     file, _, called = name.rpartition(":")
-    return _row(take_from_file(path, name), file, called, {})
+    return _row(load_user_attack(path, name), file, called, {})
 
 
-def stated_epsilon(row: Implementation) -> float | None:
+def declared_epsilon(row: Implementation) -> float | None:
     """The radius that an instance was set up with; None if it has none, or is a class or a function."""
-    if isinstance(row.given, GivenApart):
+    if isinstance(row.given, IsolatedAttack):
         return row.given.epsilon
-    thing = row.given.thing if isinstance(row.given, Given) else None
+    thing = row.given.thing if isinstance(row.given, UserAttack) else None
     if thing is None or isinstance(thing, type) or row.given.form == "function":
         return None
     radius = next((getattr(thing, word) for word in RADIUS if hasattr(thing, word)), None)
     return float(radius) if isinstance(radius, (int, float)) and radius > 0 else None
 
 
-def stated_defaults(row: Implementation) -> dict[str, Any]:
+def declared_defaults(row: Implementation) -> dict[str, Any]:
     """The defaults of a user's attack, by parameter."""
-    if isinstance(row.given, GivenApart):
+    if isinstance(row.given, IsolatedAttack):
         return dict(row.given.defaults)
     words = {word: each.default for word, each in {**_settings(row.given), **_call(row.given)}.items()}
     defaults = {name: words.get(word) for name, word in row.params.items() if name not in SUPPLIED}
@@ -120,7 +120,7 @@ class _Words(NamedTuple):
     more: dict[str, Parameter]
 
 
-def _row(given: Given, library: str, name: str, said: Mapping[str, Any]) -> Implementation:
+def _row(given: UserAttack, library: str, name: str, said: Mapping[str, Any]) -> Implementation:
     says = _stated(given, said)
     settings = _settings(given)
     words = _read_words(given, settings)
@@ -158,7 +158,7 @@ def _row(given: Given, library: str, name: str, said: Mapping[str, Any]) -> Impl
     )
 
 
-def _stated(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
     """What keywords and attributes say, each checked."""
     texts = ("norm", "norms", "random", "title", "source", "canonical")
     for word in said:
@@ -183,7 +183,7 @@ def _stated(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
     return stated
 
 
-def _attribute(given: Given, word: str) -> Any:
+def _attribute(given: UserAttack, word: str) -> Any:
     """What the user's code says; attributes that a library's class brings are not the user's."""
     thing = given.thing
     if not isinstance(thing, type) and given.form == "function":
@@ -198,21 +198,21 @@ def _attribute(given: Given, word: str) -> Any:
     return None
 
 
-def _norm(value: Any, given: Given) -> Norm:
+def _norm(value: Any, given: UserAttack) -> Norm:
     norm = _LP.get(value, value.lower() if isinstance(value, str) else value)
     if norm not in NORMS:
         raise InvalidInput(f"expected a norm of {', '.join(NORMS)} for {given.where}, got {value!r}")
     return norm
 
 
-def _settings(given: Given) -> dict[str, inspect.Parameter]:
+def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
     """The parameters that it is set up with, the images aside; an instance's have its values for defaults."""
     thing = given.thing
     if given.form == "function" and not isinstance(thing, type):
         return dict(list(given.signature.items())[3:])
     if isinstance(thing, type):
         return dict(given.signature)
-    signature = Given(type(thing), given.form, given.where).signature
+    signature = UserAttack(type(thing), given.form, given.where).signature
     return {
         word: each.replace(default=getattr(thing, word), kind=inspect.Parameter.KEYWORD_ONLY)
         for word, each in signature.items()
@@ -220,7 +220,7 @@ def _settings(given: Given) -> dict[str, inspect.Parameter]:
     }
 
 
-def _call(given: Given) -> dict[str, inspect.Parameter]:
+def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
     """The parameters of the call that makes the images, after model, images and labels."""
     if given.form != "function":
         return {}
@@ -235,7 +235,7 @@ def _call(given: Given) -> dict[str, inspect.Parameter]:
     return dict(signature[len(_PLACES) :])
 
 
-def _read_words(given: Given, settings: Mapping[str, inspect.Parameter]) -> _Words:
+def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) -> _Words:
     """Canonical parameter -> word, and the parameters that it has to itself."""
     words = _Words({}, {})
     for word, parameter in {**settings, **_call(given)}.items():
@@ -255,7 +255,7 @@ def _read_words(given: Given, settings: Mapping[str, inspect.Parameter]) -> _Wor
 
 
 def _norms(
-    given: Given, says: Mapping[str, Any], settings: Mapping[str, inspect.Parameter]
+    given: UserAttack, says: Mapping[str, Any], settings: Mapping[str, inspect.Parameter]
 ) -> tuple[tuple[Norm, ...], bool]:
     """The norms that it works in, and whether that is known."""
     if "norms" in says:
@@ -279,14 +279,14 @@ def _norms(
     return _BALLS, False
 
 
-def _kind(given: Given, roles: set[str]) -> Kind:
+def _kind(given: UserAttack, roles: set[str]) -> Kind:
     if given.form == "foolbox":
         kind = given.thing if isinstance(given.thing, type) else type(given.thing)
         return "minimum-norm" if any(base.__name__ == "MinimizationAttack" for base in kind.__mro__) else "fixed-budget"
     return "fixed-budget" if roles & {*RADIUS, "threat_model"} else "minimum-norm"
 
 
-def _targeted(given: Given, roles: set[str]) -> Literal["no", "yes"]:
+def _targeted(given: UserAttack, roles: set[str]) -> Literal["no", "yes"]:
     if given.form == "foolbox":
         return "yes"
     if given.form == "torchattacks":
@@ -295,7 +295,7 @@ def _targeted(given: Given, roles: set[str]) -> Literal["no", "yes"]:
     return "yes" if roles & {"targets", "targeted"} else "no"
 
 
-def _instance(given: Given) -> Any:
+def _instance(given: UserAttack) -> Any:
     """One of a torchattacks class, which says only then whether it can aim; None if it cannot be had."""
     from torch import nn
 
@@ -306,6 +306,6 @@ def _instance(given: Given) -> Any:
         return None
 
 
-def _first_line(given: Given) -> str:
+def _first_line(given: UserAttack) -> str:
     text = inspect.getdoc(given.thing) if isinstance(given.thing, type) or given.form == "function" else ""
     return (text or given.where).strip().splitlines()[0]

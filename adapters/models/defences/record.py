@@ -11,7 +11,7 @@ WAYS: tuple[Gradients, ...] = get_args(Gradients)
 
 
 @dataclass(frozen=True)
-class Defence:
+class DefenceSpec:
     """A transformation of the input as a library has it, put in front of a model.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ...attack import Parameter
 from .random_rows import RANDOM_ROWS
-from .record import Defence, Gradients
+from .record import DefenceSpec, Gradients
 
 _QUALITY = Parameter(int, 1, 100, "quality of the compression, 100 the best")
 _WINDOW = Parameter(int, 3, 31, "side of the filter's window, odd, pixels")
@@ -14,7 +14,7 @@ _YIN = "Yin et al. 2020, WAR: its compression without the resizing"
 _EXACT: tuple[Gradients, ...] = ("exact", "straight-through", "none")
 
 ROWS = (
-    Defence(
+    DefenceSpec(
         "jpeg",
         "art",
         "JPEG compression",
@@ -24,7 +24,7 @@ ROWS = (
         {"quality": (_QUALITY, 50)},
         findings=("pixels are cut off to 8 bits instead of rounded: half a grey level darker before it compresses",),
     ),
-    Defence(
+    DefenceSpec(
         "jpeg",
         "pillow",
         "JPEG compression",
@@ -33,7 +33,7 @@ ROWS = (
         "PIL",
         {"quality": (_QUALITY, 50)},
     ),
-    Defence(
+    DefenceSpec(
         "jpeg",
         "kornia",
         "JPEG compression, differentiable",
@@ -43,8 +43,10 @@ ROWS = (
         {"quality": (_QUALITY, 50)},
         _EXACT,
     ),
-    Defence("webp", "pillow", "WebP compression", _YIN, ".transforms:PillowWebp", "PIL", {"quality": (_QUALITY, 80)}),
-    Defence(
+    DefenceSpec(
+        "webp", "pillow", "WebP compression", _YIN, ".transforms:PillowWebp", "PIL", {"quality": (_QUALITY, 80)}
+    ),
+    DefenceSpec(
         "bit-depth",
         "art",
         "Bit depth reduction",
@@ -53,8 +55,8 @@ ROWS = (
         "art",
         {"bits": (Parameter(int, 1, 8, "bits of each channel"), 4)},
     ),
-    Defence("median", "art", "Median filter", _XU, ".transforms:ArtMedian", "art", {"window": (_WINDOW, 3)}),
-    Defence(
+    DefenceSpec("median", "art", "Median filter", _XU, ".transforms:ArtMedian", "art", {"window": (_WINDOW, 3)}),
+    DefenceSpec(
         "median",
         "kornia",
         "Median filter",
@@ -64,7 +66,7 @@ ROWS = (
         {"window": (_WINDOW, 3)},
         _EXACT,
     ),
-    Defence(
+    DefenceSpec(
         "blur",
         "torchvision",
         "Gaussian blur",
@@ -77,7 +79,7 @@ ROWS = (
         },
         _EXACT,
     ),
-    Defence(
+    DefenceSpec(
         "rescale",
         "torchvision",
         "Rescaling",
@@ -90,7 +92,7 @@ ROWS = (
     *RANDOM_ROWS,
 )
 
-DEFENCES: Mapping[str, Defence] = {row.full_name: row for row in ROWS}
+DEFENCES: Mapping[str, DefenceSpec] = {row.full_name: row for row in ROWS}
 LEFT_OUT: Mapping[str, str] = {
     "art: ThermometerEncoding": "it changes the number of channels: a model has to be trained for it",
     "art: PixelDefend": "it needs a PixelCNN, which no package ships",

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, Unsupported
 from ...paths import expand_path
-from ..box import cut_to_box
+from ..box import clamp_with_edge_gradient
 from ..classifier import Classifier
 from ..identity.digest import digest_model
 from .detector_file import read_detector
@@ -45,7 +45,7 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
         line = trained.threshold(float(rate) if rate else _RATE)
     except ValueError:
         raise InvalidInput(f"expected fpr=0.05 or another rate in [0, 1), got {rate!r}") from None
-    scorer = trained.beside(classifier, digest_model(classifier, source))
+    scorer = trained.bind(classifier, digest_model(classifier, source))
     sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
     joint = Classifier(_Joint(classifier, scorer, line), name=name, random=classifier.random, **sizes)
     joint.detects = True
@@ -70,5 +70,5 @@ class _Joint(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of the classes and of "detected", shape (N, K + 1)."""
         logits = self.classifier(inputs)
-        above = self._score(cut_to_box(inputs)).to(logits) - self.line
+        above = self._score(clamp_with_edge_gradient(inputs)).to(logits) - self.line
         return torch.cat([logits, (logits.amax(1) + above)[:, None]], 1)

@@ -73,7 +73,7 @@ class ServedModel:
             "outputs": [{"name": self.outputs, "datatype": kind, "shape": shape}],
         }
 
-    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+    def handle_request(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """Answer a request.
 
         Args:

@@ -9,7 +9,7 @@ from torch import nn
 
 
 @dataclass
-class Traffic:
+class ServerUsage:
     """Counts of images, but for `requests` and `cost`.
 
     Args:
@@ -28,11 +28,11 @@ class Traffic:
     requests: int = 0
     cost: float = 0.0
 
-    def __add__(self, other: "Traffic") -> "Traffic":
-        return Traffic(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+    def __add__(self, other: "ServerUsage") -> "ServerUsage":
+        return ServerUsage(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
-    def __sub__(self, other: "Traffic") -> "Traffic":
-        return Traffic(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
+    def __sub__(self, other: "ServerUsage") -> "ServerUsage":
+        return ServerUsage(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
 
     def __bool__(self) -> bool:
         return any(asdict(self).values())
@@ -55,45 +55,45 @@ class Traffic:
         return "; ".join(parts)
 
 
-def read_traffic(spec: Any) -> Traffic:
+def read_traffic(spec: Any) -> ServerUsage:
     """What `Traffic.spec` gave; of something else, nothing."""
     if not isinstance(spec, dict):
-        return Traffic()
-    known = {each.name: spec.get(each.name, 0) for each in fields(Traffic)}
-    return Traffic(**known) if all(type(value) in (int, float) for value in known.values()) else Traffic()
+        return ServerUsage()
+    known = {each.name: spec.get(each.name, 0) for each in fields(ServerUsage)}
+    return ServerUsage(**known) if all(type(value) in (int, float) for value in known.values()) else ServerUsage()
 
 
-def remote_parts(model: nn.Module | None) -> list[Any]:
+def remote_models_in(model: nn.Module | None) -> list[Any]:
     """The remote models in a model, which may have a defence in front."""
     parts = [] if model is None else model.modules()
-    return [part for part in parts if isinstance(getattr(part, "traffic", None), Traffic)]
+    return [part for part in parts if isinstance(getattr(part, "traffic", None), ServerUsage)]
 
 
-def take_traffic(*models: nn.Module | None) -> Traffic:
+def pop_usage(*models: nn.Module | None) -> ServerUsage:
     """What was asked of the servers behind some models since this was last taken."""
-    total = Traffic()
-    for part in {id(part): part for model in models for part in remote_parts(model)}.values():
+    total = ServerUsage()
+    for part in {id(part): part for model in models for part in remote_models_in(model)}.values():
         total += part.traffic - part.taken
         part.taken = replace(part.traffic)
     return total
 
 
-def traffic_of(*models: nn.Module | None) -> Traffic:
+def total_usage(*models: nn.Module | None) -> ServerUsage:
     """What was asked of the servers behind some models so far."""
-    parts = {id(part): part for model in models for part in remote_parts(model)}
-    return sum((part.traffic for part in parts.values()), Traffic())
+    parts = {id(part): part for model in models for part in remote_models_in(model)}
+    return sum((part.traffic for part in parts.values()), ServerUsage())
 
 
 def note_shape(model: nn.Module, shape: Sequence[int]) -> None:
     """Tell remote models whose servers do not say it the shape of their images, (N, C, H, W)."""
-    for part in remote_parts(model):
+    for part in remote_models_in(model):
         part.image_shape = part.image_shape or (shape[1], shape[2], shape[3])
 
 
 @contextmanager
-def asked_afresh(model: nn.Module) -> Iterator[None]:
+def bypass_cache(model: nn.Module) -> Iterator[None]:
     """In the block no kept answer is used, so that a server that answers differently now is seen to."""
     with ExitStack() as stack:
-        for part in remote_parts(model):
+        for part in remote_models_in(model):
             stack.enter_context(part.afresh())
         yield

@@ -8,7 +8,7 @@ from .isolating import NOT_ISOLATED, Isolation
 _APART = ("yes", "strict")
 
 
-def isolation_of_attacks() -> Isolation | None:
+def attack_isolation() -> Isolation | None:
     """How attacks of files are kept apart from this process now; None: they run in it."""
     return _said[-1] if _said[-1].isolate in _APART else None
 
@@ -18,7 +18,7 @@ def isolation_of_data() -> Isolation | None:
     return _said[-1] if _said[-1].isolate == "strict" else None
 
 
-def keep_attacks_apart(isolation: Isolation) -> None:
+def set_attack_isolation(isolation: Isolation) -> None:
     """Say for the rest of this process, or until it is said otherwise, how attacks of files are run.
 
     Args:
@@ -28,7 +28,7 @@ def keep_attacks_apart(isolation: Isolation) -> None:
 
 
 @contextmanager
-def attacks_apart(isolation: Isolation) -> Iterator[None]:
+def attack_isolation_context(isolation: Isolation) -> Iterator[None]:
     """Say for a block how attacks of files are run; where it says nothing, it stays as it was said before."""
     _said.append(isolation if isolation.isolate in _APART else _said[-1])
     try:

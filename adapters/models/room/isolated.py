@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ....errors import ModelDied, Unsupported
-from ...switches import precision_now
+from ...switches import current_precision
 from ...user_code import one_line
 from ..classifier import Classifier
 from ..outputs import check_logits
 from .isolating import Isolation
-from .model_facts import AnswersElsewhere, check_answers
+from .model_facts import RemoteOutputFormat, check_answers
 from .model_process import ModelProcess, forkserver_of
 from .plain_values import from_plain, placed, to_plain
 from .sandbox import find_sandbox
@@ -21,7 +21,7 @@ from .sandbox import find_sandbox
 _LAYERS_NOTE = "the model runs in a process of its own (--isolate no runs it here)"
 
 
-class RemoteLayers(nn.Module):
+class RemoteModuleStub(nn.Module):
     """Stands for a model whose layers are in another process; it has none here.
 
     Args:
@@ -32,7 +32,7 @@ class RemoteLayers(nn.Module):
 
     layers_note = _LAYERS_NOTE
 
-    def __init__(self, process: ModelProcess, dtype: torch.dtype, answers: AnswersElsewhere):
+    def __init__(self, process: ModelProcess, dtype: torch.dtype, answers: RemoteOutputFormat):
         super().__init__()
         self.process, self.answers, self.note = process, answers, ""
         self.place = nn.Parameter(torch.zeros(0, dtype=dtype), requires_grad=False)
@@ -42,12 +42,12 @@ class RemoteLayers(nn.Module):
         if not (inputs.requires_grad and torch.is_grad_enabled()):
             return self._ask(inputs, gradients=False)[0]
         given: list[Any] = []
-        with saved_tensors_hooks(lambda tensor: _Pinned(tensor, given), lambda pinned: pinned.tensor):
+        with saved_tensors_hooks(lambda tensor: _GraphHandle(tensor, given), lambda pinned: pinned.tensor):
             return _Answer.apply(inputs, self, given)  # pyright: ignore[reportReturnType]
 
     def _ask(self, inputs: Tensor, *, gradients: bool) -> tuple[Tensor, int | None]:
         expected = self.answers.expected_classes
-        how = {"gradients": gradients, "expected": expected, "precision": precision_now()}
+        how = {"gradients": gradients, "expected": expected, "precision": current_precision()}
         answer, tensors = self.process.ask("forward", [inputs.detach()], **how)
         if len(tensors) != 1:
             raise self.process.refuse(f"expected logits, got {len(tensors)} tensors")
@@ -56,16 +56,16 @@ class RemoteLayers(nn.Module):
             raise self.process.refuse("expected the number of an answer")
         self.note = one_line(answer.get("note", ""))
         try:
-            self.answers.follow(check_answers(answer.get("answers")))
+            self.answers.update_from(check_answers(answer.get("answers")))
         except ValueError as error:
             raise self.process.refuse(str(error)) from None
         return tensors[0].to(inputs.device), graph
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteLayers":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteModuleStub":
         return self  # nothing in it can be changed
 
 
-class _Pinned:
+class _GraphHandle:
     """A tensor that the backward pass needs, and the answer in the process that is dropped with it."""
 
     def __init__(self, tensor: Tensor, given: list[Any]):
@@ -82,7 +82,7 @@ class _Answer(torch.autograd.Function):
     """Logits from another process, whose gradient it is asked for."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, layers: RemoteLayers, given: list[Any]) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, layers: RemoteModuleStub, given: list[Any]) -> Tensor:
         logits, graph = layers._ask(inputs, gradients=True)
         ctx.process, ctx.opened, ctx.graph = layers.process, layers.process.opened, graph
         ctx.save_for_backward(inputs)
@@ -98,11 +98,11 @@ class _Answer(torch.autograd.Function):
         (gradient,) = gradients
         computed = _gradient(ctx, gradient.detach(), inputs)
         if computed is not None and torch.is_grad_enabled():
-            computed = _Once.apply(inputs, gradient, computed, ctx.process.name)
+            computed = _FirstOrderOnly.apply(inputs, gradient, computed, ctx.process.name)
         return computed, None, None
 
 
-class _Once(torch.autograd.Function):
+class _FirstOrderOnly(torch.autograd.Function):
     """A gradient that cannot be differentiated again."""
 
     @staticmethod
@@ -142,8 +142,8 @@ class IsolatedClassifier(Classifier):
     def __init__(self, process: ModelProcess):
         facts = process.load()
         sizes = {word: facts[word] for word in ("resize", "crop", "interpolation", "random")}
-        answers = AnswersElsewhere(facts["answers"])
-        layers = RemoteLayers(process, getattr(torch, facts["dtype"]), answers)
+        answers = RemoteOutputFormat(facts["answers"])
+        layers = RemoteModuleStub(process, getattr(torch, facts["dtype"]), answers)
         super().__init__(layers, num_classes=facts["stated_classes"], name=process.name, device=process.device, **sizes)
         self.answers = answers
         self.num_classes, self.detects = facts["num_classes"], facts["detects"]
@@ -192,16 +192,16 @@ def load_isolated(name: str, device: str, isolation: Isolation, *, fold: bool = 
     return IsolatedClassifier(ModelProcess(name, device, fold, isolation)).freeze()
 
 
-def renew(classifier: nn.Module) -> None:
+def reset_processes(classifier: nn.Module) -> None:
     """Make every process of a classifier ready for another attack: one that has died may start again."""
     for part in classifier.modules():
-        if isinstance(part, RemoteLayers):
+        if isinstance(part, RemoteModuleStub):
             part.process.renew()
 
 
-def holds_room(classifier: nn.Module) -> bool:
+def runs_in_process(classifier: nn.Module) -> bool:
     """Whether layers that a classifier asks are in another process: its own, or those of a part of it."""
-    return any(isinstance(part, RemoteLayers) for part in classifier.modules())
+    return any(isinstance(part, RemoteModuleStub) for part in classifier.modules())
 
 
 def is_isolated(classifier: nn.Module) -> bool:
@@ -209,7 +209,7 @@ def is_isolated(classifier: nn.Module) -> bool:
     return isinstance(classifier, IsolatedClassifier)
 
 
-def inside(classifier: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
+def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function of ours makes of a classifier: called here, or beside the layers where those are.
 
     From there come numbers, texts (cut), tensors, lists and mappings of them: whoever calls knows what to expect, and
@@ -230,7 +230,7 @@ def inside(classifier: nn.Module, function: Callable[..., Any], *arguments: Any)
     where = f"{function.__module__}:{function.__qualname__}"
     given = to_plain(list(arguments), tensors)
     answer, results = classifier.process.ask(
-        "call", tensors, function=where, arguments=given, precision=precision_now()
+        "call", tensors, function=where, arguments=given, precision=current_precision()
     )
     try:
         value = from_plain(answer.get("value"), results)
@@ -239,7 +239,7 @@ def inside(classifier: nn.Module, function: Callable[..., Any], *arguments: Any)
     return placed(value, classifier.device)
 
 
-def prepare_rooms(isolation: Isolation, names: Iterable[str]) -> None:
+def prestart_processes(isolation: Isolation, names: Iterable[str]) -> None:
     """Begin to start what the processes of these models need, while this process loads what it needs."""
     for name in names:
         if isolation.covers(name):

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from ...user_code import one_line
-from ..answers import OUTPUTS, Answers
+from ..answers import OUTPUTS, OutputFormat
 from ..classifier import Classifier
 from ..identity.digest import ModelIdentity
 
@@ -37,7 +37,7 @@ def describe_model(classifier: Classifier, identity: ModelIdentity) -> dict[str,
     return {**facts, "answers": describe_answers(classifier.answers)}
 
 
-def checked_facts(facts: Any) -> dict[str, Any]:
+def parse_model_metadata(facts: Any) -> dict[str, Any]:
     """What a worker says of its model, of the types and sizes that it must be of.
 
     Raises:
@@ -58,9 +58,9 @@ def is_digest(text: str) -> bool:
     return len(text) == 20 and all(c in "0123456789abcdef" for c in text)
 
 
-def describe_answers(answers: Answers) -> dict[str, Any]:
+def describe_answers(answers: OutputFormat) -> dict[str, Any]:
     """What a model gives, as far as is known by now, as JSON types."""
-    flags = {"gradients": answers.gradients, "has_spare": answers.has_spare}
+    flags = {"gradients": answers.gradients, "has_other_class": answers.has_other_class}
     return {"kind": answers.kind, "outputs": answers.outputs, "stated": answers.stated, **flags}
 
 
@@ -70,7 +70,7 @@ def check_answers(described: Any) -> dict[str, Any]:
     Raises:
         ValueError: if it is something else.
     """
-    words, flags = ("kind", "outputs", "stated"), ("gradients", "has_spare")
+    words, flags = ("kind", "outputs", "stated"), ("gradients", "has_other_class")
     right = isinstance(described, dict) and described.keys() == {*words, *flags}
     right = right and all(described[word] in (None, *OUTPUTS) for word in words)
     if not (right and all(type(described[flag]) is bool for flag in flags)):
@@ -78,7 +78,7 @@ def check_answers(described: Any) -> dict[str, Any]:
     return described
 
 
-class AnswersElsewhere(Answers):
+class RemoteOutputFormat(OutputFormat):
     """How the answers of a model in a worker are read there.
 
     Args:
@@ -88,12 +88,12 @@ class AnswersElsewhere(Answers):
     def __init__(self, described: Mapping[str, Any]):
         super().__init__(nn.Identity(), None, gradients=True)
         self._spare = False
-        self.follow(described)
+        self.update_from(described)
 
-    def follow(self, described: Mapping[str, Any]) -> None:
+    def update_from(self, described: Mapping[str, Any]) -> None:
         """Take over what the worker says by now."""
         self.kind, self.outputs, self.stated = (described[word] for word in ("kind", "outputs", "stated"))
-        self._spare = described["has_spare"]
+        self._spare = described["has_other_class"]
         self._differentiable = self._differentiable and described["gradients"]
 
     @property

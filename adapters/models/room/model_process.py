@@ -14,10 +14,10 @@ from ....errors import DavylampError, ModelDied, ModelFailed, Unavailable
 from ...user_code import one_line
 from . import plain_values as values
 from .isolating import Isolation, packages_of, read_files
-from .model_facts import checked_facts
-from .sandbox import visible_parts
+from .model_facts import parse_model_metadata
+from .sandbox import visible_paths
 from .shared_bytes import bytes_of
-from .worker_client import ForkServer, Worker, WorkerSpec, bytes_allowed, error_of, forkserver_for
+from .worker_client import ForkServer, Worker, WorkerSpec, error_of, forkserver_for, memory_limit_bytes
 
 _ANSWER_BYTES = 1 << 20  # beside what a gradient takes
 _PROCESSES = 64  # of a stranger's model; a fourfold of that in threads
@@ -157,7 +157,7 @@ class ModelProcess:
         try:
             answer, _ = self._ask("load", (), given, states=self._states)
             with self._checked():
-                facts = checked_facts(answer.get("facts"))
+                facts = parse_model_metadata(answer.get("facts"))
                 if self.facts is None and self.isolation.isolate != "strict":
                     values.set_states(answer.get("states"))
         except ModelDied as error:
@@ -193,7 +193,7 @@ def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
         Unsupported: if there is to be a sandbox, and there is none.
     """
     strict = isolation.isolate == "strict"
-    return forkserver_for(strict, visible_parts(read_files(name), strict=strict))
+    return forkserver_for(strict, visible_paths(read_files(name), strict=strict))
 
 
 def _start_worker(
@@ -201,7 +201,7 @@ def _start_worker(
 ) -> Worker:
     """A worker for a model; a stranger's cannot have any number of processes."""
     processes = _PROCESSES if isolation.isolate == "strict" else 0
-    spec = WorkerSpec(_SERVE, tuple(packages), bytes_allowed(isolation, device), processes=processes)
+    spec = WorkerSpec(_SERVE, tuple(packages), memory_limit_bytes(isolation, device), processes=processes)
     too_long = f"gave no answer in {isolation.seconds:g} seconds and was killed"
     return Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long)
 
@@ -224,7 +224,7 @@ def read_apart(
     """
     text = torch.frombuffer(bytearray(json.dumps(given).encode()), dtype=torch.uint8)
     question = {"function": f"{function.__module__}:{function.__qualname__}", "folder": str(Path.cwd())}
-    server = forkserver_for(True, visible_parts(paths, strict=True))
+    server = forkserver_for(True, visible_paths(paths, strict=True))
     worker = _start_worker(", ".join(path.name for path in paths), server, "cpu", how)
     try:
         answer, tensors = worker.ask("read", [text], values=question)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
-from ...switches import asked_in, in_precision
+from ...switches import attack_precision, model_autocast
 from ...user_code import describe_error, one_line
 from ..classifier import Classifier
 from ..identity.digest import identify_model
@@ -76,8 +76,8 @@ class ModelWorker(WorkerBase):
         """Logits, and the number of the answer if its gradient can be asked for."""
         self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
-        asked = asked_in(precision, self.classifier.device)
-        with torch.set_grad_enabled(gradients), in_precision(precision), asked:
+        asked = model_autocast(precision, self.classifier.device)
+        with torch.set_grad_enabled(gradients), attack_precision(precision), asked:
             inputs = inputs.requires_grad_(gradients)
             logits = self.classifier(inputs)
         answer = {"note": self.classifier.output_note, "answers": describe_answers(self.classifier.answers)}
@@ -88,7 +88,7 @@ class ModelWorker(WorkerBase):
     def do_backward(self, tensors: list[Tensor], graph: int) -> Answer:
         """The gradient of an answer with respect to its images."""
         try:
-            with self.classifier.surroundings, in_precision(self._kept.said_of(graph)):
+            with self.classifier.surroundings, attack_precision(self._kept.said_of(graph)):
                 return {}, self._kept.gradient(graph, tensors[0])
         except Exception as error:
             failure = f"the model {self.classifier.name} {describe_error(error)} while its gradient was computed"
@@ -98,7 +98,7 @@ class ModelWorker(WorkerBase):
         """What a function of ours makes of the classifier and the arguments."""
         given = values.placed(values.from_plain(arguments, tensors), self.classifier.device)
         results: list[Tensor] = []
-        with in_precision(precision):
+        with attack_precision(precision):
             value = values.to_plain(_function(function)(self.classifier, *given), results)
         return {"value": value}, [each.detach().cpu() for each in results]
 
@@ -110,11 +110,11 @@ class ModelWorker(WorkerBase):
 
     def do_renew(self, _: list[Tensor]) -> Answer:
         """The model as it was loaded, for another attack."""
-        self._guard.put_back()
+        self._guard.restore_silently()
         return {}, []
 
 
-def serve_model(wire: socket.socket) -> None:
+def run_model_worker(wire: socket.socket) -> None:
     """Live as the worker of a model until nobody asks any more."""
     ModelWorker(wire).serve()
 

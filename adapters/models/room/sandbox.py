@@ -23,7 +23,7 @@ _REMEDY = "apt install bubblewrap, or allow user namespaces without privileges (
 _PACKAGE = Path(__file__).resolve().parents[3]
 # The code of davylamp: in an editable clone other things lie beside it.
 _FOLDERS = ("adapters", "api", "commands", "engine", "metrics", "report", "scoring", "server")
-_MODULES = (*("__init__", "__main__", "cli", "conventions", "errors", "intervals", "memory", "testing"),)
+_MODULES = (*("__init__", "__main__", "cli", "conventions", "deprecation", "errors", "intervals", "memory", "testing"),)
 _SYSTEM = (
     "/usr",
     "/bin",
@@ -102,7 +102,7 @@ def environment(*, strict: bool) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRETS)}
 
 
-def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
+def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
     """What a room has to see of files, besides what every one of its kind sees.
 
     Strictly, the folder of each Python file (the file alone, if that is the folder of davylamp itself), and the other

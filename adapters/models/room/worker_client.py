@@ -371,7 +371,7 @@ def _describe_ended(message: Mapping[str, Any]) -> str:
     return f"was killed (signal {-status}, {name}{memory})"
 
 
-def bytes_allowed(isolation: Isolation, device: str) -> int:
+def memory_limit_bytes(isolation: Isolation, device: str) -> int:
     """Of memory that a worker may ask for; 0 (no limit) for a GPU, whose driver reserves its whole range."""
     if not device.startswith("cpu"):
         return 0

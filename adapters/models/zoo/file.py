@@ -7,10 +7,10 @@ from typing import Any
 from torch import nn
 
 from ....errors import InvalidInput, UnknownName
-from ...user_code import user_code
-from ...user_file import opened
+from ...user_code import guard_user_code
+from ...user_file import load_user_object
 from ..classifier import Classifier
-from ..handed_on import HandedOn
+from ..handed_on import DefenceCheck
 
 
 def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
@@ -25,15 +25,15 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
         ModelFailed: if the file or the function fails.
         InvalidInput: if the function needs arguments or returns no model.
     """
-    with opened(path, factory, "a model factory") as (function, neighbours):
+    with load_user_object(path, factory, "a model factory") as (function, neighbours):
         if not callable(function):  # as a module is, too
             raise UnknownName(f"factory in {path}", factory, ())
         if not isinstance(function, nn.Module):
             _check_arguments(function, f"{path}:{factory}")
-        with user_code(f"{path}:{factory}", descriptors=True):
+        with guard_user_code(f"{path}:{factory}", descriptors=True):
             made = function if isinstance(function, nn.Module) else function()
     if isinstance(made, nn.Module):
-        with neighbours, user_code(f"{path}:{factory}"):  # which may override eval() or to()
+        with neighbours, guard_user_code(f"{path}:{factory}"):  # which may override eval() or to()
             classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device).freeze()
         classifier.surroundings = neighbours
         return classifier
@@ -55,10 +55,10 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
         Unavailable, UnknownName, ModelFailed: as `load_from_file`.
         InvalidInput: if it returns no model.
     """
-    with opened(path, function, "a defence") as (defend, neighbours):
+    with load_user_object(path, function, "a defence") as (defend, neighbours):
         if not callable(defend):
             raise InvalidInput(f"expected a function Classifier -> Classifier as {path}:{function}, got {defend!r}")
-        with user_code(f"{path}:{function}", descriptors=True):
+        with guard_user_code(f"{path}:{function}", descriptors=True):
             made = defend(classifier)
     if not isinstance(made, nn.Module):
         raise InvalidInput(f"expected a Classifier or a torch.nn.Module from {name}, got {_describe(made)}")
@@ -72,7 +72,7 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
         made.random = True
     made.name, made.surroundings = name, neighbours
     allowed = {"keeps_classes": not made.detects, "is_random": made.random}
-    made.answers.handed_on = HandedOn(classifier, f"{path}:{function}", **allowed)
+    made.answers.handed_on = DefenceCheck(classifier, f"{path}:{function}", **allowed)
     return made.freeze()
 
 

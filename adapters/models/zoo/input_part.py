@@ -54,11 +54,11 @@ def write_input(settings: Mapping[str, str]) -> str:
     for word in {"mean", "std"} & texts.keys():
         texts[word] = "/".join(f"{_fraction(word, each):.12g}" for each in re.split(r"[,\s]+", texts[word].strip()))
     part = PREFIX + ",".join(f"{word}={text}" for word, text in texts.items())
-    read_input(part)
+    parse_input_settings(part)
     return part
 
 
-def read_input(text: str) -> Preprocessing:
+def parse_input_settings(text: str) -> Preprocessing:
     """What a part of a name says.
 
     Args:
@@ -82,7 +82,7 @@ def read_input(text: str) -> Preprocessing:
     return Preprocessing(**values)
 
 
-def change_input(classifier: Classifier, said: Preprocessing, name: str) -> Classifier:
+def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str) -> Classifier:
     """The classifier, with what was said in place of what it was published with.
 
     Raises:

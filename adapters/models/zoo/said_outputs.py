@@ -48,8 +48,8 @@ def version_in(name: str) -> str:
     return "+".join(read_version(part) for part in name.split("+") if part.startswith(VERSION))
 
 
-def say_outputs(classifier: Classifier, part: str, name: str) -> Classifier:
+def declare_outputs(classifier: Classifier, part: str, name: str) -> Classifier:
     """The classifier, of which nothing was asked yet, under a name that says what it gives."""
-    classifier.say(read_outputs(part))
+    classifier.declare_outputs(read_outputs(part))
     classifier.name = name
     return classifier

@@ -50,7 +50,7 @@ def is_trained(path: Path) -> bool:
     return isinstance(stored, dict) and stored.get("format") == _FORMAT
 
 
-def base_of(name: str) -> str:
+def base_model_name(name: str) -> str:
     """The model whose architecture a model has: the one that a file of weights is of, or the model itself."""
     if not is_weights_name(name):
         return name

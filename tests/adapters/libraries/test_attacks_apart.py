@@ -8,7 +8,7 @@ import torch
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
-from davylamp.adapters.models.room.apart import attacks_apart
+from davylamp.adapters.models.room.apart import attack_isolation_context
 from davylamp.adapters.models.room.isolating import Isolation
 from davylamp.errors import AttackDied, InvalidInput, UnknownName
 
@@ -210,7 +210,8 @@ def looks_at_its_callers(model, inputs, labels, epsilon):
     while frame is not None:
         held += [type(value).__name__ for value in frame.f_locals.values()]
         frame = frame.f_back
-    raise ValueError(" ".join(name for name in held if name in ("QueryCounter", "Classifier", "Evidence")) or "nobody")
+    ours = ("QueryCounter", "Classifier", "AttackState")
+    raise ValueError(" ".join(name for name in held if name in ours) or "nobody")
 
 @hostile
 def leaves_the_ball(model, inputs, labels, epsilon):
@@ -276,7 +277,7 @@ def attack(file, digits):
     """Run an attack of the file on six digits, in this process or apart."""
 
     def run(name, isolation=None, epsilon=EPSILON, **more):
-        with attacks_apart(isolation or Isolation()):
+        with attack_isolation_context(isolation or Isolation()):
             row = find_implementation(f"{file}:{name}")
             classifier = Classifier(digits.module, num_classes=10, name="net")
             inputs, labels = digits.inputs[:6], digits.labels[:6]
@@ -311,7 +312,7 @@ def test_parameters_reach_it(attack):
 def test_the_row_is_the_same(file):
     for name in GOOD:
         here = find_implementation(f"{file}:{name}")
-        with attacks_apart(STRICT):
+        with attack_isolation_context(STRICT):
             apart = find_implementation(f"{file}:{name}")
         assert apart == here
         assert (apart.described, apart.more) == (here.described, here.more)
@@ -323,7 +324,7 @@ def test_what_cannot_be_loaded_is_said_as_here(file):
     for name, kind in (("is_no_atack", UnknownName), ("is_no_attack", InvalidInput)):
         said = []
         for isolation in (Isolation(), STRICT):
-            with attacks_apart(isolation), pytest.raises(kind) as caught:
+            with attack_isolation_context(isolation), pytest.raises(kind) as caught:
                 find_implementation(f"{file}:{name}")
             said.append(str(caught.value))
         assert said[0] == said[1]

@@ -27,7 +27,7 @@ from davylamp.adapters.models.detectors.detector_rows import DETECTORS
 from davylamp.adapters.models.detectors.dimensionality import dimension
 from davylamp.adapters.models.detectors.joint import add_detector
 from davylamp.adapters.models.detectors.layer_outputs import collect_activations
-from davylamp.adapters.models.detectors.scorer import Pairs
+from davylamp.adapters.models.detectors.scorer import ExamplePairs
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.running.seeding import seeded
 from davylamp.adapters.running.targets import choose_targets, class_logits
@@ -47,7 +47,9 @@ def world(digits) -> Any:
     nn.functional.cross_entropy(digits.module(leaf), labels[:30]).backward()
     adversarial = (images[:30] + 0.15 * leaf.grad.sign()).clamp(0, 1)
     classifier = Classifier(digits.module, num_classes=10, name="digits").freeze()
-    return SimpleNamespace(classifier=classifier, images=images, labels=labels, pairs=Pairs(images[:30], adversarial))
+    return SimpleNamespace(
+        classifier=classifier, images=images, labels=labels, pairs=ExamplePairs(images[:30], adversarial)
+    )
 
 
 def fitted(world, name, **given):

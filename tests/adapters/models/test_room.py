@@ -20,13 +20,19 @@ from davylamp.adapters import IMPLEMENTATIONS, QueryCounter, ThreatModel, run_at
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room import isolated as isolating_module
 from davylamp.adapters.models.room import sandbox, worker_client
-from davylamp.adapters.models.room.isolated import describe_isolated, inside, is_isolated, load_isolated, renew
+from davylamp.adapters.models.room.isolated import (
+    call_where_layers_are,
+    describe_isolated,
+    is_isolated,
+    load_isolated,
+    reset_processes,
+)
 from davylamp.adapters.models.room.isolating import Isolation, read_files
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
 from davylamp.adapters.models.room.shared_bytes import SharedBytes
 from davylamp.adapters.models.room.worker_client import ForkServer, WorkerSpec, forkserver_for
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.adapters.running.draws import judged
+from davylamp.adapters.running.draws import judge_outputs
 from davylamp.adapters.running.precision import check_precision
 from davylamp.errors import InvalidInput, ModelDied, ModelFailed, Unsupported
 from davylamp.metrics import grad_cam
@@ -220,7 +226,7 @@ def test_it_is_the_same_model(file, here, isolated, digits):
     turned = digits.inputs.contiguous(memory_format=torch.channels_last)
     assert torch.equal(_gradient(isolated, turned), _gradient(here, turned))
     given = (digits.inputs, digits.labels, "model.2")
-    assert torch.equal(inside(isolated, grad_cam, *given), grad_cam(here, *given))
+    assert torch.equal(call_where_layers_are(isolated, grad_cam, *given), grad_cam(here, *given))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +307,7 @@ def test_it_is_judged_in_full_float32(file, here, digits):
     with torch.no_grad():
         assert torch.equal(rounded(inputs), logits + 1)  # as an attack asks
     assert torch.equal(rounded.predict_logits(inputs), logits)
-    assert torch.equal(judged(rounded, inputs, digits.labels[:4], None, 0).logits, logits)
+    assert torch.equal(judge_outputs(rounded, inputs, digits.labels[:4], None, 0).logits, logits)
 
 
 def test_a_room_says_whether_torch_computes_there(file):
@@ -323,7 +329,7 @@ def test_an_attack_has_its_precision_in_the_room(file, digits):
     assert torch.equal(gradients[0], gradients[1])
     ratio = gradients[2][gradients[0] != 0] / gradients[0][gradients[0] != 0]
     assert abs(float(ratio.median()) - 2) < 0.05  # and they are rounded
-    judged_there = judged(there, inputs, labels, None, 0).logits
+    judged_there = judge_outputs(there, inputs, labels, None, 0).logits
     assert torch.equal(judged_there, here.predict_logits(inputs))
 
 
@@ -369,7 +375,7 @@ def test_a_model_that_misbehaves_costs_one_line(file, here, digits, quirk):
     if kind is ModelDied:
         with pytest.raises(ModelDied, match=words):  # and is not asked again in the same attack
             model(digits.inputs[:2])
-    renew(model)
+    reset_processes(model)
     assert torch.equal(model(digits.inputs[:2]), here(digits.inputs[:2]))
 
 
@@ -489,7 +495,7 @@ def _lives(process: int) -> bool:
 
 def open_worker(server: ForkServer) -> socket.socket:
     """A worker with nothing in it."""
-    return server.open(WorkerSpec("davylamp.adapters.models.room.model_worker:serve_model"))
+    return server.open(WorkerSpec("davylamp.adapters.models.room.model_worker:run_model_worker"))
 
 
 def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):

@@ -6,7 +6,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.run import origin
 from davylamp.engine.store.data_frames import load, load_outcomes
-from davylamp.engine.store.outcomes import outcomes_of
+from davylamp.engine.store.outcomes import as_results
 from davylamp.engine.store.plans import list_cells
 from davylamp.engine.tables.table import build_table
 
@@ -40,7 +40,7 @@ def test_the_worst_case_is_over_the_edited_attack_alone(digits, tmp_path, monkey
         file.write_text(CODE.format(strength=strength))
         evaluate(make_plan(config, models={"cnn": digits.classifier}, data=data), store)
     assert len(list_cells(store.folder)) == 2
-    outcomes = outcomes_of(store.folder)
+    outcomes = as_results(store.folder)
     (last,) = outcomes.done
     assert json.dumps(outcomes.notes).count("before its code was edited") == 1
     assert load(store.folder)["version"].nunique() == 2  # the records themselves are all there
