@@ -34,11 +34,11 @@ if TYPE_CHECKING:
         find_implementation,
     )
     from .adapters.data.maite import from_maite, to_maite
+    from .api.baseline_placement import place
     from .api.corrupting import corrupt_table
     from .api.evaluation import Evaluation, configure, evaluate, table
     from .api.folders import check, curve, detect, export, import_results
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
-    from .api.placing import place
     from .api.rankings import rank
     from .api.training import harden, train
     from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
@@ -57,7 +57,7 @@ _HOMES = {
     ".api.folders": ("check", "curve", "detect", "export", "import_results"),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
     ".api.rankings": ("rank",),
-    ".api.placing": ("place",),
+    ".api.baseline_placement": ("place",),
     ".adapters": (
         *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
         *("as_implementation", "defend", "find_attack", "find_implementation"),

@@ -46,8 +46,8 @@ def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:
     """Name and check of everything that an attack, or every attack of a library, is held to."""
     from .adapters import LIBRARIES
     from .adapters.catalogue.lookup import resolve_implementation
-    from .adapters.contract.conformance import PLANTS
-    from .adapters.contract.promises import PROMISES, norms_of
+    from .adapters.contract.contract_checks import PROMISES, norms_of
+    from .adapters.contract.misbehaving_models import PLANTS
 
     whole = isinstance(attack, str) and attack in LIBRARIES
     for row in LIBRARIES[attack].attacks if whole else [resolve_implementation(attack)]:
@@ -63,7 +63,7 @@ def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _check(row: Any, norm: Any, name: str, done: dict[Any, Any]) -> None:
-    from .adapters.contract.promises import run_contract_check
+    from .adapters.contract.contract_checks import run_contract_check
 
     promise = run_contract_check(row, norm, name, done=done)
     if promise.state == "not promised":
@@ -75,7 +75,7 @@ def _check(row: Any, norm: Any, name: str, done: dict[Any, Any]) -> None:
 
 
 def _plant(row: Any, norm: Any, plant: str) -> None:
-    from .adapters.contract.conformance import run_misbehaving_model_checks
+    from .adapters.contract.misbehaving_models import run_misbehaving_model_checks
 
     for lapse in run_misbehaving_model_checks([row], plants=[plant], norms=[norm]):
         if lapse.complaint:

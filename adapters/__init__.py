@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         library_defaults,
     )
     from .libraries import Finding, KnownIssue, Library
-    from .libraries.user.row import as_implementation
+    from .libraries.user.as_implementation import as_implementation
     from .models.classifier import Classifier
     from .models.defences.defend import defend
     from .parameters import PARAMETERS
@@ -45,7 +45,7 @@ _HOMES = {
         "library_defaults",
     ),
     ".libraries": ("Finding", "KnownIssue", "Library"),
-    ".libraries.user.row": ("as_implementation",),
+    ".libraries.user.as_implementation": ("as_implementation",),
     ".models.classifier": ("Classifier",),
     ".models.defences.defend": ("defend",),
     ".parameters": ("PARAMETERS",),

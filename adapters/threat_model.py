@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidInput, UnknownName
-from .arguments import read_radius, type_error
+from .coercion import read_radius, type_error
 from .defaults import NORMS, Norm
 
 _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  # as NumPy and torch call them

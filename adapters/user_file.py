@@ -12,8 +12,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import Unavailable, UnknownName
-from .switches import OF_FILES, preserve_torch_state
-from .user_code import guard_user_code
+from .torch_state import OF_FILES, preserve_torch_state
+from .user_code_guard import guard_user_code
 
 
 @contextmanager

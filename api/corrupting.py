@@ -9,17 +9,17 @@ from typing import Any, get_args
 from torch import nn
 
 from ..adapters import Classifier
-from ..adapters.arguments import read_int, read_list, read_text
+from ..adapters.coercion import read_int, read_list, read_text
 from ..adapters.data.corruptions.corrupted_sets import list_sets
 from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
 from ..adapters.data.corruptions.sequences import SEQUENCES
-from ..adapters.models.remote.traffic import total_usage
+from ..adapters.models.remote.usage import total_usage
 from ..engine import Config, ResultsStore, Table
 from ..engine.plan.config_file import expand_models
 from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
 from ..engine.tables.corruption_table import ALEXNET, CorruptionsBy, build_corruptions
 from ..errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from .handed_over import Progress, check_loading, classifiers_from_modules, loading_of, name_of, silent
+from .python_inputs import Progress, check_loading, classifiers_from_modules, loading_of, name_of, silent
 
 _SEVERITIES = (1, 2, 3, 4, 5)
 

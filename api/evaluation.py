@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 from torch import nn
 
-from ..adapters.arguments import (
+from ..adapters.coercion import (
     read_int,
     read_list,
     read_mapping,
@@ -18,21 +18,21 @@ from ..adapters.arguments import (
     read_target,
     read_text,
 )
-from ..adapters.models.borrowed import as_classifier
+from ..adapters.display_text import format_threat_labels
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
-from ..adapters.models.room.apart import attack_isolation_context
-from ..adapters.models.room.isolated import describe_isolated, prestart_processes
+from ..adapters.models.sandbox.attack_isolation import attack_isolation_context
+from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, check_device
 from ..adapters.paths import expand_path
-from ..adapters.words import format_threat_labels
 from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
 from ..engine import evaluate as evaluate_plan
 from ..engine.detection.detect import DetectionSummary, check_detectors_match, measure_detectors, read_detectors
+from ..engine.plan.build_plan import check_config
 from ..engine.plan.cells import list_repeated_draws, short_steps_warnings
 from ..engine.plan.choices import check_one_norm, format_defaults_taken, list_assumed, spread_parameters
 from ..engine.plan.config_file import base_config, expand_models, parameters_of, parse_attack_choice, read_parameter
-from ..engine.plan.make import check_config
 from ..engine.plan.plan import Plan, count_processes, plan_for_part, read_part
 from ..engine.plan.presets import describe_preset
 from ..engine.run.choose import choose_executor
@@ -42,7 +42,7 @@ from ..engine.store.notes import list_changed, list_model_hints, list_saturation
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
 from ..scoring import Ranking
-from .handed_over import (
+from .python_inputs import (
     classifiers_from_modules,
     coerce_data,
     coerce_fit_data,

@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from ..adapters.arguments import read_int, read_mapping, read_path, read_seed, read_text
+from ..adapters.coercion import read_int, read_mapping, read_path, read_seed, read_text
 from ..adapters.data.datasets import Data
 from ..adapters.paths import expand_path
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
 from ..engine.detection.detect import measure_detectors, models_to_score, read_detectors
-from ..engine.detection.judging import RATES, Detection
+from ..engine.detection.detection_rates import RATES, Detection
 from ..engine.exchange.attackbench_export import export_attackbench
 from ..engine.exchange.attackbench_import import import_attackbench
 from ..engine.exchange.robustbench_import import boards_of, import_robustbench
@@ -21,11 +21,11 @@ from ..engine.probes.probe_folder import probe_folder
 from ..engine.sharing.bundle import write_bundle
 from ..engine.sharing.describe import SharingTerms
 from ..engine.sharing.unpack import unpack_bundle
-from ..engine.store.outcomes import as_results, read_outcomes
+from ..engine.store.results import as_results, read_outcomes
 from ..engine.tables.budget_curves import Against, Curves, build_curves
 from ..engine.tables.distance_curves import DistanceCurves, build_distance_curves
 from ..errors import InvalidInput, UnknownName
-from .handed_over import (
+from .python_inputs import (
     Progress,
     check_loading,
     classifiers_from_modules,

@@ -11,27 +11,27 @@ from typing import Any
 from torch import nn
 
 from ..adapters import Classifier, Implementation, canonical_attack
-from ..adapters.arguments import read_int, read_list, read_mapping, read_radius, read_seed
 from ..adapters.catalogue.lookup import accepts_parameter
-from ..adapters.models.borrowed import as_classifier
+from ..adapters.coercion import read_int, read_list, read_mapping, read_radius, read_seed
 from ..adapters.models.images import check_labels
-from ..adapters.models.remote.traffic import total_usage
+from ..adapters.models.remote.usage import total_usage
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version
 from ..adapters.paths import expand_path
-from ..adapters.running.access import check_any_access
+from ..adapters.running.requirements import check_any_access
 from ..benchmarks.reproductions import find_table
 from ..benchmarks.shared.paper_table import Options, PaperTable
 from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
 from ..engine.certify import certify as certify_images
 from ..engine.challenge.attempts import AttackOutcome
 from ..engine.challenge.challenge import challenge as challenge_model
-from ..engine.challenge.document import ChallengeResult
+from ..engine.challenge.result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import saturating_budget
 from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
-from .handed_over import (
+from .python_inputs import (
     Progress,
     check_loading,
     coerce_labelled,

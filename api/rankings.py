@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import pandas as pd
 
-from ..adapters.arguments import type_error
+from ..adapters.coercion import type_error
 from ..adapters.parameters import parse_number
 from ..adapters.threat_model import NORMS
 from ..engine import ResultsStore

@@ -9,31 +9,31 @@ from typing import Any
 from torch import nn
 
 from ..adapters import ATTACKS, IMPLEMENTATIONS, Classifier, ThreatModel
-from ..adapters.arguments import read_mapping, read_radius, read_seed, read_target
-from ..adapters.catalogue.customary import choose_threat_model
+from ..adapters.catalogue.default_threat_model import choose_threat_model
 from ..adapters.catalogue.lookup import resolve_implementation
+from ..adapters.coercion import read_mapping, read_radius, read_seed, read_target
 from ..adapters.data.datasets import Data
-from ..adapters.models.borrowed import as_classifier
 from ..adapters.models.detectors.detector_file import read_detector_name
-from ..adapters.models.remote.traffic import total_usage
+from ..adapters.models.remote.usage import total_usage
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.targets import check_target
 from ..engine import Config, ResultsStore, make_plan
-from ..engine.cell import FitData
+from ..engine.attack_run import FitData
 from ..engine.detection.train_detector import TrainingAttack, check_shown, save_detector, train_detector
 from ..engine.plan.choices import format_defaults_taken
 from ..engine.plan.config_file import parameters_of, parse_attack_choice, parse_text, read_parameter
 from ..engine.plan.plan import Plan
 from ..engine.run.evaluate import fit_attacks
 from ..engine.searches.kinds import parse_search
-from ..engine.store.files import check_output_path
+from ..engine.store.atomic_files import check_output_path
 from ..engine.store.other_records import describe_fit
 from ..engine.training.harden import TrainingResult
 from ..engine.training.harden import harden as harden_classifier
 from ..engine.training.methods import find_method
 from ..engine.training.prepare import Prepared, base_name, prepare_training
 from ..errors import InvalidInput, Unsupported
-from .handed_over import (
+from .python_inputs import (
     LOADING,
     check_loading,
     classifiers_from_modules,

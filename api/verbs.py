@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 from ..adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
 from ..adapters import run_attack as run_row
-from ..adapters.arguments import (
+from ..adapters.catalogue.default_threat_model import choose_threat_model
+from ..adapters.catalogue.lookup import ATTACKS, find_library, resolve_implementation
+from ..adapters.catalogue.step_size import resolve_step_size
+from ..adapters.coercion import (
     read_int,
     read_list,
     read_radius,
@@ -21,20 +24,17 @@ from ..adapters.arguments import (
     read_target,
     type_error,
 )
-from ..adapters.catalogue.customary import choose_threat_model
-from ..adapters.catalogue.lookup import ATTACKS, find_library, resolve_implementation
-from ..adapters.catalogue.step_size import resolve_step_size
 from ..adapters.data.datasets import corrupt, load_data
-from ..adapters.models.borrowed import as_classifier
 from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.ensemble import mean_logit_ensemble
+from ..adapters.models.extract_logits import explain_accuracy
 from ..adapters.models.images import read_labels
-from ..adapters.models.outputs import explain_accuracy
-from ..adapters.models.remote.traffic import total_usage
+from ..adapters.models.remote.usage import total_usage
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import load_model
-from ..adapters.running.draws import clean_logits
 from ..adapters.running.fit import Fitted
 from ..adapters.running.fit import fit_attack as fit_row
+from ..adapters.running.sampling import clean_logits
 from ..adapters.running.surrogate import run_transfer
 from ..adapters.running.targets import moved_target_note, targets_for
 from ..engine import AttackChoice, Comparison
@@ -42,9 +42,9 @@ from ..engine.comparison.compare import compare as compare_rows
 from ..engine.comparison.compare import matched_parameters
 from ..engine.comparison.searches import SearchImplementation, is_search, search_rows
 from ..engine.plan.choices import chosen_of, chosen_text, join_chosen, no_library
-from ..engine.searches.reach import note_library_step, short_steps_warning, warn_repeated_draws
+from ..engine.searches.step_reach import note_library_step, short_steps_warning, warn_repeated_draws
 from ..errors import InvalidInput
-from .handed_over import (
+from .python_inputs import (
     as_model_list,
     coerce_images,
 )

@@ -99,7 +99,7 @@ def _table_of_file(name: str) -> PaperTable:
 
 
 def _walled(function: Callable[..., Any], name: str, surroundings: AbstractContextManager[Any]) -> Callable[..., Any]:
-    from ..adapters.user_code import guard_user_code
+    from ..adapters.user_code_guard import guard_user_code
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:

@@ -47,7 +47,7 @@ def list_attacks(
             print_attacks(_list_attacks(libraries), console)
         _say_refused()
         return
-    from ..adapters.catalogue.findings import FINDINGS
+    from ..adapters.catalogue.known_issues import FINDINGS
     from ..adapters.catalogue.lookup import describe_implementation
     from ..adapters.parameters import PARAMETERS
 
@@ -65,7 +65,7 @@ def list_attacks(
 
 def _list_attacks(libraries: list[str] | None) -> list[dict[str, Any]]:
     """A record for each attack: what is known of it without a look into its libraries, nor torch."""
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
 
     known_libraries = catalogue().libraries
     for name in libraries or []:
@@ -84,7 +84,7 @@ def _list_attacks(libraries: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _say_refused() -> None:
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
     from ..report.text.console import print_error
 
     for name, reason in catalogue().refused.items():
@@ -185,7 +185,7 @@ def _rows_to_compare(
 def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
     """Load the model and its images and compare the rows on them: the model, the comparison, what was chosen for it."""
     from ..adapters.data.datasets import load_data_for
-    from ..adapters.data.repeated import note_fewer
+    from ..adapters.data.duplicates import note_fewer
     from ..adapters.models.zoo.load import load_model
     from ..api.verbs import warnings_before
     from ..engine import compare
@@ -247,8 +247,8 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
 
 def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     """Print what the verb's notes say of the model: how it was read, what gradients and draws prove, what was asked."""
-    from ..adapters.models.remote.traffic import total_usage
-    from ..adapters.models.room.isolated import describe_isolated
+    from ..adapters.models.remote.usage import total_usage
+    from ..adapters.models.sandbox.isolated import describe_isolated
     from ..adapters.result import UNSTEADY
     from ..adapters.running.targets import moved_target_note
     from ..api.verbs import hints_after
@@ -297,7 +297,7 @@ def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set
 
 
 def _print_comparison(comparison: Any, title: str, console: Any, *, defaults: bool = False) -> None:
-    from ..adapters.catalogue.findings import FINDINGS
+    from ..adapters.catalogue.known_issues import FINDINGS
     from ..adapters.catalogue.lookup import library_defaults
     from ..engine.comparison.searches import SearchImplementation
     from ..report.text.comparison import print_comparison

@@ -37,7 +37,7 @@ DATA = (
 
 def attacks() -> list[str]:
     """Attacks, and each library's version of them."""
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
 
     known = catalogue()
     return [*dict.fromkeys(row.attack for row in known.implementations.values()), *known.implementations, "best"]
@@ -45,7 +45,7 @@ def attacks() -> list[str]:
 
 def libraries() -> list[str]:
     """Attack libraries."""
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
 
     return list(catalogue().libraries)
 

@@ -28,7 +28,7 @@ def check_rows(
 ) -> None:
     """Run implementations on misbehaving models (NaN, saturated, random...); exit code 1 on a false result."""
     from ..adapters.catalogue.lookup import find_implementation
-    from ..adapters.contract.conformance import PLANTS, run_misbehaving_model_checks
+    from ..adapters.contract.misbehaving_models import PLANTS, run_misbehaving_model_checks
     from ..report.text.checks import print_conformance
     from ..report.text.console import make_console
 

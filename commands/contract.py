@@ -28,8 +28,8 @@ def check_promises(
     Exit code 1 if a promise is broken or a false result comes.
     """
     from ..adapters import LIBRARIES
-    from ..adapters.contract.conformance import run_misbehaving_model_checks
-    from ..adapters.contract.promises import ContractCheck, run_contract_checks
+    from ..adapters.contract.contract_checks import ContractCheck, run_contract_checks
+    from ..adapters.contract.misbehaving_models import run_misbehaving_model_checks
     from ..adapters.threat_model import NORMS
     from ..report.text.checks import print_promises
     from ..report.text.console import make_console

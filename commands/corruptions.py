@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from .config_options import Given
-from .failures import print_interrupted
+from .errors import print_interrupted
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
 from .options import Json, one_format, read_whole, split_list, split_models

@@ -16,8 +16,8 @@ def list_defences(
     as_json: Json = False,
 ) -> None:
     """List every defence in front of a model (MODEL+NAME:key=value), and every method of `davylamp harden`."""
+    from ..adapters.models.defences.catalogue import LEFT_OUT, ROWS
     from ..adapters.models.defences.names import known_defences
-    from ..adapters.models.defences.rows import LEFT_OUT, ROWS
     from ..engine.training.methods import METHODS, describe_method
     from ..errors import UnknownName
 

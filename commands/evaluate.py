@@ -11,13 +11,13 @@ import typer
 
 from ..engine.plan.config import AttackChoice
 from ..errors import InvalidInput
+from .baseline import BaselineOptions, place_newcomers
 from .config_options import FromConfig, Given, in_options
 from .detectors import print_detections
-from .ending import print_summary
-from .failures import print_interrupted
+from .errors import print_interrupted
+from .evaluation_summary import print_summary
 from .input_options import InputOptions
 from .loading import default_isolate, set_attack_isolation
-from .newcomers import BaselineOptions, place_newcomers
 from .options import OUTPUT, Json, all_failed, read_parameters
 from .progress import show_progress
 
@@ -149,7 +149,7 @@ def _print_config(given: Given) -> None:
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
     """Print what was chosen and what a reader should know before it runs, then the progress."""
-    from ..engine.expected_passes import expected_work
+    from ..engine.query_estimates import expected_work
     from ..report.text.console import print_error
 
     for line in filter(None, (evaluation.chosen, *(f"- {in_options(note)}" for note in evaluation.notes))):

@@ -25,8 +25,8 @@ def set_attack_isolation(values: Given, stated: Any = None) -> None:
         values: of the options.
         stated: a config that options win over.
     """
-    from ..adapters.models.room.apart import set_attack_isolation
-    from ..adapters.models.room.isolating import Isolation
+    from ..adapters.models.sandbox.attack_isolation import set_attack_isolation
+    from ..adapters.models.sandbox.isolation import Isolation
 
     said = {"isolate": None, "time_limit": None, "memory_limit": None}
     said = {word: values.get(word) if values.get(word) is not None else getattr(stated, word, None) for word in said}
@@ -58,7 +58,7 @@ def tell(line: str) -> None:
 
 def prestart_processes(isolation: Any, models: Iterable[str]) -> None:
     """Begin to start what isolated models need, and say on standard error which they are, and how they are run."""
-    from ..adapters.models.room.isolated import describe_isolated, prestart_processes
+    from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
     from ..report.text.console import print_error
 
     names = list(models)

@@ -16,7 +16,7 @@ ManyResults = Annotated[list[Path], typer.Argument(help="results folders or BUND
 
 def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> Path:
     """The folder to read: the one that was given, or a temporary one, which goes when the command ends."""
-    from ..engine.sharing.opening import open_results
+    from ..engine.sharing.open_results import open_results
 
     return context.with_resource(open_results(*sources))
 
@@ -25,7 +25,7 @@ def open_named(
     context: typer.Context, results: Sequence[Path], against: str | None
 ) -> tuple[Path, str | None, Callable[[str], str]]:
     """The folder to read where bundles or several were given, and a title's text with what was given in its place."""
-    from ..engine.sharing.opening import is_bundle
+    from ..engine.sharing.open_results import is_bundle
 
     tables = [str(path) for path in results if path.suffix == ".csv"]
     if tables and len(results) > 1:

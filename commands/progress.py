@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from .time_left import TimeLeft, duration
+from .eta import TimeLeft, duration
 
 _EVERY = 60.0  # seconds between two lines
 _OFTEN = 0.1  # seconds between two looks at the bar
@@ -25,7 +25,7 @@ def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = Non
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..report.text.console import escape_control_characters, make_console
-    from ..report.text.fitting import short_name
+    from ..report.text.fit_to_terminal import short_name
 
     console, pace = make_console(stderr=True), TimeLeft(total, work or {})
     if not console.is_terminal:

@@ -24,7 +24,7 @@ def report_results(
     together: Annotated[bool, typer.Option("--together", help="read all folders as one")] = False,
 ) -> None:
     """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
-    from ..engine.store.files import check_output_path
+    from ..engine.store.atomic_files import check_output_path
     from ..report.page.build import build_differences, build_report, write_file
     from ..report.text.console import make_console
 

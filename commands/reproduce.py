@@ -8,7 +8,7 @@ import typer
 
 from ..benchmarks.reproductions import collect_tables
 from ..errors import InvalidInput, Unavailable
-from .failures import print_interrupted
+from .errors import print_interrupted
 from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import TableOptions
 

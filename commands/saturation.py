@@ -83,7 +83,7 @@ def find_saturation(
 
 
 def _print(done: Any, console: Any) -> None:
-    from ..adapters.words import format_radius
+    from ..adapters.display_text import format_radius
     from ..engine import proportion_interval
     from ..report.text.console import print_notes, print_table
 

@@ -26,7 +26,7 @@ def serve_model(
     """Serve a model over HTTP by the Open Inference Protocol (KServe v2)."""
     from ..adapters.http_server import HttpServer
     from ..adapters.models.remote.served_model import OUTPUTS, ServedModel
-    from ..api.handed_over import loading_of
+    from ..api.python_inputs import loading_of
     from ..report.text.console import make_console
 
     names = split_list("--allow-host", allow_host) or ()

@@ -36,7 +36,7 @@ def start_server(
     """Serve tasks, components and leaderboards (`davylamp serve FOLDER --tasks`)."""
     from ..report.text.console import make_console, print_error
     from ..server.folder import ServerFolder, Settings
-    from ..server.web.listening import WorkerProcesses, serve_tasks
+    from ..server.web.run_server import WorkerProcesses, serve_tasks
 
     host = host.strip().removeprefix("[").removesuffix("]")
     opened = ServerFolder(folder, database, Settings(trust=trust))
@@ -88,7 +88,7 @@ def work(
     from ..server.tasks.preparing import ExecutorSettings
     from ..server.tasks.sandboxed import TaskLimits
     from ..server.tasks.work import TaskWorker, WorkerSettings
-    from ..server.web.listening import end_with_parent
+    from ..server.web.run_server import end_with_parent
 
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

@@ -25,7 +25,7 @@ def show_status(
     from ..adapters.models.remote.answer_cache import format_usage
     from ..adapters.paths import expand_path
     from ..engine.store.notes import repair_hint
-    from ..engine.store.plans import find_failed, list_parts, survey_folder
+    from ..engine.store.plan_records import find_failed, list_parts, survey_folder
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_notes
 
@@ -78,7 +78,7 @@ def _status_row(state: Any) -> dict[str, Any]:
 
 def _print_cells(rows: list[dict[str, Any]], console: Any) -> None:
     """How cells stand, those that are done last; why one failed in a line of its own."""
-    from ..adapters.words import format_radius
+    from ..adapters.display_text import format_radius
     from ..report.text.console import print_notes, print_table
 
     names = ("attack", "model", "status", "norm", "epsilon", "images", "seed", "seconds", "cell")

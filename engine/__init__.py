@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ..deprecation import current_name
 
 if TYPE_CHECKING:
-    from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
+    from ..adapters.catalogue.default_threat_model import choose_threat_model, default_epsilon
     from ..intervals import proportion_interval
     from .checks.verdicts import PairComparison
     from .comparison.compare import Comparison, ImplementationResult, compare
     from .exchange.attackbench_export import export_attackbench
     from .exchange.attackbench_import import import_attackbench
+    from .plan.build_plan import make_plan
     from .plan.config import AttackChoice, Config
     from .plan.config_file import read_config, write_config
-    from .plan.make import make_plan
     from .plan.plan import Plan
     from .run.corruptions import CorruptionPlan, measure_corruptions
     from .run.evaluate import EvaluationSummary, evaluate
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "..adapters.catalogue.customary": (
+    "..adapters.catalogue.default_threat_model": (
         "choose_threat_model",
         "default_epsilon",
     ),
@@ -59,7 +59,7 @@ _HOMES = {
         "read_config",
         "write_config",
     ),
-    ".plan.make": ("make_plan",),
+    ".plan.build_plan": ("make_plan",),
     ".plan.plan": ("Plan",),
     ".run.corruptions": (
         "CorruptionPlan",

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from ..adapters import AttackResult, Classifier, Implementation, find_implementation
 from ..adapters.paths import is_file_name
-from ..adapters.running.access import detect_output_format
-from ..adapters.running.draws import clean_logits, sampling_context
 from ..adapters.running.fit import Fitted
 from ..adapters.running.precision import precision_of
+from ..adapters.running.requirements import detect_output_format
+from ..adapters.running.sampling import clean_logits, sampling_context
 from ..adapters.running.targets import targets_for
 from ..errors import InvalidInput
-from .cell import AttackRun, is_foreign
+from .attack_run import AttackRun, is_foreign
 from .cell_defaults import CURVE
 
 

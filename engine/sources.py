@@ -12,7 +12,7 @@ from ..adapters import Classifier
 from ..adapters.data.datasets import Data, label_mapping_key, load_data_for, select_by_name
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.remote.transport import Transport
-from ..adapters.models.room.isolating import NOT_ISOLATED, Isolation
+from ..adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ..adapters.models.zoo.load import load_model
 from ..errors import InvalidInput
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ..adapters.models.identity.digest import identify_code
 from ..adapters.models.identity.source_files import code_state
-from ..adapters.models.restoring import StateGuard
+from ..adapters.models.state_guard import StateGuard
 from ..adapters.paths import split_file_name
 from ..adapters.running.seeding import seeded
-from ..adapters.switches import preserve_torch_state
-from ..adapters.user_code import guard_user_code
+from ..adapters.torch_state import preserve_torch_state
+from ..adapters.user_code_guard import guard_user_code
 from ..adapters.user_file import load_object
 from ..errors import InvalidInput, ModelFailed
 

@@ -20,7 +20,7 @@ from .result_rows import abbreviate_list
 from .significance import design_effect
 
 if TYPE_CHECKING:
-    from .adaptive import SelectionResult
+    from .adaptive_selection import SelectionResult
 
 NEW = " (new)"  # after the name of what is another thing in the new results
 
@@ -217,7 +217,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     """
     aligned = align_results(*(choose_results(rows, norm, knowledge) for rows in (baseline, new)))
     matrices = build_against(aligned.results, subjects, budget, per=per, unequal=unequal, original=original)
-    from .adaptive import replay_selection
+    from .adaptive_selection import replay_selection
 
     fits = {} if fits is None else fits
     placements = []

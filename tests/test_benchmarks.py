@@ -24,7 +24,7 @@ from davylamp.benchmarks.shared.paper_numbers import find_value, load_published
 from davylamp.benchmarks.shared.paper_result import PaperLine, join_results, plain_line, print_result
 from davylamp.engine import load
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.engine.training.ascent import ascend, initial_perturbation
+from davylamp.engine.training.inner_maximisation import ascend, initial_perturbation
 from davylamp.metrics import half_distortion
 
 TABLES = list_tables()

@@ -15,7 +15,7 @@ from torch import nn
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import implementations_of
-from davylamp.adapters.models.borrowed import as_classifier
+from davylamp.adapters.models.temporary_classifier import as_classifier
 from davylamp.engine import compare
 from davylamp.engine.comparison.compare import verdict_groups
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName

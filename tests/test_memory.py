@@ -15,7 +15,7 @@ COUNTED = """
 import resource
 import torch
 from davylamp.adapters import Classifier
-from davylamp.memory import give_memory_back, keep_freed_memory
+from davylamp.memory import release_unused_memory, keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -37,7 +37,7 @@ blocks = [torch.ones(10_000_000) for _ in range(20)]
 full = resident()
 del blocks
 freed = resident()
-give_memory_back()
+release_unused_memory()
 print(plain, alone, kept, full, freed, resident())
 """
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc only")

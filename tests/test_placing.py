@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import davylamp
-from davylamp.api.handed_over import labelled_images
-from davylamp.api.placing import AdaptiveSettings, place_on_baseline, read_baseline
+from davylamp.api.baseline_placement import AdaptiveSettings, place_on_baseline, read_baseline
+from davylamp.api.python_inputs import labelled_images
 from davylamp.engine import AttackChoice, ResultsStore, evaluate
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.scoring import place_results

@@ -13,11 +13,11 @@ from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
 from ..attack import Attack, Implementation, RunSetting
 from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
-from ..libraries.user.row import as_implementation, declared_defaults, implementation_from_file
+from ..libraries.user.as_implementation import as_implementation, declared_defaults, implementation_from_file
 from ..parameters import SUPPLIED, Parameter, check_parameter, find_parameter
 from ..paths import is_file_name
 from ..threat_model import ThreatModel
-from .joined import catalogue
+from .assemble import catalogue
 from .lazy import LazyMapping
 
 LIBRARIES: Mapping[str, Library] = LazyMapping(lambda: catalogue().libraries)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...errors import InvalidInput, Unavailable
 from ..models.images import check_images
-from ..user_code import one_line
+from ..user_code_guard import one_line
 
 _INPUT_KEYS = ("inputs", "x", "images")
 _LABEL_KEYS = ("labels", "y")

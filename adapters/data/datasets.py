@@ -15,12 +15,13 @@ from torch import Tensor
 
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
-from ..models.room.apart import isolation_of_data
-from ..models.room.model_process import read_apart
+from ..models.sandbox.attack_isolation import isolation_of_data
+from ..models.sandbox.model_process import read_apart
 from ..models.zoo.demo import check_demo_classes
 from ..paths import expand_path, is_file_name
-from ..user_code import one_line
+from ..user_code_guard import one_line
 from .array_files import check_arrays, load_npz
+from .bundled_images import DIGITS, IMAGENET, SAMPLES, WHOLE, list_samples, open_picture, read_test_digits
 from .corruptions.corrupted_sets import (
     FOLDERS,
     CorruptionSpec,
@@ -29,12 +30,11 @@ from .corruptions.corrupted_sets import (
     split_corruption,
 )
 from .corruptions.generate import corrupt_images
-from .data_file import read_data_file
+from .hf_datasets import list_hub_set
 from .hub_parts import PREFIX as HUB
-from .hub_sets import list_hub_set
 from .image_folders import ImageFile, has_wordnet_ids, list_folder
-from .published_sets import PREFIX, read_published
-from .samples import DIGITS, IMAGENET, SAMPLES, WHOLE, list_samples, open_picture, read_test_digits
+from .torchvision_datasets import PREFIX, read_published
+from .user_dataset import read_data_file
 
 IN_FOLDERS = ("imagefolder:", f"{FOLDERS}:")  # of data whose classes are folders
 _GREY = ("1", "L", "LA")  # Pillow's modes
@@ -116,7 +116,7 @@ def load_data(
     ImageNet-C has them, or PATH/fog.npy with the severities one after the other.
 
     Args:
-        name: one of `known_data()`.
+        name: one of `dataset_name_patterns()`.
         limit: how many images, the first ones in a fixed order; None: all.
         resize: side that the shorter edge is resized to. Resize and crop are torchvision's, on the image file.
         crop: side of the square centre crop that follows. With neither, ImageNet's samples are resized to 256 and

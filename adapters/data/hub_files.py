@@ -12,9 +12,9 @@ import torch
 
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ..models.zoo.weights import check_reachable
-from ..user_code import one_line
+from ..user_code_guard import one_line
 from .hub_parts import select_split, splits_of
-from .published_sets import DOWNLOAD, download_allowed
+from .torchvision_datasets import DOWNLOAD, download_allowed
 
 CONVERTED = "refs/convert/parquet"  # the branch on which the hub keeps data sets as Parquet files
 _RECORD = ".davylamp.json"  # which files there are, and which parts are whole

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import InvalidInput
 from ..models.classifier import Classifier
-from ..user_code import guard_user_code
+from ..user_code_guard import guard_user_code
 from .array_files import check_arrays
 from .datasets import Data
 

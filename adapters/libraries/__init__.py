@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
 from ...errors import DavylampError
-from ..user_code import guard_user_code
+from ..user_code_guard import guard_user_code
 from . import adv_lib, art, cleverhans, davylamp, foolbox, pyautoattack, secml_torch, torchattack, torchattacks
 from .library import KnownIssue, Library
 

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from ...deprecation import warn_renamed
 from ...errors import InvalidInput, ModelFailed, Unavailable, WrongType
-from ..arguments import read_channels, read_int
+from ..coercion import read_channels, read_int
 from ..defaults import DRAWS, PASS_SIZE
-from ..switches import full_float32
-from ..user_code import guard_user_code, one_line
-from .answers import OutputFormat, Outputs
+from ..torch_state import full_float32
+from ..user_code_guard import guard_user_code, one_line
+from .extract_logits import OF_ONE_LOGIT, check_logits, explain_failure, extract_logits, failure_depends_on_images
 from .images import check_images, check_labels
-from .outputs import OF_ONE_LOGIT, check_logits, explain_failure, extract_logits, failure_depends_on_images
-from .restoring import ChangeByAttack, frozen, state_modes
+from .output_format import OutputFormat, Outputs
+from .state_guard import ChangeByAttack, frozen, state_modes
 
 Interpolation = Literal["bilinear", "bicubic"]
 

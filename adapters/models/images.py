@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, WrongType
-from ..arguments import type_error
+from ..coercion import type_error
 
 
 def check_images(inputs: Any) -> None:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
-from ..arguments import read_seed, type_error
 from ..attack import Implementation, RunSetting
 from ..catalogue.lookup import (
     check_settings,
@@ -23,17 +22,18 @@ from ..catalogue.lookup import (
     resolve_implementation,
     why_not_on,
 )
+from ..coercion import read_seed, type_error
 from ..models.classifier import Classifier
-from ..models.restoring import StateGuard
-from ..switches import attack_precision
+from ..models.state_guard import StateGuard
 from ..threat_model import ThreatModel
-from ..user_code import name_error
-from .access import has_gradients
-from .call import Images, LibraryOutput, isolated_call
-from .draws import clean_logits
+from ..torch_state import attack_precision
+from ..user_code_guard import name_error
 from .judge import UNCHANGED
+from .library_call import Images, LibraryOutput, isolated_call
 from .precision import check_precision, precision_of
 from .queries import QueryCounter
+from .requirements import has_gradients
+from .sampling import clean_logits
 
 _NAMED = 3  # arrays that a line names, each with its shape
 _OF_IMAGES = ("restarts", "max_queries", "batch_size")  # parameters about images that are attacked

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ..models.classifier import PASS_SIZE, Classifier
-from ..models.question import check_counted, check_model_input
-from ..switches import model_autocast
+from ..models.input_check import check_counted, check_model_input
 from ..threat_model import ThreatModel
+from ..torch_state import model_autocast
 from .budget import QueryBudget, QueryBudgetExhausted
 from .judge import BOX_TOLERANCE, UNCHANGED
 from .trace import CallTrace

@@ -17,8 +17,8 @@ from torch import Tensor
 from ..models.classifier import Classifier
 from ..models.identity.digest import ModelIdentity, identify_model
 from ..models.identity.source_files import digest_path, is_installed, module_origin
-from ..models.room.isolated import call_where_layers_are
-from ..user_code import one_line
+from ..models.sandbox.isolated import call_where_layers_are
+from ..user_code_guard import one_line
 from .seeding import seeded
 
 _ELSEWHERE = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect")

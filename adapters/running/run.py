@@ -9,26 +9,26 @@ import torch
 from torch import Tensor
 
 from ...errors import AttackDied, AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
-from ..arguments import read_seed, type_error
 from ..attack import Implementation, RunSetting
 from ..catalogue.lookup import canonical_attack, check_settings, load_class, resolve_implementation, why_not_on
+from ..coercion import read_seed, type_error
 from ..models.classifier import Classifier
 from ..models.held import naming_replaced
 from ..models.images import check_images, check_labels
-from ..models.restoring import ChangeByAttack, StateGuard, check_unchanged, is_changed
-from ..models.room.isolated import reset_processes
+from ..models.sandbox.isolated import reset_processes
+from ..models.state_guard import ChangeByAttack, StateGuard, check_unchanged, is_changed
 from ..result import UNSTEADY, AttackResult
 from ..threat_model import ThreatModel, select_kwargs
-from .access import check_requirements
-from .call import Images, LibraryOutput, call_library
-from .draws import clean_logits, sampling_context
-from .evidence import AttackState
+from .attack_state import AttackState
+from .determinism import Answered, is_deterministic, stays_steady
 from .fit import Fitted, apply_fitted, check_fitted, fitted_kwargs
 from .judge import perturbation_distances
+from .library_call import Images, LibraryOutput, call_library
 from .precision import check_precision, precision_of
 from .queries import ModelNotDifferentiable, images_are_separable
+from .requirements import check_requirements
+from .sampling import clean_logits, sampling_context
 from .seeding import call_seed, seeded
-from .steadiness import Answered, is_deterministic, stays_steady
 from .targets import check_targeted_required
 from .trace import Trace
 

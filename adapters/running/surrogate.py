@@ -12,12 +12,12 @@ from ..criterion import is_fooled
 from ..models.classifier import Classifier
 from ..result import OF_THE_LIBRARY, OF_THE_MODEL, UNSTEADY, AttackResult, radius_with_tolerance
 from ..threat_model import ThreatModel
-from .call import Images
-from .draws import clean_logits, judge_outputs, sampling_context
-from .evidence import last_on_grid
+from .attack_state import last_on_grid
+from .determinism import Answered, draw_hits, is_deterministic, stays_steady
 from .judge import KINDS, judge_outcomes
+from .library_call import Images
 from .run import run_attack
-from .steadiness import Answered, draw_hits, is_deterministic, stays_steady
+from .sampling import clean_logits, judge_outputs, sampling_context
 
 
 def run_transfer(  # noqa: PLR0913 - as run_attack

@@ -13,7 +13,7 @@ from ...adapters.data.corruptions.sequences import SEQUENCES
 from ...engine import ResultsStore
 from ...engine.run.corruptions import CorruptionPlan, measure_corruptions
 from ...engine.statistics.bootstrap import Estimate, bootstrap_means, interval, resample
-from ...engine.store.outcomes import read_outcomes
+from ...engine.store.results import read_outcomes
 from ...engine.tables.corruption_table import build_corruptions
 from ...metrics import empirical_boundary_distance, orthogonal_directions
 from ..shared.paper_numbers import load_rows

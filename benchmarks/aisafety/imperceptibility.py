@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.cell import AttackRun
+from ...engine.attack_run import AttackRun
 from ...engine.statistics.bootstrap import Estimate, bootstrap_means, interval, resample
 from ...metrics import perturbation_sensitivity_distance
 from ..shared.paper_numbers import find_value

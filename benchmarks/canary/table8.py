@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.outcomes import RunResult, read_outcomes
+from ...engine.store.results import RunResult, read_outcomes
 from ...engine.tables.estimates import RunReplicates, estimate_row
 from ...engine.tables.symbols import drop_absent
 from ..shared.paper_result import PaperLine

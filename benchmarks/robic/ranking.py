@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.cell import AttackRun
+from ...engine.attack_run import AttackRun
 from ...engine.statistics.bootstrap import FEWEST, Estimate, interval, interval_bands
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...engine import AttackChoice, Config
-from ...engine.cell import AttackRun
+from ...engine.attack_run import AttackRun
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
-from ...engine.store.outcomes import read_outcomes
+from ...engine.store.results import read_outcomes
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options

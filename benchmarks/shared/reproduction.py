@@ -19,10 +19,10 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.zoo.load import load_model
 from ...adapters.paths import expand_path
 from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
-from ...engine.cell import AttackRun, json_digest
+from ...engine.attack_run import AttackRun, json_digest
 from ...engine.searches.kinds import parse_search
 from ...engine.store.columns import read_examples
-from ...engine.store.outcomes import read_outcomes
+from ...engine.store.results import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
 from ...engine.tables.table import Table, TableRow, build_table
 from ...errors import Unsupported

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters import Classifier
+from ...adapters.data.bundled_images import TRAINED_ON, read_digits
 from ...adapters.data.datasets import Data
-from ...adapters.data.samples import TRAINED_ON, read_digits
 from ...adapters.models.zoo.demo import digits_network
 from ...engine.training.loop import train
 from ...engine.training.methods import make_settings

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...intervals import proportion_interval
-from ..store.outcomes import RunResult
+from ..store.results import RunResult
 
 Part = Literal["undefended", "white-box", "single step", "transfer", "scores", "decisions", "larger radius"]
 PARTS: Mapping[str, str] = {

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from ...adapters import Classifier
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
 from ...errors import InvalidInput
 from ..sources import LOADED_HERE, LoadOptions
 from .challenger import ChallengedModel, ChallengeRunner, Say
-from .document import ChallengeResult, document_of, keep_document
-from .stand_ins import gradient_variants, split_original
+from .gradient_variants import gradient_variants, split_original
+from .result import ChallengeResult, document_of, keep_document
 from .suite import QUICK, QUICK_IMAGES, ChallengeBudget, check_norm
 
 

@@ -11,18 +11,18 @@ import torch
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.result import UNSTEADY
-from ...adapters.running.access import has_gradients
-from ...adapters.running.draws import clean_logits, judge_outputs, sampling_context
+from ...adapters.running.requirements import has_gradients
+from ...adapters.running.sampling import clean_logits, judge_outputs, sampling_context
 from ...adapters.threat_model import ThreatModel
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..checks.check_folder import check_folder
+from ..plan.build_plan import make_plan
 from ..plan.config import AttackChoice, Config
-from ..plan.make import make_plan
 from ..plan.plan import Plan
 from ..probes.probe_cell import largest_radius
 from ..run.evaluate import evaluate
 from ..store.columns import read_examples
-from ..store.outcomes import CleanResult, Results, read_outcomes
+from ..store.results import CleanResult, Results, read_outcomes
 from ..store.store import ResultsStore
 from .attempts import (
     BLACK,
@@ -37,9 +37,8 @@ from .attempts import (
     outcome_from_record,
     worst_case,
 )
-from .document import ChallengeResult
-from .ruling import cumulative_accuracy, decide_verdict
-from .stand_ins import OF_PROBABILITIES, with_probability_mean
+from .gradient_variants import OF_PROBABILITIES, with_probability_mean
+from .result import ChallengeResult
 from .suite import (
     ChallengeBudget,
     black_boxes,
@@ -48,6 +47,7 @@ from .suite import (
     single_step,
     targeted_attacks,
 )
+from .verdict import cumulative_accuracy, decide_verdict
 
 _FRESH = 7919  # added to the seed of the draws that judge the chosen examples once more
 Say = Callable[[AttackOutcome], object]

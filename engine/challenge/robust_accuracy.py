@@ -11,23 +11,23 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ...adapters import Classifier
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import DRAWS
-from ...adapters.words import format_radius
 from ...errors import AttackFailed, InvalidInput
 from ..checks.check_folder import check_folder
 from ..finding import Finding
+from ..plan.build_plan import make_plan
 from ..plan.cells import short_steps_warnings
 from ..plan.config import AttackChoice, Config
-from ..plan.make import make_plan
 from ..plan.plan import Plan
 from ..run.evaluate import evaluate
 from ..run.executor import Progress
 from ..sources import LOADED_HERE, LoadOptions
 from ..statistics.bootstrap import Estimate
 from ..store.notes import list_model_hints, list_unsteady
-from ..store.outcomes import RunResult, read_outcomes
+from ..store.results import RunResult, read_outcomes
 from ..store.store import ResultsStore
 from ..tables.table import build_table
 from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row

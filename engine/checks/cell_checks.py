@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.result import radius_with_tolerance
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
-from ...adapters.words import format_radius, format_threat_model
-from ..cell import AttackRun, is_iterated, why_not_probed
+from ..attack_run import AttackRun, is_iterated, why_not_probed
 from ..finding import Finding
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
-from ..store.outcomes import CleanResult, RunResult
+from ..store.results import CleanResult, RunResult
 from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Judged, find, judged, state_of
 from .verdicts import paired_outcomes
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...intervals import proportion_interval
-from ..cell import ModelOnData
+from ..attack_run import ModelOnData
 from ..finding import STATES, Finding, plain
-from ..store.contents import read_records
-from ..store.outcomes import CleanResult, Results, as_results, check_models
-from ..store.plans import find_failed
+from ..store.plan_records import find_failed
+from ..store.record_validation import read_records
+from ..store.results import CleanResult, Results, as_results, check_models
 from .cell_checks import indicators_from_probes, indicators_from_record
 from .cross_checks import cross_checks
 from .indicators import INDICATORS, Judged, find, judged

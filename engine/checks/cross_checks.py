@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...adapters import IMPLEMENTATIONS, canonical_attack
+from ...adapters.display_text import format_radius
 from ...adapters.result import distance_norm, radius_with_tolerance
-from ...adapters.words import format_radius
-from ..cell import AttackRun, is_iterated, is_single_step
+from ..attack_run import AttackRun, is_iterated, is_single_step
 from ..finding import Finding, State
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
-from ..store.outcomes import Results, RunResult
+from ..store.results import Results, RunResult
 from ..store.shown import fooled_when_shown
 from .cell_checks import describe, find_in_cell
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Judged, find, judged, state_of

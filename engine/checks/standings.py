@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...adapters.words import format_threat_model
+from ...adapters.display_text import format_threat_model
 from ...intervals import Proportion, clustered_interval, median_interval, proportion_interval
-from ..cell import AttackRun
+from ..attack_run import AttackRun
 from ..finding import plain
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, compare_rates, corrected_level
-from ..store.outcomes import Results, RunResult
+from ..store.results import Results, RunResult
 from ..tables.groups import TableGroup, group_cells
 
 _Results = dict[tuple[str, str], np.ndarray]

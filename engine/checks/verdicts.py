@@ -15,13 +15,13 @@ import torch
 
 from ...adapters import AttackResult, Implementation, canonical_attack
 from ...adapters.catalogue.lookup import accepts_parameter
+from ...adapters.display_text import format_threat_model
 from ...adapters.running.judge import perturbation_norm, projection_of
-from ...adapters.words import format_threat_model
 from ...errors import AttackFailed
-from ..cell import AttackRun
+from ..attack_run import AttackRun
 from ..finding import Finding, State
 from ..statistics.verdict import SAME_IMAGE, PairedOutcomes, PairVerdict, Verdict, decide_verdict, not_compared
-from ..store.outcomes import Results, RunResult
+from ..store.results import Results, RunResult
 
 SEVERITY: Mapping[Verdict, State] = {  # the worst last
     "identical": "pass",

@@ -21,22 +21,22 @@ from ...adapters import (
     implementations_of,
     run_attack,
 )
-from ...adapters.catalogue.findings import known_issues_of
+from ...adapters.catalogue.known_issues import known_issues_of
 from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names, resolve_implementation
 from ...adapters.catalogue.step_size import resolve_step_size
-from ...adapters.data.repeated import duplicate_warning
+from ...adapters.data.duplicates import duplicate_warning
+from ...adapters.display_text import format_threat_model
 from ...adapters.result import UNSTEADY
-from ...adapters.running.access import check_any_access
-from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import quantise
+from ...adapters.running.requirements import check_any_access
+from ...adapters.running.sampling import clean_logits
 from ...adapters.running.targets import targets_for
 from ...adapters.threat_model import Norm
-from ...adapters.words import format_threat_model
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...intervals import proportion_interval
 from ...metrics import euclidean_distortion, maximum_distortion
 from ..checks.verdicts import AttackResultSummary, PairComparison, contender_of_result, judge_comparison
-from ..run.in_process import Count
+from ..run.local_executor import Count
 from .searches import SearchImplementation, attack_inside, is_search, parameters_of_search, run_search, search_rows
 
 

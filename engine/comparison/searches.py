@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ...adapters import Attack, AttackResult, Classifier, Implementation, ThreatModel, canonical_attack
 from ...adapters.catalogue.lookup import accepts_parameter
-from ...adapters.running.draws import sampling_context
+from ...adapters.running.sampling import sampling_context
 from ...errors import InvalidInput, Unsupported
-from ..expected_passes import expected_passes
 from ..plan.choices import USUAL_SIZE, rows_of
 from ..plan.config import AttackChoice
+from ..query_estimates import expected_passes
 from ..searches.kinds import Search, Single, parse_search
 from ..searches.portfolio import MAX_QUERIES
 

@@ -14,19 +14,19 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector
 from ...adapters.models.detectors.scorer import Scorer
 from ...adapters.models.identity.digest import digest_data, digest_model
-from ...adapters.models.remote.traffic import ServerUsage, pop_usage
 from ...adapters.models.remote.transport import transport_with_cache
-from ...adapters.models.room.isolating import NOT_ISOLATED, Isolation
+from ...adapters.models.remote.usage import ServerUsage, pop_usage
+from ...adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ...adapters.paths import expand_path
-from ...adapters.switches import full_float32
+from ...adapters.torch_state import full_float32
 from ...errors import DavylampError, InvalidInput, Unavailable, Unsupported
-from ..cell import ModelOnData
+from ..attack_run import ModelOnData
 from ..sources import DataSource, LoadedCache, LoadOptions, ModelSource
 from ..store.columns import read_examples
 from ..store.other_records import DetectorScores, keep_scores, read_scores
-from ..store.outcomes import Results, RunResult, as_results
+from ..store.results import Results, RunResult, as_results
 from ..training.held_out import digest_image
-from .judging import RATES, Detection, evaluate_scores
+from .detection_rates import RATES, Detection, evaluate_scores
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from ...adapters.models.detectors.scorer import DetectorSpec, ExamplePairs
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import choose_targets
-from ...adapters.switches import full_float32
-from ...adapters.user_code import one_line
+from ...adapters.torch_state import full_float32
+from ...adapters.user_code_guard import one_line
 from ...errors import InvalidInput, Unavailable
-from ..store.files import check_output_path, replace_file
+from ..store.atomic_files import check_output_path, replace_file
 from ..training.card import environment_versions
 from ..training.held_out import digest_image, split_data
 

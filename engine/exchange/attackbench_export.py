@@ -11,11 +11,11 @@ from ...adapters.data.datasets import Data
 from ...adapters.paths import expand_path
 from ...adapters.result import SURROGATE_PASSES
 from ...errors import Unavailable, Unsupported
-from ..cell import AttackRun
+from ..attack_run import AttackRun
 from ..checks.verdicts import paired_outcomes
 from ..sources import LoadedCache
-from ..store.files import write_atomic
-from ..store.outcomes import CleanResult, RunResult, read_outcomes
+from ..store.atomic_files import write_atomic
+from ..store.results import CleanResult, RunResult, read_outcomes
 from .attackbench_file import NORMS, PROTOCOL, SEMANTICS
 from .image_hashes import hash_images, load_subject_images
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput, Unavailable
-from ..store.files import read_regular_file
+from ..store.atomic_files import read_regular_file
 
 PROTOCOL = 2
 SEMANTICS = "best_observed"  # distances are those of the nearest point that fooled the model, whatever was returned

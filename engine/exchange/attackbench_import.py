@@ -11,9 +11,9 @@ import pyarrow as pa
 from ...adapters.data.datasets import Data
 from ...adapters.paths import expand_path
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import ModelOnData
+from ..attack_run import ModelOnData
 from ..sources import LoadedCache
-from ..store.outcomes import CleanResult, Results, check_models, read_outcomes
+from ..store.results import CleanResult, Results, check_models, read_outcomes
 from .attackbench_file import AttackBenchRun, read_folder
 from .image_hashes import hash_images, load_subject_images, places_of
 

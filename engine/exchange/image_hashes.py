@@ -9,7 +9,7 @@ from torch import Tensor
 from ...adapters.data.datasets import Data, load_data, select_by_name
 from ...adapters.models.identity.digest import digest_data
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import ModelOnData
+from ..attack_run import ModelOnData
 from ..sources import DataSource, LoadedCache, ModelSource
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...adapters.parameters import parse_number
 from ...errors import InvalidInput, Unavailable
-from ..store.files import expand_path, read_regular_file
+from ..store.atomic_files import expand_path, read_regular_file
 from ..store.imported import PublishedRow, write_published
 from ..store.store import ResultsStore
 

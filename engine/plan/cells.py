@@ -9,18 +9,18 @@ import torch
 from ...adapters import Classifier, Implementation, ThreatModel
 from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names
 from ...adapters.data.streaming import describe_files
+from ...adapters.display_text import format_threat_model
 from ...adapters.paths import expand_path, is_file_name
 from ...adapters.running.fit import check_single_target
 from ...adapters.running.judge import RULES
 from ...adapters.running.targets import class_of
-from ...adapters.words import format_threat_model
 from ...errors import InvalidInput, Unsupported
-from ..cell import AttackRun, FitData, ModelOnData
-from ..expected_passes import estimate_queries
+from ..attack_run import AttackRun, FitData, ModelOnData
 from ..hierarchy import check_order, read_hierarchy
 from ..measure_groups import digest_of_file, is_group, pin_measure, read_group, with_setting
+from ..query_estimates import estimate_queries
 from ..searches.kinds import check_learns_nothing, combinations, parse_search
-from ..searches.reach import short_steps_warning, warn_repeated_draws
+from ..searches.step_reach import short_steps_warning, warn_repeated_draws
 from ..searches.worst_case import WorstCase
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of

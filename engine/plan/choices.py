@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...adapters import ATTACKS, Implementation, ThreatModel, find_implementation, implementations_of
-from ...adapters.catalogue.customary import choose_threat_model
+from ...adapters.catalogue.default_threat_model import choose_threat_model
 from ...adapters.catalogue.lookup import accepts_parameter, find_library
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...errors import InvalidInput, Unsupported
-from ..cell import AttackRun
+from ..attack_run import AttackRun
 from ..searches.kinds import Search, parse_search
 from .config import AttackChoice, Config
 

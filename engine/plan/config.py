@@ -28,7 +28,7 @@ from .schema import Option, check_record
 
 if TYPE_CHECKING:
     from ...adapters.models.remote.transport import Transport
-    from ...adapters.models.room.isolating import Isolation
+    from ...adapters.models.sandbox.isolation import Isolation
 
     PrecisionName = str
 else:
@@ -240,7 +240,7 @@ class Config:
     @property
     def isolation(self) -> "Isolation":
         """How models that are loaded by name are kept apart from this process."""
-        from ...adapters.models.room.isolating import Isolation
+        from ...adapters.models.sandbox.isolation import Isolation
 
         return Isolation(self.isolate, self.time_limit, self.memory_limit)
 
@@ -274,7 +274,7 @@ class Config:
 
 def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
     """How attacks of files are kept apart, from values that are not checked yet."""
-    from ...adapters.models.room.isolating import Isolation
+    from ...adapters.models.sandbox.isolation import Isolation
 
     given = values["isolate"], values["time_limit"], values["memory_limit"]
     if all(value is None or type(value) in (int, float) for value in given[1:]):
@@ -286,7 +286,7 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
     """The attacks of a config, of which some may be names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
-    from ...adapters.models.room.apart import attack_isolation_context
+    from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
     from .config_file import parse_attack_choice
 
     with attack_isolation_context(_isolation_of(values)):
@@ -300,7 +300,7 @@ def _check_libraries(libraries: tuple[str, ...]) -> None:
     """Refuse a library that does not exist; the catalogue is read only if there is one to look up."""
     if not libraries:
         return
-    from ...adapters.catalogue.joined import catalogue
+    from ...adapters.catalogue.assemble import catalogue
 
     known = catalogue().libraries
     for place, name in enumerate(libraries):

@@ -14,13 +14,13 @@ from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.data.datasets import Data
 from ...adapters.models.ensemble import ensemble_name, mean_logit_ensemble
 from ...adapters.models.identity.digest import identify_model
-from ...adapters.running.access import detect_output_format, has_gradients, missing_requirement, why_no_layers
 from ...adapters.running.precision import precision_error
+from ...adapters.running.requirements import detect_output_format, has_gradients, missing_requirement, why_no_layers
 from ...adapters.running.surrogate import check_surrogate
 from ...adapters.running.targets import target_rule_error, why_no_class
 from ...errors import InvalidInput, ModelFailed, Unsupported
+from ..attack_run import AttackRun, ModelOnData, Surrogate
 from ..attack_shard import precisions_of
-from ..cell import AttackRun, ModelOnData, Surrogate
 from ..sources import LOADED_HERE, LoadOptions, ModelSource
 from .config import AttackChoice, Config
 

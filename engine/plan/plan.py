@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...adapters.models.remote.traffic import ServerUsage
+from ...adapters.models.remote.usage import ServerUsage
 from ...errors import InvalidInput
-from ..cell import AttackRun, ModelOnData, Surrogate
-from ..defended import undefended_models
-from ..expected_passes import estimate_queries
+from ..attack_run import AttackRun, ModelOnData, Surrogate
+from ..defence_pairs import undefended_models
+from ..query_estimates import estimate_queries
 from ..sources import DataSource, FitSource, LoadedCache, ModelSource
 from .config import Config
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from ...adapters.models.classifier import DRAWS
-from ..cell import AttackRun, ModelOnData
-from ..defended import undefended_models
+from ..attack_run import AttackRun, ModelOnData
+from ..defence_pairs import undefended_models
 from ..user_metrics import plain_name
 from .config import AttackChoice, Config, Examples, Transfer
 

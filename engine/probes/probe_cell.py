@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, ThreatModel, library_defaults, run_attack
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.catalogue.lookup import accepts_parameter
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.criterion import is_fooled
-from ...adapters.running.draws import clean_logits, judge_outputs
+from ...adapters.running.sampling import clean_logits, judge_outputs
 from ...errors import DavylampError, InvalidInput, Unsupported
+from ..attack_run import AttackRun, is_single_step
 from ..attack_shard import attack_shard
-from ..cell import AttackRun, is_single_step
-from .planted import plant_adversarial_example, random_points
+from .binarization_test import plant_adversarial_example, random_points
 
 IMAGES = 8
 TIMES = 4  # Carlini et al. 2019 ask for twice the iterations; an attack that stops early shows at four times

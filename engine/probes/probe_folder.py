@@ -9,14 +9,14 @@ import pyarrow as pa
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data
-from ...adapters.models.remote.traffic import ServerUsage, note_shape, pop_usage
 from ...adapters.models.remote.transport import transport_with_cache
-from ...adapters.models.room.isolated import runs_in_process
+from ...adapters.models.remote.usage import ServerUsage, note_shape, pop_usage
+from ...adapters.models.sandbox.isolated import runs_in_process
 from ...adapters.running.readings import identify_asked
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import AttackRun, ModelOnData, why_not_probed
+from ..attack_run import AttackRun, ModelOnData, why_not_probed
 from ..sources import DataSource, LoadedCache, LoadOptions, ModelSource
-from ..store.outcomes import Results, as_results, check_models
+from ..store.results import Results, as_results, check_models
 from ..store.store import DamagedRecordError, ResultsStore
 from .probe_cell import IMAGES, probe_cell
 from .probe_model import probe_model

@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...adapters import Classifier
-from ...adapters.data.repeated import first_occurrence
-from ...adapters.models.remote.traffic import bypass_cache, remote_models_in
-from ...adapters.models.room.isolated import call_where_layers_are
-from ...adapters.running.access import has_gradients
-from ...adapters.running.steadiness import agree, spread
+from ...adapters.data.duplicates import first_occurrence
+from ...adapters.models.remote.usage import bypass_cache, remote_models_in
+from ...adapters.models.sandbox.isolated import call_where_layers_are
+from ...adapters.running.determinism import agree, spread
+from ...adapters.running.requirements import has_gradients
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
-from .transport_probe import probe_transport
+from .image_transport import probe_transport
 
 IMAGES = 8  # for passes one by one and for gradients
 LABELLED = 64  # for accuracy under other normalisations

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.models.room.isolated import call_where_layers_are, is_isolated
-from ...adapters.switches import full_float32
+from ...adapters.models.sandbox.isolated import call_where_layers_are, is_isolated
+from ...adapters.torch_state import full_float32
 from ...errors import Unsupported
 from ...metrics.coverage import Neurons, neuron_values
 

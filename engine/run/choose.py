@@ -3,7 +3,7 @@
 from ...adapters.models.zoo.load import check_device
 from ...errors import InvalidInput, UnknownName
 from .executor import Executor
-from .in_process import InProcessExecutor
+from .local_executor import InProcessExecutor
 from .processes import WorkerPoolExecutor
 
 

@@ -29,7 +29,7 @@ from ...errors import DavylampError, InvalidInput
 from ..store.columns import picture_of
 from ..store.other_records import CorruptionCell, corruption_table_of, read_corruption
 from ..store.store import ResultsStore
-from .origin import versions
+from .provenance import versions
 
 BLOCK = 64  # images that are in memory, corrupted and predicted at once
 _KEPT = 2**28  # numbers of clean images that stay in memory: 1 GiB

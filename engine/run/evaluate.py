@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from ...adapters.models.remote.traffic import ServerUsage
+from ...adapters.models.remote.usage import ServerUsage
 from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import AttackRun, json_digest
+from ..attack_run import AttackRun, json_digest
 from ..plan.plan import Plan
 from ..store.columns import logits_of, maps_of, read_examples
 from ..store.other_records import fitted_of
-from ..store.plans import forget_finished, note_failed, remove_plan, write_plan
+from ..store.plan_records import forget_finished, note_failed, remove_plan, write_plan
 from ..store.store import Record, ResultsStore
 from .executor import Executor, Progress, label_of
-from .in_process import InProcessExecutor
-from .ledger import RunIndex
+from .local_executor import InProcessExecutor
+from .run_index import RunIndex
 from .task import Task, TaskResult
 
 _POLL_SECONDS = 0.5

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol
 
-from ...adapters.user_code import name_error
+from ...adapters.user_code_guard import name_error
 from ...errors import InvalidInput, ModelSpoiled
 from .task import Task, TaskResult
 from .worker import TaskRunner

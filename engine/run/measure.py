@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
-from ...adapters.models.room.isolated import call_where_layers_are
+from ...adapters.models.sandbox.isolated import call_where_layers_are
 from ...adapters.paths import is_file_name
 from ...adapters.result import SURROGATE_PASSES
-from ...adapters.running.access import has_gradients
 from ...adapters.running.judge import perturbation_distances, projection_of, quantise
-from ...adapters.switches import full_float32
+from ...adapters.running.requirements import has_gradients
+from ...adapters.torch_state import full_float32
 from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, PLAIN, grad_cam, imagenet_wup
 from ...metrics.registry import Metric

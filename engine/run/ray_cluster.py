@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...adapters.user_code import protect_process
+from ...adapters.user_code_guard import protect_process
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, pickling_error, reason_of, run_task_here, worker_died_message

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.running.fit import Fitted
-from ..cell import AttackRun, ModelOnData
+from ..attack_run import AttackRun, ModelOnData
 from ..sources import DataSource, FitSource, ModelSource
 from ..store.columns import compact_images, restore_images
 

@@ -15,19 +15,19 @@ from ...adapters.data.datasets import Data
 from ...adapters.data.streaming import describe_files, iter_batches
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
-from ...adapters.models.remote.traffic import pop_usage, remote_models_in
-from ...adapters.models.restoring import check_unchanged
-from ...adapters.models.room.apart import attack_isolation_context
-from ...adapters.models.room.isolated import reset_processes
-from ...adapters.running.draws import clean_draws, judge_outputs
+from ...adapters.models.remote.usage import pop_usage, remote_models_in
+from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
+from ...adapters.models.sandbox.isolated import reset_processes
+from ...adapters.models.state_guard import check_unchanged
 from ...adapters.running.fit import Fitted, fit_attack
 from ...adapters.running.readings import identify_asked
+from ...adapters.running.sampling import clean_draws, judge_outputs
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import class_of
 from ...errors import AttackFailed, DavylampError, InvalidInput, ModelFailed, ModelSpoiled
 from ...memory import release_unused_memory_if_low
+from ..attack_run import AttackRun, ModelOnData
 from ..attack_shard import attack_shard, precisions_of
-from ..cell import AttackRun, ModelOnData
 from ..measure_groups import pinned_digest, read_group
 from ..probes.probe_model import probe_model
 from ..searches.saturation import SaturatedResult

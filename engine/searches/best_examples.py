@@ -9,8 +9,8 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, as_implementation, run_attack
 from ...adapters.criterion import is_fooled
 from ...adapters.result import SURROGATE_PASSES, radius_with_tolerance
-from ...adapters.running.call import LibraryOutput
 from ...adapters.running.judge import perturbation_distances, quantise
+from ...adapters.running.library_call import LibraryOutput
 from ...adapters.running.trace import CurvePoint, Trace
 from ...adapters.threat_model import NORMS
 

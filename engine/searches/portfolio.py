@@ -20,13 +20,13 @@ from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images
 from ...adapters.parameters import SUPPLIED
 from ...adapters.paths import is_file_name
-from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import perturbation_distances
+from ...adapters.running.sampling import clean_logits
 from ...errors import InvalidInput, Unsupported
 from .kinds import AUTO, Grid, Search, Values, combinations, joint_row
+from .portfolio_schedule import FEWEST, Limits, PortfolioSchedule
 from .radius_search import RadiusSearch, largest_change, radius_grid
 from .single import round_to_8bit
-from .turns import FEWEST, Limits, PortfolioSchedule
 
 MAX_QUERIES = 2000  # for each image: AttackBench's limit
 _VERSION = "5"  # part of the key of a cell, raised whenever the same attacks would search otherwise

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.catalogue.lookup import check_support, resolve_implementation, supports_per_image_radii
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .best_examples import BestExamples
 from .kinds import Grid, Search, Values, check_learns_nothing, combinations
-from .reach import with_reaching_step_size
 from .single import round_to_8bit
+from .step_reach import with_reaching_step_size
 
 UPPER = 16  # largest radius of a search that is given none, in customary radii
 ROUNDS = 8

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.catalogue.lookup import check_support, resolve_implementation
 from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images

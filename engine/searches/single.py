@@ -9,12 +9,12 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
 from ...adapters.criterion import is_fooled
 from ...adapters.result import radius_with_tolerance
-from ...adapters.running.draws import judge_outputs, sampling_context
 from ...adapters.running.judge import perturbation_distances, perturbation_norm, quantise
 from ...adapters.running.precision import precision_of
+from ...adapters.running.sampling import judge_outputs, sampling_context
 from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.trace import Trace, curves_of
-from ...adapters.switches import is_autocast
+from ...adapters.torch_state import is_autocast
 
 Result = TypeVar("Result", bound=AttackResult)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import InvalidInput, Unavailable
-from ..store.files import check_output_path, read_regular_file, replace_file
+from ..store.atomic_files import check_output_path, read_regular_file, replace_file
 from ..store.store import FORMAT
 from .describe import SharedTables, SharingTerms, card_of, licence_text, manifest_of
 from .flat_tables import flat_tables, parquet_bytes

@@ -8,9 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..store.contents import unknown_attack
 from ..store.data_frames import load, load_clean, run_columns
-from ..store.plans import CellState, list_cells
+from ..store.plan_records import CellState, list_cells
+from ..store.record_validation import unknown_attack
 from ..store.store import ResultsStore
 
 MEANINGS = {

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import Unavailable
-from ..cell import AttackRun, ModelOnData
-from ..store.contents import record_error
-from ..store.sealed import ConflictingRecordsError, Record, differing_columns
+from ..attack_run import AttackRun, ModelOnData
+from ..store.checksummed import ConflictingRecordsError, Record, differing_columns
+from ..store.record_validation import record_error
 from ..store.store import KINDS, Kind, ResultsStore, read_files, select_record
 from .image_files import list_images, same_images, why_unreadable
 

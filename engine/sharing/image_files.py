@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..store.files import read_regular_file
+from ..store.atomic_files import read_regular_file
 
 
 def list_images(folder: Path) -> dict[str, Path]:

@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 from ...adapters.models.remote.answer_cache import FILE as ANSWERS
 from ...adapters.models.remote.answer_cache import merge_answers
 from ...errors import InvalidInput, Unavailable
-from ..store.files import expand_path, read_regular_file, replace_file
-from ..store.plans import forget_finished, join_all
+from ..store.atomic_files import expand_path, read_regular_file, replace_file
+from ..store.plan_records import forget_finished, join_all
 from ..store.store import FORMAT, KINDS, ResultsStore
 from .gather import NEWEST, MergePlan, gather
 

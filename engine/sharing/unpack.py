@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput, Unavailable
-from ..store.files import expand_path
+from ..store.atomic_files import expand_path
 from ..store.store import KINDS
 from .bundle import CHECKSUMS
 from .gather import gather

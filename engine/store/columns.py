@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from ...adapters.running.judge import quantise
-from ..cell import AttackRun
-from .sealed import Record
+from ..attack_run import AttackRun
+from .checksummed import Record
 from .store import ResultsStore
 
 EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps

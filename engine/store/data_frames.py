@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...errors import InvalidInput, Unavailable
-from ..cell import AttackRun, ModelOnData, call_as, tell_apart
-from ..defended import named_originals
+from ..attack_run import AttackRun, ModelOnData, call_as, tell_apart
+from ..defence_pairs import named_originals
+from .checksummed import Record
 from .columns import COVERAGE_BITS
-from .contents import read_records, unknown_attack
 from .image_results import DETECTED, SHARES, results_of
 from .other_records import fit_costs
-from .outcomes import Results, as_results
-from .sealed import Record
+from .record_validation import read_records, unknown_attack
+from .results import Results, as_results
 from .store import Kind, ResultsStore
 from .stored_columns import HEAVY
 from .transfers import transferred_of

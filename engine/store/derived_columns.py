@@ -23,7 +23,7 @@ from ..user_metrics import find_metric, of_record, sealed_name
 from .transfers import Predictions, mean_rate, transfer_rates
 
 if TYPE_CHECKING:
-    from .outcomes import RunResult
+    from .results import RunResult
 
 _RATE = "FR@"
 STORED_RATE = "FR@K"  # as records have it, for one K

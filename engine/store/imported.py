@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..cell import ModelOnData, json_digest
+from ..attack_run import ModelOnData, json_digest
 from ..finding import Finding, note
-from .contents import read_records
-from .sealed import Record
+from .checksummed import Record
+from .record_validation import read_records
 from .store import ResultsStore
 
 UNJUDGED = "not judged by davylamp"

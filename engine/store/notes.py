@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...adapters.models.outputs import explain_accuracy
+from ...adapters.display_text import format_radius
+from ...adapters.models.extract_logits import explain_accuracy
 from ...adapters.models.remote.address import is_address
 from ...adapters.result import UNSTEADY
-from ...adapters.words import format_radius
 from ...errors import DavylampError
-from ..cell import AttackRun, ModelOnData, is_foreign
+from ..attack_run import AttackRun, ModelOnData, is_foreign
 from ..finding import Finding, State, note
 from .columns import logits_of
-from .contents import read_records, usable_record
 from .image_results import NOT_MISCLASSIFIED, results_of
 from .imported import notes_of
+from .record_validation import read_records, usable_record
 from .store import WRONG_ONE, Kind, Record, ResultsStore
 
 if TYPE_CHECKING:
-    from .outcomes import Results, RunResult
+    from .results import Results, RunResult
 
 
 def find_notes(outcomes: "Results") -> Iterator[Finding]:

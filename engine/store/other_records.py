@@ -12,13 +12,13 @@ import pyarrow as pa
 from ...adapters.data.corruptions.corrupted_sets import ON_DISK
 from ...adapters.running.fit import Fitted
 from ...adapters.threat_model import ThreatModel
-from ..cell import json_digest
-from .contents import read_records, usable_record
-from .sealed import DamagedRecordError, Record
+from ..attack_run import json_digest
+from .checksummed import DamagedRecordError, Record
+from .record_validation import read_records, usable_record
 from .store import ResultsStore
 
 if TYPE_CHECKING:
-    from .outcomes import Results, RunResult
+    from .results import Results, RunResult
 
 _COSTS = ("fit_forwards", "fit_backwards", "fit_seconds")
 _DIGITS = 20  # of a detector file's digest, in the name of a record

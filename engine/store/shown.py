@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from ...metrics import METRICS
+from .checksummed import Record
 from .image_results import DETECTED
-from .outcomes import CleanResult, Results, RunResult
-from .sealed import Record
+from .results import CleanResult, Results, RunResult
 from .transfers import Transferred
 
 _UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"

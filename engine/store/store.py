@@ -20,9 +20,9 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from ...errors import DavylampError, StoreMismatch, Unavailable
-from ..at_once import thread_map
-from .files import expand_path, open_regular, read_regular_file, replace_file
-from .sealed import (
+from ..thread_map import thread_map
+from .atomic_files import expand_path, open_regular, read_regular_file, replace_file
+from .checksummed import (
     FORMAT,
     ConflictingRecordsError,
     DamagedRecordError,

@@ -11,18 +11,18 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ...adapters.display_text import format_radius
 from ...adapters.result import radius_with_tolerance
 from ...adapters.threat_model import NORMS
-from ...adapters.words import format_radius
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ...intervals import Proportion, clustered_interval, whole_shares
 from ...metrics import empirical_half_distortion, half_distortion
-from ..at_once import thread_map
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
 from ..store.imported import UNJUDGED, Reference, envelopes_of, setting_of_reference
-from ..store.outcomes import Results, RunResult, as_results, distinguishing_settings
+from ..store.results import Results, RunResult, as_results, distinguishing_settings
+from ..thread_map import thread_map
 from .estimates import EXTRAPOLATED, NOTHING, Counts, Nearest, comparison_key, nearest_distances, resamples
 from .groups import TableGroup, distinguishing_text, group_cells
 

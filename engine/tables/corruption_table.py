@@ -11,7 +11,7 @@ import torch
 
 from ...adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, SEVERITIES, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
-from ...adapters.models.outputs import explain_predictions
+from ...adapters.models.extract_logits import explain_predictions
 from ...errors import Unavailable, UnknownName, Unsupported
 from ...metrics import (
     corruption_error,

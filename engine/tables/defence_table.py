@@ -18,7 +18,7 @@ from ..finding import Finding, note
 from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Estimate, Replicates, bootstrap_means, draw_macro_f1, draws_of
 from ..store.columns import logits_of
-from ..store.outcomes import CleanResult, Results, RunResult, images_text, read_outcomes
+from ..store.results import CleanResult, Results, RunResult, images_text, read_outcomes
 from ..store.shown import rate_when_shown
 from ..store.transfers import read_shown
 from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from ...errors import Unsupported
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
-from ..store.outcomes import Results, RunResult, as_results, check_models
+from ..store.results import Results, RunResult, as_results, check_models
 from .groups import group_cells
 
 _SHOWN = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)

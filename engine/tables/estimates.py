@@ -21,7 +21,7 @@ from ..statistics.bootstrap import (
     resample,
 )
 from ..store.columns import coverage_of, coverage_values
-from ..store.outcomes import Results, RunResult
+from ..store.results import Results, RunResult
 from ..store.stored_columns import hold_columns
 
 EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"

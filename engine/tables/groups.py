@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from ...adapters.words import format_threat_labels
+from ...adapters.display_text import format_threat_labels
 from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput, Unsupported
-from ..cell import AttackRun
+from ..attack_run import AttackRun
 from ..finding import Finding, note
 from ..store.notes import least_of_estimates
-from ..store.outcomes import Results, RunResult, distinguishing_settings
+from ..store.results import Results, RunResult, distinguishing_settings
 from .symbols import By
 
 _COMPARED = ("norm", "epsilon", "targeted", "setting")  # rows of models that are alike in these are compared

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...adapters import canonical_attack
-from ...adapters.catalogue.findings import FINDINGS, known_issues_of
+from ...adapters.catalogue.known_issues import FINDINGS, known_issues_of
 from ...adapters.catalogue.lookup import library_defaults
 from ...errors import MissingLibrary, UnknownName, Unsupported
-from ..cell import AttackRun
+from ..attack_run import AttackRun
 
 
 @dataclass(frozen=True)

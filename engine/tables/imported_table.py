@@ -13,7 +13,7 @@ from ...intervals import proportion_interval
 from ..finding import Finding, note
 from ..statistics.bootstrap import Estimate, Replicates, bootstrap_means, draw_optimality, draws_of, interval
 from ..store.imported import PublishedRow, Reference, envelopes_of, read_published, setting_of_reference
-from ..store.outcomes import Results, RunResult, as_results
+from ..store.results import Results, RunResult, as_results
 from ..store.store import ResultsStore
 from .budget_curves import comparable_key
 from .estimates import Counts, estimate_share, mean_draws, resamples

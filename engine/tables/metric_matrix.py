@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ...adapters.display_text import format_threat_labels
 from ...adapters.threat_model import NORMS
-from ...adapters.words import format_threat_labels
 from ...conventions import KNOWLEDGE
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
-from ..defended import named_originals
-from ..store.outcomes import Results, RunResult, as_results, distinguishing_settings, read_outcomes
+from ..defence_pairs import named_originals
+from ..store.results import Results, RunResult, as_results, distinguishing_settings, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
 from .groups import Knowledge, distinguishing_text, shared_settings, threat_labels

@@ -12,7 +12,7 @@ from ..cell_defaults import MEASURES
 from ..measure_groups import GROUP_OF, group_names
 from ..metric_names import base_symbol, facts_of, is_parametrised, metric_parameter, resolve_symbols, unknown_metric
 from ..store.derived_columns import is_rate
-from ..store.outcomes import Results
+from ..store.results import Results
 from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]

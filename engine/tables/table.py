@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InvalidInput
-from ..at_once import thread_map
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..metric_names import facts_of
 from ..statistics.bootstrap import FEWEST, Estimate, Replicates, draw_levels, interval
-from ..store.outcomes import Results, as_results
+from ..store.results import Results, as_results
+from ..thread_map import thread_map
 from .estimates import EXTRAPOLATED, RunReplicates, estimate_row, is_extrapolated
 from .groups import Knowledge, TableGroup, group_cells, of_kind, uneven_rows, worst_case_bias_note
 from .symbols import By, choose_symbols, drop_absent, is_of_distances, optional_symbols

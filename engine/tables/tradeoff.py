@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..defended import named_originals
+from ..defence_pairs import named_originals
 from ..statistics.bootstrap import Estimate
-from ..store.outcomes import Results, RunResult
+from ..store.results import Results, RunResult
 from ..store.shown import robust_when_shown
 from .estimates import estimate_share
 from .groups import model_names, plain_setting_of, threat_labels

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...errors import Unsupported
 from ...metrics import transfer_by_source, transfer_by_target, transfer_of_attack
-from ..cell import ModelOnData
+from ..attack_run import ModelOnData
 from ..finding import Finding, note, sentences
 from ..statistics.bootstrap import Estimate, bootstrap_means
-from ..store.contents import read_records
-from ..store.outcomes import Results, RunResult, as_results
-from ..store.sealed import Record
+from ..store.checksummed import Record
+from ..store.record_validation import read_records
+from ..store.results import Results, RunResult, as_results
 from ..store.shown import change_when_shown
 from ..store.transfers import Over, mean_rate, transfer_rates
 from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples

@@ -12,9 +12,9 @@ from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.models.images import check_images, check_labels
 from ...adapters.models.zoo.weights_file import pack_weights, read_weights
 from ...adapters.threat_model import ThreatModel
-from ...adapters.user_code import one_line
+from ...adapters.user_code_guard import one_line
 from ...errors import InvalidInput, Unavailable, Unsupported
-from ..store.files import check_output_path, replace_file, write_atomic
+from ..store.atomic_files import check_output_path, replace_file, write_atomic
 from .card import environment_versions, measure_model
 from .checkpoint import Checkpoint
 from .held_out import check_disjoint

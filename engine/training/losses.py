@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
-from ...adapters.models.box import clamp_with_edge_gradient
-from .ascent import ascend, initial_perturbation, step_change
+from ...adapters.models.clamp import clamp_with_edge_gradient
+from .inner_maximisation import ascend, initial_perturbation, step_change
 from .settings import TrainingSettings
 from .student import TrainableModel, evaluating
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import Classifier
 from ...adapters.models.zoo.weights_file import base_model_name
-from ...adapters.words import format_radius
 from ...errors import InvalidInput
 from .held_out import split_data
 from .methods import find_method, make_settings

@@ -7,8 +7,8 @@ from copy import deepcopy
 from torch import Tensor, nn
 
 from ...adapters.models.classifier import Classifier
-from ...adapters.models.outputs import extract_logits
-from ...adapters.user_code import guard_user_code, one_line
+from ...adapters.models.extract_logits import extract_logits
+from ...adapters.user_code_guard import guard_user_code, one_line
 from ...errors import InvalidInput, ModelFailed, Unsupported
 
 

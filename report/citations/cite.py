@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...adapters.catalogue.lookup import LIBRARIES
-from ...engine.store.files import write_atomic
+from ...engine.store.atomic_files import write_atomic
 from .bibliography import BibEntry, entries_for, entries_named, software_entry
 from .usage import CitedItem, davylamp_versions, items_used_in, used_by_name
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from ...adapters import Implementation, canonical_attack
 from ...adapters.catalogue.lookup import ATTACKS, IMPLEMENTATIONS, LIBRARIES
+from ...adapters.models.defences.catalogue import ROWS as DEFENCES
 from ...adapters.models.defences.names import is_defence, parse_defence
-from ...adapters.models.defences.rows import ROWS as DEFENCES
 from ...adapters.models.detectors.detector_rows import ROWS as DETECTORS
 from ...adapters.models.zoo.load import PROVIDERS
-from ...engine.challenge.document import FILE as CHALLENGES
+from ...engine.challenge.result import FILE as CHALLENGES
 from ...engine.metric_names import base_symbol
-from ...engine.store.contents import read_records
-from ...engine.store.plans import CellState, list_cells
+from ...engine.store.plan_records import CellState, list_cells
+from ...engine.store.record_validation import read_records
 from ...engine.store.store import ResultsStore
 from ...engine.tables.table import build_table
 from ...engine.training.methods import METHODS

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...engine.store.files import write_atomic
+from ...engine.store.atomic_files import write_atomic
 from ...errors import InvalidInput, MissingLibrary, UnknownName
 
 WIDTHS: Mapping[str, float] = {"column": 3.25, "text": 6.75}  # inches, of two-column papers

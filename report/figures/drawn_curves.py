@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurves
 from .canvas import COLOURS, LINES, MARKERS, NORM_NAMES

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...adapters.catalogue.lookup import LIBRARIES
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...engine.tables.table import Table, TableRow
 from ...errors import Unsupported
 from .canvas import COLOURS, MARKERS, NORM_NAMES

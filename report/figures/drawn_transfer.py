@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...engine.tables.transfer_table import TransferTable
 from ...errors import Unsupported
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...engine.store.outcomes import Results, as_results
+from ...engine.store.results import Results, as_results
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves
 from ...engine.tables.table import build_table

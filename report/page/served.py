@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ...adapters.display_text import format_threat_model
 from ...adapters.http_server import HttpAnswer, HttpServer
-from ...adapters.words import format_threat_model
 from ...engine.store.notes import repair_hint
-from ...engine.store.plans import FolderStatus, survey_folder
+from ...engine.store.plan_records import FolderStatus, survey_folder
 from ...engine.store.store import ResultsStore, expand_path
 from ...errors import Unavailable
 from ..parts.blocks import Section, Text, badge, make_table

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ...engine.finding import finite
 from ...engine.statistics.bootstrap import Estimate
 from ..text.console import format_cell, interval_texts
-from ..text.fitting import short_name
+from ..text.fit_to_terminal import short_name
 
 
 class TableCell(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import format_radius
-from ...engine.store.files import write_atomic
+from ...adapters.display_text import format_radius
+from ...engine.store.atomic_files import write_atomic
 from ...engine.tables.budget_curves import Curve, Curves
 from ...errors import InvalidInput, MissingLibrary
 

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...engine.checks.check_folder import check_completeness
 from ...engine.checks.standings import RobustnessEstimate, StandingRow, ThreatModelRanking, listed
 from ...engine.finding import Finding
 from ...engine.statistics.paired_tests import min_images_for_significance
 from ...engine.statistics.verdict import MARGIN
-from ...engine.store.outcomes import Results
+from ...engine.store.results import Results
 from .blocks import Statement
 
 _DIFFERENT = "Significantly different from"

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import format_radius, format_threat_model
+from ...adapters.display_text import format_radius, format_threat_model
 from ...engine.checks.verdicts import SEVERITY, PairComparison, comparisons_of, paired_outcomes
 from ...engine.finding import plain
 from ...engine.statistics.verdict import RULE, Verdict
-from ...engine.store.outcomes import RunResult
+from ...engine.store.results import RunResult
 from ...engine.tables.implementation_notes import About
 from ...intervals import proportion_interval
 from ..parts.blocks import Collapsible, Column, PageTable, Section, Statement, TableCell, Text, list_table, make_table
-from ..parts.reading import ReportData
+from ..parts.report_data import ReportData
 
 _ACROSS = 6  # models that stand beside each other
 _SAID = 2  # pairs that differ, on the first screen

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...adapters.models.remote.traffic import read_traffic
+from ...adapters.display_text import format_threat_model
+from ...adapters.models.remote.usage import read_traffic
 from ...adapters.result import SURROGATE_PASSES
-from ...adapters.words import format_threat_model
-from ...engine.store.outcomes import RunResult
+from ...engine.store.results import RunResult
 from ..parts.blocks import Column, PageTable, Panels, Section, Text, list_table, make_table
 from ..parts.figures import LabelledPoint, draw_dots
-from ..parts.reading import ReportData
+from ..parts.report_data import ReportData
 
 _DRAWN = 6  # drawings; the table has all
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
 from ..parts.blocks import Column, PageTable, Panels, Section, TableCell, Text, entry, list_table

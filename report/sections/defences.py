@@ -4,17 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ...adapters.display_text import format_radius, format_threat_labels, format_threat_model
 from ...adapters.models.defences.names import describe_gradients
 from ...adapters.result import UNSTEADY
-from ...adapters.words import format_radius, format_threat_labels, format_threat_model
 from ...engine.challenge.attempts import PARTS
-from ...engine.challenge.document import lead_of
-from ...engine.detection.judging import RATES, Detection, evaluate_scores
+from ...engine.challenge.result import lead_of
+from ...engine.detection.detection_rates import RATES, Detection, evaluate_scores
 from ...engine.detection.roc import CountedShare
 from ...engine.finding import Finding
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.other_records import list_scores
-from ...engine.store.outcomes import Results
+from ...engine.store.results import Results
 from ...engine.tables.defence_table import build_defence
 from ...engine.tables.groups import group_cells, model_names, worst_case_bias_note
 from ...engine.tables.table import Table

@@ -16,13 +16,13 @@ import torch
 from PIL import Image
 
 from ...adapters.catalogue.lookup import find_implementation, load_apply
+from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.running.fit import Fitted
-from ...adapters.words import format_radius, format_threat_model
-from ...engine.at_once import thread_map
 from ...engine.checks.verdicts import PairComparison
 from ...engine.store.columns import Example
 from ...engine.store.other_records import load_fitted
-from ...engine.store.outcomes import CleanResult, RunResult
+from ...engine.store.results import CleanResult, RunResult
+from ...engine.thread_map import thread_map
 from ...errors import DavylampError
 from ..parts.blocks import (
     Column,
@@ -37,7 +37,7 @@ from ..parts.blocks import (
     make_table,
 )
 from ..parts.figures import draw_counts
-from ..parts.reading import ReportData
+from ..parts.report_data import ReportData
 
 SIDE = 112  # pixels of a thumbnail's longer side
 BUDGET = 2_600_000  # characters of all thumbnails together: half of what the page may weigh

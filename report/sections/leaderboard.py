@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...adapters.words import format_threat_labels
+from ...adapters.display_text import format_threat_labels
 from ...engine.finding import plain
 from ...engine.metric_names import base_symbol, metric_command
 from ...engine.tables.symbols import drop_absent, is_of_clean, is_of_distances, shown_symbol
@@ -23,7 +23,7 @@ from ..parts.blocks import (
     list_table,
     make_table,
 )
-from ..parts.reading import ReportData
+from ..parts.report_data import ReportData
 
 FIRST = "RA"
 _CELLS = 5000  # of the table of every pair

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ...adapters.words import format_threat_model
+from ...adapters.display_text import format_threat_model
 from ...engine.plan.config_file import write_config
 from ...engine.plan.rerun import configs_of, transfer_of
 from ...engine.store.notes import repair_hint
-from ...engine.store.plans import CellState
+from ...engine.store.plan_records import CellState
 from ..parts.blocks import Code, Collapsible, DefinitionList, PageTable, Section, TableCell, Text, badge, list_table
-from ..parts.reading import ReportData
+from ..parts.report_data import ReportData
 
 _TERMS = (
     ("adversarial example", "an image changed within the threat model so that the classifier misclassifies it"),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.data_frames import load_outcomes
 from ...scoring import (
@@ -30,7 +30,7 @@ from ...scoring import (
 )
 from ..parts.blocks import Bar, Bars, Collapsible, Column, Section, TableCell, Text, make_table
 from ..parts.figures import draw_item_map
-from ..parts.reading import ReportData
+from ..parts.report_data import ReportData
 
 MOST = 1000  # responses that are fitted while a page is made, in a few seconds; above, plain means are ranked
 ITEMS = 600  # images of models whose implementations are compared while a page is made

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ...adapters.words import format_threat_labels
+from ...adapters.display_text import format_threat_labels
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ..parts.blocks import Collapsible, Column, Section, TableCell, Text, entry, make_table

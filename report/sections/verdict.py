@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...adapters.words import format_radius, format_threat_labels
+from ...adapters.display_text import format_radius, format_threat_labels
 from ...engine.checks.standings import StandingRow, ThreatModelRanking, rank_attacks, threat_of
 from ...engine.checks.verdicts import PairComparison
 from ...engine.finding import Finding
@@ -25,10 +25,10 @@ from ..parts.blocks import (
     TwoColumns,
     list_table,
 )
-from ..parts.reading import ReportData
+from ..parts.report_data import ReportData
 from ..parts.sentences import percent_range, percent_text, say_best_models, say_missing, say_strongest_attacks
 from .agreement import summarise_agreement
-from .trust import failed_indicators
+from .failure_indicators import failed_indicators
 
 _UNKNOWN = TableCell("no clean predictions")
 _ALL, _FEW = 8, 5  # models that are all drawn, and how many of more: the other answers stay in view

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from .console import PlainConsole, format_cell, print_notes, print_table
 
 SHORT = ("attack", "libraries", "norms", "knowledge", "kind", "title")

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ...adapters.words import format_radius
+from ...adapters.display_text import format_radius
 from ...engine.challenge.attempts import PARTS, AttackOutcome
-from ...engine.challenge.document import lead_of
-from ...engine.challenge.ruling import share_text
+from ...engine.challenge.result import lead_of
+from ...engine.challenge.verdict import share_text
 from .console import PlainConsole, print_table
 
 COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "95 % interval", "passes", "violations")

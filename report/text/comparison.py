@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.result import AttackResult
-from ...adapters.words import format_radius, format_threat_model
 from ...engine.checks.verdicts import PairComparison
 from ...engine.comparison.compare import Comparison, ImplementationResult, verdict_groups
 from ...engine.searches.saturation import SaturatedResult

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...errors import UnknownName
-from .fitting import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
+from .fit_to_terminal import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
 
 _PLAIN_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
 LONGEST = 38  # lines of a page, unless more is asked for

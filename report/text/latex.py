@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...adapters import ThreatModel
-from ...adapters.words import format_radius, format_threat_model
+from ...adapters.display_text import format_radius, format_threat_model
 from ...engine.statistics.bootstrap import Estimate
 from ...errors import InvalidInput, UnknownName
 from .console import escape_control_characters, format_cell

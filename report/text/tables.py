@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import format_radius, format_threat_labels
+from ...adapters.display_text import format_radius, format_threat_labels
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import IMPORTED, Curve, Curves
 from ...engine.tables.distance_curves import COLUMNS, DistanceCurve, DistanceCurves
@@ -24,7 +24,7 @@ from .console import (
     print_notes,
     print_table,
 )
-from .fitting import Rest
+from .fit_to_terminal import Rest
 from .latex_metrics import table_latex
 
 # Groups of metrics in the order of their columns: capability, effect, distortion, cost, all others.

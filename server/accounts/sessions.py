@@ -10,8 +10,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from ...errors import InvalidInput
+from ..database.permissions import Scope, Viewer
 from ..database.records import SignInRow, TokenRow, UserRow
-from ..database.viewing import Scope, Viewer
 
 SESSION_SECONDS = 12 * 3600.0
 TOKEN_DAYS = 90

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from ...errors import DavylampError
 from ..accounts.users import SYSTEM
 from ..database.records import ComponentRow, Kind, UserRow
-from .forms import ComponentRequest, validate_component
+from .validation import ComponentRequest, validate_component
 
 _MODELS = {
     "mnist-lenet5": "LeNet-5 for MNIST, trained on clean images (advertorch's)",

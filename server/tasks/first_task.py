@@ -6,10 +6,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ..accounts.users import SYSTEM
+from ..database.permissions import ALL_SCOPES, Viewer
 from ..database.records import ComponentRow, TaskRow, UserRow
-from ..database.viewing import ALL_SCOPES, Viewer
 from ..folder import ServerFolder
-from .submitting import TaskRequest, submit
+from .submission import TaskRequest, submit
 
 _FIRST = {
     "models": ("demo:mnist-lenet5", "demo:mnist-lenet5-robust"),

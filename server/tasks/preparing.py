@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 
 from ...errors import Unavailable
 from ..components.blobs import blob_path
-from ..components.forms import UNREADABLE, engine_name
+from ..components.validation import UNREADABLE, engine_name
 from ..database.records import ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
-from .child import write_json
+from .task_process import write_json
 
 _LEFT_FREE = 1 << 30  # bytes of the disk that images do not take
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ...adapters.models.room.sandbox import find_sandbox
+from ...adapters.models.sandbox.bubblewrap import find_sandbox
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 5.0

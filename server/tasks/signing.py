@@ -15,7 +15,7 @@ from ...engine.store.store import DamagedRecordError, ResultsStore
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
-from .ingesting import file_digest, result_files
+from .ingest import file_digest, result_files
 
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 _LARGEST_MANIFEST = 256 << 20

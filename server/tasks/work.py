@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from ...errors import DavylampError
 from ..database.records import TaskRow, TaskState
 from ..folder import ServerFolder
-from .ingesting import copy_existing_runs, ingest_results
+from .ingest import copy_existing_runs, ingest_results
 from .leases import SECONDS, Lease, end_task, lease_task, release_task, renew_lease
 from .preparing import ExecutorSettings, PreparedTask, prepare, read_json
 from .sandboxed import ProcessExit, TaskLimits, run_sandboxed, why_not_isolated
@@ -23,7 +23,7 @@ from .signing import sign_task
 _ATTEMPTS = 3  # of a process that a signal ended: it was killed, or out of memory
 _IDLE_SECONDS = 1.0
 # Without the folder that it starts in on its path: users' files are there.
-_START = "import sys; del sys.path[0]; from davylamp.server.tasks.child import main; sys.exit(main())"
+_START = "import sys; del sys.path[0]; from davylamp.server.tasks.task_process import main; sys.exit(main())"
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "TORCH_HOME")
 
 

@@ -21,11 +21,11 @@ from ..accounts.users import (
     set_hours,
     sign_in,
 )
-from ..components.registering import NotFoundError
+from ..components.registry import NotFoundError
 from ..database.records import AuditRow, Role, TokenRow, UserRow
 from ..tasks.leases import list_spent
 from .rendering import redirect, render
-from .visiting import SESSION, Page, RequestContext, Sent, check_admin, check_signed_in, set_cookie
+from .request_context import SESSION, Page, RequestContext, Sent, check_admin, check_signed_in, set_cookie
 
 router = APIRouter(include_in_schema=False)
 _LINES = 500

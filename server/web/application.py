@@ -16,13 +16,13 @@ from ...adapters.http_names import AllowedHosts
 from ...errors import DavylampError, Unavailable
 from ..accounts.audit import TooManyAttempts
 from ..accounts.sessions import viewer_of_session, viewer_of_token
-from ..components.registering import ForbiddenError, NotFoundError
+from ..components.registry import ForbiddenError, NotFoundError
 from ..folder import ServerFolder
-from . import account_pages, board_pages, component_pages, interface, task_pages
+from . import account_pages, api, board_pages, component_pages, task_pages
 from .boards import Boards
-from .histories import Histories
+from .rank_history import Histories
 from .rendering import plain_text, render, script, style
-from .visiting import SESSION, NoToken, Page, page_context
+from .request_context import SESSION, NoToken, Page, page_context
 
 _AWAY = (OperationalError, InterfaceError, NoConnection)  # or held by somebody else for too long
 _AGAIN = "the database is busy or away; try again in a moment"
@@ -44,7 +44,7 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     made.state.folder, made.state.histories = folder, histories
     made.state.boards = Boards(folder, histories.note_board)
     made.state.reports = task_pages.TaskReports(folder)
-    for module in (board_pages, component_pages, task_pages, account_pages, interface):
+    for module in (board_pages, component_pages, task_pages, account_pages, api):
         made.include_router(module.router)
     _add_files(made)
     made.add_exception_handler(DavylampError, _explain)

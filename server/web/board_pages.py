@@ -16,13 +16,13 @@ from sqlalchemy.orm import Session
 from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput
 from ...intervals import difference_bounds, proportion_interval
-from ..components.registering import NotFoundError, find_component
+from ..components.registry import NotFoundError, find_component
+from ..database.permissions import Viewer, cells_for, components_for
 from ..database.records import CellRow, ComponentRow, UserRow
-from ..database.viewing import Viewer, cells_for, components_for
-from .again import rerun_command
 from .boards import BOARDS, BoardKind, Filters, chosen_cells
 from .rendering import render
-from .visiting import Page, RequestContext
+from .request_context import Page, RequestContext
+from .rerun_command import rerun_command
 
 router = APIRouter(include_in_schema=False)
 _SHOWN, _PAIRS, _READ = 200, 1000, 5000

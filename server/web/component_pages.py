@@ -9,8 +9,7 @@ from sqlalchemy import select
 
 from ..accounts.audit import note
 from ..components.blobs import Upload, blob_path, take_upload
-from ..components.forms import FORMS, ComponentRequest
-from ..components.registering import (
+from ..components.registry import (
     ComponentCard,
     NotFoundError,
     change_card,
@@ -19,13 +18,14 @@ from ..components.registering import (
     register,
     withdraw,
 )
+from ..components.validation import FORMS, ComponentRequest
+from ..database.permissions import components_for, is_owner
 from ..database.records import KINDS, ComponentRow, Kind, UserRow
-from ..database.viewing import components_for, is_owner
 from ..folder import ServerFolder
 from .board_pages import component_names, describe_cell, of_component
 from .boards import count_fooled
 from .rendering import redirect, render
-from .visiting import Page, RequestContext, Sent, check_signed_in
+from .request_context import Page, RequestContext, Sent, check_signed_in
 
 router = APIRouter(include_in_schema=False, prefix="/components")
 _PIECE = 1 << 20

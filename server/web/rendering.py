@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ... import __version__
 from ...report.page import build
-from .visiting import SESSION, VISIT, RequestContext, set_cookie
+from .request_context import SESSION, VISIT, RequestContext, set_cookie
 
 _HERE = Path(__file__).parent
 _STEERING = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")

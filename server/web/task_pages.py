@@ -14,15 +14,15 @@ from sqlalchemy.orm import Session
 
 from ...report.page.build import build_report, write_file
 from ..accounts.audit import note
-from ..components.registering import NotFoundError
+from ..components.registry import NotFoundError
+from ..database.permissions import Viewer, components_for, is_owner, tasks_for
 from ..database.records import KINDS, CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
-from ..database.viewing import Viewer, components_for, is_owner, tasks_for
 from ..folder import ServerFolder
 from ..tasks.signing import export_task
-from ..tasks.submitting import TaskRequest, cancel, change_task, find_task, retry, submit
+from ..tasks.submission import TaskRequest, cancel, change_task, find_task, retry, submit
 from .board_pages import describe_cell
 from .rendering import plain_text, redirect, render
-from .visiting import Page, RequestContext, Sent, check_signed_in
+from .request_context import Page, RequestContext, Sent, check_signed_in
 
 router = APIRouter(include_in_schema=False, prefix="/tasks")
 _SHOWN, _LOG_SHOWN, _REPORTS_KEPT = 200, 64 << 10, 8

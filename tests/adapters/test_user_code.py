@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from davylamp import run_attack
-from davylamp.adapters.user_code import guard_once, guard_user_code, process_protected
+from davylamp.adapters.user_code_guard import guard_once, guard_user_code, process_protected
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
 
 
@@ -153,8 +153,8 @@ def test_a_handler_that_does_not_interrupt_is_asked():
 
 def test_a_ctrl_c_in_a_terminal_ends_the_process():
     code = (
-        "import os, sys, time\nfrom davylamp.adapters.user_code import protect_process, user_code\nprotect_process()\n"
-        "with user_code('model.py'):\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
+        "import os, sys, time\nfrom davylamp.adapters.user_code_guard import protect_process, guard_user_code\nprotect_process()\n"
+        "with guard_user_code('model.py'):\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -192,9 +192,9 @@ def test_threads_that_leave_in_another_order():
 def test_a_child_and_another_thread_may_exit():
     """The thread that ends a worker whose parent is gone must not be held up by a model."""
     code = (
-        "import os, threading, time\nfrom davylamp.adapters.user_code import protect_process, user_code\n"
+        "import os, threading, time\nfrom davylamp.adapters.user_code_guard import protect_process, guard_user_code\n"
         "protect_process()\n"
-        "with user_code('model.py'):\n"
+        "with guard_user_code('model.py'):\n"
         "    child = os.fork()\n"
         "    if not child:\n        os._exit(5)\n"
         "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5\n"

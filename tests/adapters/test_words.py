@@ -5,7 +5,7 @@ import math
 import pytest
 
 from davylamp.adapters import ThreatModel
-from davylamp.adapters.words import format_radius, format_threat_labels, format_threat_model
+from davylamp.adapters.display_text import format_radius, format_threat_labels, format_threat_model
 
 
 @pytest.mark.parametrize(

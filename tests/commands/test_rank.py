@@ -14,7 +14,7 @@ import davylamp
 import davylamp.report.sections.ranking
 from davylamp.commands.config_options import in_options, named_by_option
 from davylamp.errors import DavylampError
-from davylamp.report.parts.reading import read_folder
+from davylamp.report.parts.report_data import read_folder
 from davylamp.report.text.ranking import PlacementOutput, RankingOutput
 from davylamp.tools.speed.synthetic_results import write_results
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.cell import AttackRun, ModelOnData
-from davylamp.engine.run.in_process import InProcessExecutor
+from davylamp.engine.attack_run import AttackRun, ModelOnData
+from davylamp.engine.run.local_executor import InProcessExecutor
 from davylamp.metrics import adversarial_confidence_increase
 
 _TIMES = {"seconds", "attack_seconds", "fit_seconds", "written"}

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from davylamp.engine import at_once
-from davylamp.engine.at_once import thread_map
+from davylamp.engine import thread_map as threads
+from davylamp.engine.thread_map import thread_map
 
 
 @pytest.fixture(params=[1, 2, 5])
 def cores(request, monkeypatch):
-    monkeypatch.setattr(at_once, "_usable_cores", lambda: request.param)
+    monkeypatch.setattr(threads, "_usable_cores", lambda: request.param)
     return request.param
 
 
@@ -30,7 +30,7 @@ def test_nothing_of_nothing(cores):
 
 
 def test_steps_run_at_the_same_time_where_there_are_cores(monkeypatch):
-    monkeypatch.setattr(at_once, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(threads, "_usable_cores", lambda: 2)
     both = threading.Barrier(2, timeout=20)
     assert [*thread_map(lambda item: both.wait() >= 0 and item, range(6))] == [*range(6)]
 

@@ -12,7 +12,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import as_results
+from davylamp.engine.store.results import as_results
 from davylamp.errors import AttackFailed, ModelSpoiled, Unsupported
 from tests.hostile import changes
 

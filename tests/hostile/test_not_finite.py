@@ -10,7 +10,7 @@ from davylamp.adapters.running.judge import KINDS
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.comparison.compare import compare
 from davylamp.engine.store.data_frames import load, load_outcomes
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import ModelFailed
 from davylamp.scoring.responses import build_responses

@@ -10,10 +10,10 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.result import UNSTEADY
-from davylamp.adapters.running.steadiness import spread, stays_steady
+from davylamp.adapters.running.determinism import spread, stays_steady
 from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.report.page.build import build_report
 from tests.hostile import randomness as kit
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from davylamp.scoring import ResponseModel
-from davylamp.scoring.adaptive import ImageSelector, choose_images, replay_selection
+from davylamp.scoring.adaptive_selection import ImageSelector, choose_images, replay_selection
 from davylamp.scoring.irt import fit_irt
 
 from .simulation import simulate

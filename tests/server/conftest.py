@@ -10,13 +10,13 @@ import pytest
 
 from davylamp.server.accounts.users import add_user
 from davylamp.server.components.blobs import take_upload
-from davylamp.server.components.forms import ComponentRequest
-from davylamp.server.components.registering import ComponentCard, register
+from davylamp.server.components.registry import ComponentCard, register
 from davylamp.server.components.seeds import seed_components
+from davylamp.server.components.validation import ComponentRequest
+from davylamp.server.database.permissions import ALL_SCOPES, Viewer
 from davylamp.server.database.records import ComponentRow
-from davylamp.server.database.viewing import ALL_SCOPES, Viewer
 from davylamp.server.folder import ServerFolder, Settings
-from davylamp.server.tasks import child, work
+from davylamp.server.tasks import task_process, work
 from davylamp.server.tasks.sandboxed import ProcessExit
 from davylamp.server.web.application import make_application
 from davylamp.tools.server.started import fresh_database
@@ -111,10 +111,10 @@ def run_here(command, scratch, limits, *, watch, environment):
         before = Path.cwd()
         os.chdir(scratch / "room")
         try:
-            child.write_json(scratch / "outcome.json", child.run_task(scratch))
+            task_process.write_json(scratch / "outcome.json", task_process.run_task(scratch))
             ended.append(0)
-        except child.DavylampError as error:
-            child.write_json(scratch / "outcome.json", {"error": str(error)})
+        except task_process.DavylampError as error:
+            task_process.write_json(scratch / "outcome.json", {"error": str(error)})
             ended.append(1)
         finally:
             os.chdir(before)
@@ -145,7 +145,7 @@ def address(folder, users, behind_proxy):
     """Where the server listens, as it is served by the command."""
     import uvicorn
 
-    from davylamp.server.web.listening import configure
+    from davylamp.server.web.run_server import configure
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = configure(make_application(folder), proxy=behind_proxy)

@@ -196,7 +196,7 @@ def test_texts_that_steer_a_terminal_are_made_harmless(ask):
 def test_the_description_has_every_call_with_a_sentence(ask, folder):
     from fastapi.routing import APIRoute
 
-    from davylamp.server.web.interface import router
+    from davylamp.server.web.api import router
 
     schema = ask("", "GET", "/openapi.json").json()
     assert schema["openapi"].startswith("3.")

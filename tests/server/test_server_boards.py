@@ -11,18 +11,18 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from davylamp.engine import build_table, load
-from davylamp.server.components.registering import change_card, find_component
+from davylamp.server.components.registry import change_card, find_component
+from davylamp.server.database.permissions import VISITOR
 from davylamp.server.database.records import CellRow, HistoryRow
-from davylamp.server.database.viewing import VISITOR
 from davylamp.server.tasks import work
-from davylamp.server.tasks.submitting import TaskRequest, change_task, submit
+from davylamp.server.tasks.submission import TaskRequest, change_task, submit
 from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web import boards
 from davylamp.server.web.application import make_application, make_pages
 from davylamp.server.web.board_pages import compare_cells
 from davylamp.server.web.boards import Filters
-from davylamp.server.web.comparable import choose_comparable
-from davylamp.server.web.histories import make_boards
+from davylamp.server.web.comparable_subjects import choose_comparable
+from davylamp.server.web.rank_history import make_boards
 
 MODELS = ("demo:mnist-lenet5", "demo:mnist-lenet5-robust")
 

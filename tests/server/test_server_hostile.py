@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from davylamp.adapters.models.room.sandbox import find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
 from davylamp.adapters.running import judge
 from davylamp.server.database.records import CellRow, TaskRow
 from davylamp.server.tasks.sandboxed import TaskLimits
-from davylamp.server.tasks.submitting import TaskRequest, submit
+from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)

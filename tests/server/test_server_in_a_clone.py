@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import select
 
 import davylamp
-from davylamp.adapters.models.room.sandbox import find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
 from davylamp.server.components.seeds import seed_components
 from davylamp.server.database.records import CellRow, TaskRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.sandboxed import TaskLimits
 from davylamp.server.tasks.signing import public_key
-from davylamp.server.tasks.submitting import TaskRequest, submit
+from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)

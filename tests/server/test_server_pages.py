@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 from davylamp.server.accounts.sessions import make_token
 from davylamp.server.database.records import CellRow, TaskRow, UserRow
 from davylamp.server.folder import ServerFolder, Settings
-from davylamp.server.tasks.submitting import TaskRequest, submit
+from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web.application import make_application, make_pages
-from davylamp.server.web.visiting import SESSION
+from davylamp.server.web.request_context import SESSION
 
 from .conftest import PASSWORD
 

@@ -27,11 +27,11 @@ from davylamp.server.accounts.users import (
     set_active,
     sign_in,
 )
-from davylamp.server.components.registering import ForbiddenError, NotFoundError, change_card, delete, find_component
+from davylamp.server.components.registry import ForbiddenError, NotFoundError, change_card, delete, find_component
+from davylamp.server.database.permissions import VISITOR, Viewer, cells_for, components_for, tasks_for
 from davylamp.server.database.records import AuditRow, CellRow, FactRow, SignInRow, TokenRow, UserRow
-from davylamp.server.database.viewing import VISITOR, Viewer, cells_for, components_for, tasks_for
 from davylamp.server.folder import ServerFolder, Settings
-from davylamp.server.tasks.submitting import TaskRequest, find_task, submit
+from davylamp.server.tasks.submission import TaskRequest, find_task, submit
 
 from .conftest import PASSWORD
 

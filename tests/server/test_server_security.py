@@ -20,18 +20,18 @@ from PIL import Image
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
-from davylamp.adapters.models.room.sandbox import Sandbox, find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import Sandbox, find_sandbox
 from davylamp.errors import InvalidInput
 from davylamp.report.page import build
 from davylamp.server.accounts.sessions import make_token
-from davylamp.server.components.registering import ComponentCard
+from davylamp.server.components.registry import ComponentCard
 from davylamp.server.database import connecting
 from davylamp.server.database.records import AuditRow, CellRow, TaskRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks import sandboxed
 from davylamp.server.tasks.sandboxed import TaskLimits
 from davylamp.server.tasks.signing import export_task, public_key, sign_task
-from davylamp.server.tasks.submitting import TaskRequest, submit
+from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 from davylamp.server.web.application import make_application
 

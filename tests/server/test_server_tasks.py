@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
-from davylamp.adapters.models.room.sandbox import Sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import Sandbox
 from davylamp.engine.run import worker
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.database.records import CellRow, TaskRow
@@ -22,7 +22,7 @@ from davylamp.server.tasks import leases, sandboxed, work
 from davylamp.server.tasks.leases import Heartbeat, Lease, end_task, lease_task, renew_lease
 from davylamp.server.tasks.sandboxed import ProcessExit, TaskLimits, run_sandboxed
 from davylamp.server.tasks.signing import export_task, public_key, verify_export
-from davylamp.server.tasks.submitting import TaskRequest, cancel, retry, submit
+from davylamp.server.tasks.submission import TaskRequest, cancel, retry, submit
 from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 from .conftest import ATTACK, DEFENCE, run_here

@@ -12,11 +12,11 @@ from sqlalchemy import func, select
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.accounts.audit import Origin
 from davylamp.server.components.blobs import blob_path, clean_uploads, take_upload, used_bytes
-from davylamp.server.components.forms import engine_name
-from davylamp.server.components.registering import ForbiddenError, delete, withdraw
+from davylamp.server.components.registry import ForbiddenError, delete, withdraw
+from davylamp.server.components.validation import engine_name
 from davylamp.server.database.records import BlobRow, ComponentRow
 from davylamp.server.tasks.preparing import ExecutorSettings, prepare
-from davylamp.server.tasks.submitting import TaskRequest, submit
+from davylamp.server.tasks.submission import TaskRequest, submit
 
 from .conftest import ATTACK
 

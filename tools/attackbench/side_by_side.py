@@ -27,7 +27,7 @@ import numpy as np
 
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, import_attackbench, make_plan
-from davylamp.engine.store.outcomes import RunResult, read_outcomes
+from davylamp.engine.store.results import RunResult, read_outcomes
 from davylamp.engine.tables.imported_table import build_references
 from davylamp.errors import DavylampError
 from davylamp.tools.attackbench.their_runner import BUDGET, TheirRun, run_theirs

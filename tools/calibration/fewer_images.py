@@ -23,7 +23,7 @@ from torch.nn import functional
 import davylamp
 from davylamp.engine import AttackChoice, load
 from davylamp.scoring import build_responses, choose_model, fit_irt
-from davylamp.scoring.adaptive import ImageSelector, Step, choose_images
+from davylamp.scoring.adaptive_selection import ImageSelector, Step, choose_images
 from davylamp.scoring.responses import Responses
 
 FILE = Path(__file__).with_name("FEWER_IMAGES.md")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from davylamp.scoring import choose_model, fit_irt, place_new_subject
-from davylamp.scoring.adaptive import ImageSelector, choose_images
+from davylamp.scoring.adaptive_selection import ImageSelector, choose_images
 
 from .intervals import Scenario, simulate
 

@@ -16,7 +16,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import resolve_implementation
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.detectors.detector_rows import ROWS
-from davylamp.adapters.models.detectors.joint import add_detector
+from davylamp.adapters.models.detectors.joint_classifier import add_detector
 from davylamp.adapters.running.targets import choose_targets
 from davylamp.benchmarks.shared.small_models import load_digits_data, load_small_model, load_training_inputs
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan

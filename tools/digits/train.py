@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from davylamp.adapters import Classifier
-from davylamp.adapters.data.samples import TRAINED_ON, read_digits
+from davylamp.adapters.data.bundled_images import TRAINED_ON, read_digits
 from davylamp.adapters.models.zoo.demo import DIGITS, digits_network
 from davylamp.engine.training.loop import train
 from davylamp.engine.training.methods import make_settings

@@ -35,7 +35,7 @@ from davylamp.adapters.running.run import DEFAULT_BATCH_SIZE
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.run.executor import Executor
 from davylamp.engine.run.processes import WorkerPoolExecutor
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.store.plan_records import list_cells
 from davylamp.memory import keep_freed_memory
 from davylamp.tools.speed.adapters import LIBRARIES, library_call
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of

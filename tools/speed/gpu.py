@@ -32,7 +32,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.parameters import PRECISIONS
-from davylamp.adapters.switches import attack_precision, model_autocast
+from davylamp.adapters.torch_state import attack_precision, model_autocast
 from davylamp.memory import keep_freed_memory
 from davylamp.tools.speed.adapters import library_call
 from davylamp.tools.speed.batch_size import choose_size, measure_batches

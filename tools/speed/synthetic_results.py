@@ -17,7 +17,7 @@ from PIL import Image
 
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.cell_defaults import MEASURES
 from davylamp.engine.run.measure import EXAMPLES, measured_symbols
 from davylamp.engine.store.store import ResultsStore

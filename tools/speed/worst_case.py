@@ -22,7 +22,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.shared.small_models import EPSILON as DIGITS
 from davylamp.benchmarks.shared.small_models import load_digits_data, load_small_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import RunResult, read_outcomes
+from davylamp.engine.store.results import RunResult, read_outcomes
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
 
 ATTACKS: Mapping[str, Mapping[str, Any]] = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import InvalidInput, Unavailable, UnknownName
 from ...paths import expand_path
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from .published import CORRUPTIONS, SEVERITIES, check_severity, find_corruption
 
 FOLDERS, ARRAYS = ON_DISK = ("imagenet-c", "cifar-10-c")

@@ -136,7 +136,7 @@ def _corrupt_one(pixels: np.ndarray, row: Corruption, severity: int, seed: int) 
             more = {"seed": drawn} if row.name in _SEEDED else {}
             made = library.corrupt(three, severity=severity, corruption_name=row.name, **more)
         else:
-            from .small_images import corrupt_small
+            from .small_image_corruptions import corrupt_small
 
             made = corrupt_small(three, row.name, severity, size, drawn)
     return made[:, :, :1] if grey else made

@@ -114,7 +114,7 @@ def _zoomed(_: np.ndarray, __: int, means: Iterator[np.ndarray]) -> np.ndarray:
 
 
 def _flakes(clean: np.ndarray) -> np.ndarray:
-    from .small_images import zoom_middle
+    from .small_image_corruptions import zoom_middle
 
     layer = zoom_middle(np.random.normal(size=clean.shape[:2], loc=0.05, scale=0.3)[..., None], 3)[..., 0]  # noqa: NPY002
     return (np.clip(np.where(layer < 0.5, 0, layer), 0, 1) * 255).astype(np.uint8)

@@ -34,7 +34,7 @@ def _row(attack: str, function: str, norms: tuple[str, ...], params: Mapping[str
 
 
 def _repaired(within: str) -> Mapping[str, Any]:
-    return {"variant": "repaired", "within": f".repairs:{within}"}
+    return {"variant": "repaired", "within": f".patches:{within}"}
 
 
 ROWS: tuple[Implementation, ...] = (
@@ -107,7 +107,7 @@ ROWS: tuple[Implementation, ...] = (
         "semantic",
         ("unrestricted",),
         {},
-        within=".repairs:semantic_attack_self_argument",
+        within=".patches:semantic_attack_self_argument",
         repairs=("given the `self` that the function asks for and does not take",),
     ),
 )

@@ -9,7 +9,7 @@ from torch.nn.functional import interpolate
 from ...criterion import is_fooled
 from .losses import by_image, cosines, normalise
 from .queries import Model, query_logits
-from .starts import noisy_starts
+from .starting_images import noisy_starts
 
 _POINTS = 256  # images in one question
 _SAMPLES = 100  # of the first estimate; the next ones have sqrt(step) times as many

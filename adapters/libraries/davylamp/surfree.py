@@ -10,7 +10,7 @@ from torch import Tensor
 from ...criterion import is_fooled
 from .losses import by_image, cosines, normalise, round_to_grid
 from .queries import Model, query_logits
-from .starts import noisy_starts
+from .starting_images import noisy_starts
 
 _HALVINGS = 10  # of a binary search, on the segment to the image or over the angle
 _FINE = 0.01  # of the cosine: where the binary search over the angle ends

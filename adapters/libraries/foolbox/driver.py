@@ -90,7 +90,7 @@ def _moves_components(attack_class: Any) -> bool:
     """Whether Foolbox's step size is the change of each component, although the norm is l2 or l1: Adam's is."""
     from foolbox import attacks
 
-    from .repairs import L1AdamIterative, L2AdamIterative
+    from .patches import L1AdamIterative, L2AdamIterative
 
     adam = (attacks.L1AdamProjectedGradientDescentAttack, attacks.L2AdamProjectedGradientDescentAttack)
     return issubclass(attack_class, (*adam, L1AdamIterative, L2AdamIterative))

@@ -39,7 +39,7 @@ def run(
     Raises:
         ValueError: if the class does not have a word.
     """
-    from .natives import DeviceBridgingClassifier
+    from .native_attacks import DeviceBridgingClassifier
 
     taken = inspect.signature(attack_class.__init__).parameters
     if unknown := sorted(set(kwargs) - set(taken)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...attack import Implementation
 
-_REPAIRS = ".repairs:"
+_REPAIRS = ".patches:"
 
 
 def _row(

@@ -13,14 +13,14 @@ from torch.autograd.graph import saved_tensors_hooks
 from .... import errors
 from ....errors import AttackDied, AttackFailed, DavylampError, ModelFailed, Unsupported
 from ...attack import Implementation
-from ...models.room.isolating import Isolation
-from ...models.room.plain_values import read_states, to_plain
-from ...models.room.sandbox import visible_paths
-from ...models.room.shared_bytes import bytes_of
-from ...models.room.worker_base import KeptGraphs
-from ...models.room.worker_client import Worker, WorkerSpec, clean_text, forkserver_for, memory_limit_bytes
-from ...user_code import one_line
-from .described import IsolatedAttack, implementation_from_description
+from ...models.sandbox.bubblewrap import visible_paths
+from ...models.sandbox.isolation import Isolation
+from ...models.sandbox.serialisation import read_states, to_plain
+from ...models.sandbox.shared_bytes import bytes_of
+from ...models.sandbox.worker_base import KeptGraphs
+from ...models.sandbox.worker_client import Worker, WorkerSpec, clean_text, forkserver_for, memory_limit_bytes
+from ...user_code_guard import one_line
+from .isolated_attack import IsolatedAttack, implementation_from_description
 
 _MODULE = f"{__package__}.attack_worker"
 _SLOW: Mapping[str, tuple[str, ...]] = {  # what a file mentions -> what is imported for all of its workers

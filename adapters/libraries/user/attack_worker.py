@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
-from ...models.question import check_model_input
-from ...models.room import plain_values
-from ...models.room.isolated import RemoteModuleStub
-from ...models.room.worker_base import Answer, WorkerBase
+from ...models.input_check import check_model_input
+from ...models.sandbox import serialisation
+from ...models.sandbox.isolated import RemoteModuleStub
+from ...models.sandbox.worker_base import Answer, WorkerBase
 from ...threat_model import ThreatModel
-from ...user_code import name_error, one_line
-from .described import describe_row
+from ...user_code_guard import name_error, one_line
+from .as_implementation import declared_defaults, declared_epsilon, row_in_file
 from .driver import run
-from .row import declared_defaults, declared_epsilon, row_in_file
+from .isolated_attack import describe_row
 
 
 def run_attack_worker(wire: socket.socket) -> None:
@@ -82,10 +82,10 @@ class AttackWorker(WorkerBase):
             raise ModelFailed(
                 f"{values['where']} is not what it was when it was planned: its file was edited meanwhile"
             )
-        inputs, labels, targets, words = plain_values.from_plain(values["given"], tensors)
+        inputs, labels, targets, words = serialisation.from_plain(values["given"], tensors)
         threat_model = ThreatModel(values["norm"], values["epsilon"], values["targeted"])
         model = ModelProxy(self, getattr(torch, values["dtype"]), values["classes"])
-        plain_values.set_states(values["states"])
+        serialisation.set_states(values["states"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             returned = run(given, model, inputs, labels, threat_model, targets, **words)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
-from ...user_code import stdout_to_stderr
-from .described import IsolatedAttack
-from .given import UserAttack
+from ...user_code_guard import stdout_to_stderr
+from .isolated_attack import IsolatedAttack
+from .user_attack import UserAttack
 
 
 class _Call(NamedTuple):
@@ -87,7 +87,7 @@ def _call_function(given: UserAttack, call: _Call) -> Any:
 
 def _roles(threat_model: ThreatModel, targets: Tensor | None) -> dict[str, Any]:
     """The threat model in every word that a function may have for it."""
-    from .row import RADIUS
+    from .as_implementation import RADIUS
 
     words: dict[str, Any] = dict.fromkeys(RADIUS, threat_model.radius)
     return {**words, "norm": threat_model.norm, "targets": targets, "targeted": targets is not None,

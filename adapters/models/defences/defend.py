@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import MissingLibrary, ModelFailed
-from ..box import clamp_with_edge_gradient, describe_out_of_range
+from ..clamp import clamp_with_edge_gradient, describe_out_of_range
 from ..classifier import Classifier
 from .names import parse_defence
-from .record import Gradients
+from .spec import Gradients
 
 _EXTRAS = {"art": "art", "kornia": "kornia"}  # of davylamp, that install what a defence needs
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from ....errors import InvalidInput, UnknownName
 from ...parameters import check_parameter, parse_parameter
-from .record import WAYS, DefenceSpec, Gradients
-from .rows import DEFENCES, ROWS
+from .catalogue import DEFENCES, ROWS
+from .spec import WAYS, DefenceSpec, Gradients
 
 _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
 

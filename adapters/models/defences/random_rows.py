@@ -1,7 +1,7 @@
 """The defences with a name that draw random numbers: one row each."""
 
 from ...attack import Parameter
-from .record import DefenceSpec, Gradients
+from .spec import DefenceSpec, Gradients
 
 _GUO = "Guo et al. 2018, Countering Adversarial Images using Input Transformations"
 _COHEN = "Cohen et al. 2019, Certified Adversarial Robustness via Randomized Smoothing"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..box import clamp_with_edge_gradient
+from ..clamp import clamp_with_edge_gradient
 
 
 class Transform(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, UnknownName, Unsupported
 from ..classifier import PASS_SIZE, Classifier
-from ..room.isolated import runs_in_process
+from ..sandbox.isolated import runs_in_process
 
 _WITH_WEIGHTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from ...user_file import LocalImportFinder
-from ..answers import OutputFormat
+from ..output_format import OutputFormat
 from .source_files import SourceFiles, digest_file, module_origin
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Event, threading.Condition, threading.Semaphore)

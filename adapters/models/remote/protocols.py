@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....errors import InvalidInput, Unavailable, Unsupported
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from .address import Address, OutputKind, RequestEncoding
 from .client import Reply, RetryingClient, error_of
 from .tensors import JSON_BYTES, OUTPUT_TYPES, TYPES, decode_numbers, pack_tensor

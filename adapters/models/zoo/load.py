@@ -8,22 +8,22 @@ import torch
 
 from ....errors import InvalidInput, Unavailable, UnknownName
 from ...paths import expand_path, is_file_name, split_file_name
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from ..defences.defend import defend
 from ..defences.names import is_defence, known_defences, parse_defence
-from ..detectors.joint import add_detector, is_detector_part
-from ..folding import fold_batch_norms
+from ..detectors.joint_classifier import add_detector, is_detector_part
+from ..fold_batch_norm import fold_batch_norms
 from ..remote.address import is_address
 from ..remote.remote_model import PATTERNS, load_remote
 from ..remote.transport import Transport
-from ..room.isolated import load_isolated
-from ..room.isolating import Isolation
+from ..sandbox.isolated import load_isolated
+from ..sandbox.isolation import Isolation
 from . import demo, hf, onnx, robustbench, timm, torchvision
-from .file import defend_from_file, load_from_file
-from .input_part import apply_input_settings, is_input_part, parse_input_settings, write_input
+from .declared_outputs import PREFIX, VERSION, declare_outputs, is_outputs_part, read_outputs, read_version, version_in
+from .input_settings import apply_input_settings, is_input_part, parse_input_settings, write_input
 from .provider import Provider
-from .said_outputs import PREFIX, VERSION, declare_outputs, is_outputs_part, read_outputs, read_version, version_in
+from .python_file import defend_from_file, load_from_file
 from .state_dict import load_into_architecture, load_into_classifier, read_state
 from .weights_file import base_model_name, is_trained, is_weights_name, load_weights
 
@@ -86,7 +86,7 @@ def load_model(
     Loading leaves torch's random state as it was, except for what a factory in a file draws.
 
     Args:
-        name: one of `known_models()`: an embedded model (`demo:...`), a torchvision classifier with its default
+        name: one of `model_name_patterns()`: an embedded model (`demo:...`), a torchvision classifier with its default
             weights or the named ones, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a
             Python file that returns a `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may
             have defences behind it, from left to right: "+jpeg:quality=50" (see `defend`), "+path/to/file.py:defend":
@@ -251,7 +251,7 @@ def add_input(name: str, settings: Mapping[str, str]) -> str:
     """The name of a model with what options say that it wants of an image: behind the model, before its defences.
 
     Args:
-        name: one of `known_models()`; one that says so itself keeps what it says.
+        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
         settings: by word, see `input_part`; empty: the name stays.
 
     Raises:
@@ -267,7 +267,7 @@ def add_outputs(name: str, outputs: str | None) -> str:
     """The name of a model with what an option says that it gives: behind the model, before its defences.
 
     Args:
-        name: one of `known_models()`; one that says so itself keeps what it says.
+        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
         outputs: "logits", "probabilities", "labels"; None: the name stays.
 
     Raises:
@@ -283,7 +283,7 @@ def add_version(name: str, version: str) -> str:
     """The name of a model with the version that an option says: behind the model, before its defences.
 
     Args:
-        name: one of `known_models()`; one that says so itself keeps what it says.
+        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
         version: letters, digits, "-", "_" and "."; "": the name stays.
 
     Raises:

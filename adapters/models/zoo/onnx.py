@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ....errors import ModelFailed
 from ...paths import expand_path
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .onnx_file import OnnxFile, read_onnx
 from .onnx_model import OnnxModel, Session

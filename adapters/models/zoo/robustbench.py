@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .provider import Provider, unknown_among
 from .weights import check_reachable, fetch_weights, loading

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable
 from ...tensor_file import read_tensor_file
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 
 _ENTRIES = (  # of a training's checkpoint, in this order

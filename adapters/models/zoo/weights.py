@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import torch
 
 from ....errors import Unavailable
-from ...user_code import one_line
+from ...user_code_guard import one_line
 
 _PROBE_SECONDS = 10
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")  # as torch.hub names files: NAME-HASH.pth

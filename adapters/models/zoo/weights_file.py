@@ -11,7 +11,7 @@ from torch import Tensor
 from ....errors import InvalidInput, Unavailable
 from ...paths import expand_path, is_file_name, split_file_name
 from ...tensor_file import read_tensor_file
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 
 _FORMAT = "davylamp weights 1"

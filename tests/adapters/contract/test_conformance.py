@@ -5,7 +5,7 @@ import torch
 
 from davylamp.adapters import IMPLEMENTATIONS
 from davylamp.adapters.attack import Implementation
-from davylamp.adapters.contract.conformance import PLANTS, make_setting, run_misbehaving_model_checks
+from davylamp.adapters.contract.misbehaving_models import PLANTS, make_setting, run_misbehaving_model_checks
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 
 # Each takes seconds a plant; `davylamp conformance` runs them.
@@ -64,7 +64,7 @@ def test_a_liar_of_every_kind_is_noticed(liar, monkeypatch):
     """With the judge's own eyes shut, the conformance run complains."""
     noise = lambda model, x, y: (model(x), x + 4e-4 * torch.randn_like(x).sign())[1]  # noqa: E731
     assert not any(liar(noise).values())
-    blind = "davylamp.adapters.running.evidence.AttackState.mark_invalid"
+    blind = "davylamp.adapters.running.attack_state.AttackState.mark_invalid"
     monkeypatch.setattr(blind, lambda *_: None)
     complaints = liar(noise)
     assert "false robust" in complaints["nan"]

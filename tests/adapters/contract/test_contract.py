@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, ThreatModel, library_defaults, run_attack
-from davylamp.adapters.catalogue.findings import FINDINGS
+from davylamp.adapters.catalogue.known_issues import FINDINGS
 from davylamp.adapters.catalogue.lookup import accepted_parameters, load_class
-from davylamp.adapters.contract.linear import make_coarse_case
-from davylamp.adapters.contract.promises import run_contract_check
+from davylamp.adapters.contract.contract_checks import run_contract_check
+from davylamp.adapters.contract.linear_model import make_coarse_case
 from davylamp.adapters.parameters import PARAMETERS, SUPPLIED
 from davylamp.adapters.running.judge import perturbation_norm
 from davylamp.errors import Unsupported

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from davylamp.adapters import as_implementation, find_implementation
-from davylamp.adapters.contract.linear import make_coarse_case
-from davylamp.adapters.contract.promises import PROMISES, norms_of, run_contract_check, run_contract_checks
+from davylamp.adapters.contract.contract_checks import PROMISES, norms_of, run_contract_check, run_contract_checks
+from davylamp.adapters.contract.linear_model import make_coarse_case
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.errors import UnknownName
 from davylamp.testing import _cases

@@ -10,11 +10,11 @@ from PIL import Image
 from davylamp.adapters.data import datasets
 from davylamp.adapters.data.datasets import load_data, load_data_for
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.room.apart import attack_isolation_context
-from davylamp.adapters.models.room.isolating import Isolation
-from davylamp.adapters.models.room.model_process import read_apart
-from davylamp.adapters.models.room.sandbox import find_sandbox
-from davylamp.adapters.models.room.worker_client import Worker
+from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
+from davylamp.adapters.models.sandbox.isolation import Isolation
+from davylamp.adapters.models.sandbox.model_process import read_apart
+from davylamp.adapters.models.sandbox.worker_client import Worker
 from davylamp.errors import InvalidInput, Unavailable
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+from davylamp.adapters.data.bundled_images import TINY_CLASSES
 from davylamp.adapters.data.datasets import dataset_name_patterns, load_data, load_data_for
-from davylamp.adapters.data.samples import TINY_CLASSES
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from davylamp.adapters.data.repeated import duplicate_warning, first_occurrence
+from davylamp.adapters.data.duplicates import duplicate_warning, first_occurrence
 
 
 def test_first_places_are_those_of_unique_rows():

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS, Classifier, Implementation, ThreatModel, run_attack
-from davylamp.adapters.contract.linear import ContractCase
+from davylamp.adapters.contract.linear_model import ContractCase
 from davylamp.adapters.parameters import SUPPLIED
-from davylamp.adapters.running.call import Images, LibraryOutput
+from davylamp.adapters.running.library_call import Images, LibraryOutput
 from davylamp.adapters.running.queries import images_are_separable
 from davylamp.adapters.running.seeding import call_seed
 

@@ -159,7 +159,7 @@ def test_fmn_leaves_a_tie(norm):
 
 def test_fmn_leaves_what_is_inside_the_l2_ball():
     """projection-stretches."""
-    from davylamp.adapters.libraries.adv_lib.repairs import crossing_projections
+    from davylamp.adapters.libraries.adv_lib.patches import crossing_projections
 
     module: Any = inspect.getmodule(functions.fmn)
     shipped, inside = module.l2_projection_, torch.full((1, 3, 2, 2), 0.01)

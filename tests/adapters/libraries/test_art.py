@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 import davylamp
 from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
-from davylamp.adapters.catalogue.findings import known_issues_of
-from davylamp.adapters.libraries.art import repairs as art_repairs
-from davylamp.adapters.running.call import CallLimits, Images, call_library
+from davylamp.adapters.catalogue.known_issues import known_issues_of
+from davylamp.adapters.libraries.art import patches as art_repairs
 from davylamp.adapters.running.judge import perturbation_norm
+from davylamp.adapters.running.library_call import CallLimits, Images, call_library
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.adapters.running.seeding import call_seed
 from davylamp.adapters.running.starting_points import find_starting_points

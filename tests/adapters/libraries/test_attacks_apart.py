@@ -8,8 +8,8 @@ import torch
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
-from davylamp.adapters.models.room.apart import attack_isolation_context
-from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
+from davylamp.adapters.models.sandbox.isolation import Isolation
 from davylamp.errors import AttackDied, InvalidInput, UnknownName
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -137,7 +137,7 @@ def returns_nothing(model, inputs, labels, epsilon):
     return None
 
 def message(**words):
-    from davylamp.adapters.models.room.messages import send_message
+    from davylamp.adapters.models.sandbox.messages import send_message
     for file in range(3, 64):
         try:
             send_message(socket.socket(fileno=os.dup(file)), words)
@@ -197,7 +197,7 @@ def finds_a_ghost(model, inputs, labels, epsilon):
 
 @hostile
 def patches_the_judge(model, inputs, labels, epsilon):
-    from davylamp.adapters.running import evidence, judge, queries
+    from davylamp.adapters.running import attack_state, judge, queries
     judge.judge_images = evidence.judge_images = lambda *_, **__: "fooled"
     queries.QueryCounter._count = lambda *_: None
     torch.Tensor.argmax = lambda self, *_: torch.full((len(self),), 1)

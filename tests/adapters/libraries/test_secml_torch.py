@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from davylamp.adapters.libraries.secml_torch.natives import DDNNative, DeviceBridgingClassifier, PGDNative
-from davylamp.adapters.libraries.secml_torch.repairs import _Noise
+from davylamp.adapters.libraries.secml_torch.native_attacks import DDNNative, DeviceBridgingClassifier, PGDNative
+from davylamp.adapters.libraries.secml_torch.patches import _Noise
 
 from .direct import part, rows_of
 
@@ -136,7 +136,7 @@ def test_the_random_start_of_the_repaired_row_is_uniform_in_the_ball(norm, order
 def test_it_is_imported_without_the_libraries_that_it_wraps(run_fresh):
     """Nor with a visdom that is none: as shipped it imports Foolbox and adv_lib where they are."""
     code = (
-        "import sys, davylamp.adapters.libraries.secml_torch.natives\n"
+        "import sys, davylamp.adapters.libraries.secml_torch.native_attacks\n"
         "print(sorted({'foolbox', 'adv_lib', 'visdom'} & set(sys.modules)))"
     )
     assert run_fresh(code) == "[]\n"

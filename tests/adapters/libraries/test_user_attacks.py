@@ -13,13 +13,13 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from davylamp.adapters import Classifier, ThreatModel, as_implementation, find_implementation, run_attack
-from davylamp.adapters.catalogue.customary import choose_threat_model
+from davylamp.adapters.catalogue.default_threat_model import choose_threat_model
 from davylamp.adapters.catalogue.lookup import accepted_parameters, library_defaults
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, compare, evaluate, load, make_plan, search_radius
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.choices import chosen_of_cell
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.store.plan_records import list_cells
 from davylamp.errors import AttackFailed, InvalidInput, Unavailable, UnknownName, Unsupported
 from davylamp.report.citations.usage import items_used_in
 

@@ -7,7 +7,7 @@ from torch import nn
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.models.images import check_images, check_labels
-from davylamp.adapters.models.restoring import preserve_module_state
+from davylamp.adapters.models.state_guard import preserve_module_state
 from davylamp.errors import InvalidInput, ModelFailed
 
 

@@ -12,10 +12,10 @@ from torch import nn
 
 import davylamp
 from davylamp.adapters import Classifier, defend
-from davylamp.adapters.models.box import clamp_with_edge_gradient
+from davylamp.adapters.models.clamp import clamp_with_edge_gradient
+from davylamp.adapters.models.defences.catalogue import DEFENCES, LEFT_OUT
 from davylamp.adapters.models.defences.defend import Defended
 from davylamp.adapters.models.defences.names import is_defence, parse_defence
-from davylamp.adapters.models.defences.rows import DEFENCES, LEFT_OUT
 from davylamp.adapters.models.defences.transforms import ArtTransform
 from davylamp.adapters.models.ensemble import mean_logit_ensemble
 from davylamp.adapters.models.identity.digest import identify_model

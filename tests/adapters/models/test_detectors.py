@@ -25,7 +25,7 @@ from davylamp.adapters.models.detectors.detector_file import (
 )
 from davylamp.adapters.models.detectors.detector_rows import DETECTORS
 from davylamp.adapters.models.detectors.dimensionality import dimension
-from davylamp.adapters.models.detectors.joint import add_detector
+from davylamp.adapters.models.detectors.joint_classifier import add_detector
 from davylamp.adapters.models.detectors.layer_outputs import collect_activations
 from davylamp.adapters.models.detectors.scorer import ExamplePairs
 from davylamp.adapters.models.identity.digest import digest_model

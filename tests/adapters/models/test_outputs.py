@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from davylamp.adapters.models import outputs
+from davylamp.adapters.models import extract_logits
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.outputs import explain_accuracy, explain_predictions
-from davylamp.adapters.running.access import has_gradients
+from davylamp.adapters.models.extract_logits import explain_accuracy, explain_predictions
+from davylamp.adapters.running.requirements import has_gradients
 from davylamp.engine.training.student import TrainableModel
 from davylamp.errors import InvalidInput, ModelFailed
 
@@ -235,7 +235,7 @@ def test_a_model_that_fails_for_no_image_is_not_asked_about_others(error):
 
 
 def test_a_slow_model_that_fails_is_asked_what_it_wants_for_some_seconds_only(monkeypatch):
-    monkeypatch.setattr(outputs, "_SECONDS", 0.2)
+    monkeypatch.setattr(extract_logits, "_SECONDS", 0.2)
     asked = []
 
     def function(x):

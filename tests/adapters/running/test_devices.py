@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.models.restoring import StateGuard
+from davylamp.adapters.models.state_guard import StateGuard
 from davylamp.adapters.running.seeding import seeded
-from davylamp.adapters.switches import current_precision, full_float32, preserve_torch_state
+from davylamp.adapters.torch_state import current_precision, full_float32, preserve_torch_state
 from davylamp.engine.run.measure import _spent
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -291,7 +291,7 @@ def test_a_precision_of_all_parts_can_be_set_again_after_a_judgement(run_fresh):
     """In a process of its own: no switch of torch gives the first state back."""
     code = (
         "import torch\n"
-        "from davylamp.adapters.switches import full_float32\n"
+        "from davylamp.adapters.torch_state import full_float32\n"
         "torch.backends.fp32_precision = 'tf32'\n"
         "with full_float32():\n"
         "    assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == 'ieee'\n"

@@ -8,8 +8,8 @@ from torch import nn
 import davylamp
 from davylamp.adapters import Classifier, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
-from davylamp.adapters.running.draws import clean_draws, judge_outputs
 from davylamp.adapters.running.judge import quantise
+from davylamp.adapters.running.sampling import clean_draws, judge_outputs
 from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.engine import ResultsStore, build_table, load, make_plan
 from davylamp.engine import evaluate as evaluate_plan

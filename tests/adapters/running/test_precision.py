@@ -21,12 +21,12 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.defences.defend import Defended
 from davylamp.adapters.models.ensemble import mean_logit_ensemble
 from davylamp.adapters.parameters import PRECISIONS
-from davylamp.adapters.running.access import has_gradients
 from davylamp.adapters.running.fit import fit_attack
 from davylamp.adapters.running.precision import check_precision, precision_of
-from davylamp.adapters.switches import attack_precision, current_precision, full_float32, preserve_torch_state, tf32
+from davylamp.adapters.running.requirements import has_gradients
+from davylamp.adapters.torch_state import attack_precision, current_precision, full_float32, preserve_torch_state, tf32
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import as_results
+from davylamp.engine.store.results import as_results
 from davylamp.engine.tables.distance_curves import has_curves
 from davylamp.errors import InvalidInput, Unsupported
 

@@ -267,7 +267,7 @@ def test_the_same_seed_gives_the_same_images_in_a_new_process(capsys, run_fresh)
 
 
 def test_an_image_without_a_starting_point_is_neither_fooled_nor_robust(monkeypatch, digits):
-    from davylamp.adapters.running import call
+    from davylamp.adapters.running import library_call
 
     def find_some(counter, inputs, labels, targets, seed):
         counter(inputs)
@@ -278,7 +278,7 @@ def test_an_image_without_a_starting_point_is_neither_fooled_nor_robust(monkeypa
         model(inputs)
         return inputs + 0.01
 
-    monkeypatch.setattr(call, "find_starting_points", find_some)
+    monkeypatch.setattr(library_call, "find_starting_points", find_some)
     monkeypatch.setattr(torchattacks, "run", run)
     row = Implementation("boundary", "torchattacks", {"l2": "torchattacks:CW"}, {"starting_points": "starting_points"})
     case = digits.first(4)

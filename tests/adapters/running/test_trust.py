@@ -6,7 +6,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.attack import Implementation
-from davylamp.adapters.models.restoring import StateGuard
+from davylamp.adapters.models.state_guard import StateGuard
 from davylamp.errors import ModelFailed
 
 LINF = ThreatModel("linf", 0.1)

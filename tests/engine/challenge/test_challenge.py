@@ -15,8 +15,8 @@ from davylamp.adapters.result import UNSTEADY
 from davylamp.engine import load
 from davylamp.engine.challenge.attempts import BLACK, WHITE
 from davylamp.engine.challenge.challenger import ChallengeRunner
-from davylamp.engine.challenge.document import lead_of, read_documents
-from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES, gradient_variants, split_original
+from davylamp.engine.challenge.gradient_variants import OF_PROBABILITIES, gradient_variants, split_original
+from davylamp.engine.challenge.result import lead_of, read_documents
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 from davylamp.report.text.challenge import print_challenge
@@ -245,7 +245,7 @@ def test_bad_input_is_refused_before_anything_is_attacked(digits, tmp_path):
 def test_attacks_that_are_left_out_do_not_let_a_model_hold(digits, tmp_path, monkeypatch):
     """What no cell is planned for is an attack that failed; the same challenge with all of them says more."""
     from davylamp.engine.challenge import challenger
-    from davylamp.engine.plan.make import make_plan
+    from davylamp.engine.plan.build_plan import make_plan
 
     def plan_without(config, **given):
         plan = make_plan(config, **given)

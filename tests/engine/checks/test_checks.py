@@ -9,10 +9,10 @@ import pytest
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.check_folder import INDICATORS, check_folder, describe_folder
 from davylamp.engine.checks.indicators import find, judged
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 
 PAGE = Path(__file__).parents[3] / "docs" / "check.md"
 COUNT = 20

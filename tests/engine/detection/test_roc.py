@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from davylamp.engine.detection.judging import evaluate_scores
+from davylamp.engine.detection.detection_rates import evaluate_scores
 from davylamp.engine.detection.roc import REPLICATES, area_of_images, area_under_curve
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.store.other_records import DetectorScores

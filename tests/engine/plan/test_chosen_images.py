@@ -6,7 +6,7 @@ import torch
 
 from davylamp.adapters.data.datasets import Data, load_data_for, select_by_name
 from davylamp.engine import Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.sources import DataSource
 from davylamp.errors import InvalidInput

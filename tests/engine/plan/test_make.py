@@ -12,7 +12,7 @@ from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import digest_data, digest_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.errors import DavylampError, InvalidInput, Unsupported
 
 SUBJECT = ModelOnData("net", "aa", "digits", "bb", 100)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from davylamp.adapters import ThreatModel
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.plan.plan import Part, assign_shards, read_part
 from davylamp.errors import InvalidInput
 

@@ -7,11 +7,11 @@ import pytest
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.cell import AttackRun, ModelOnData, describe_attack, is_foreign
+from davylamp.engine.attack_run import AttackRun, ModelOnData, describe_attack, is_foreign
 from davylamp.engine.plan.choices import format_defaults_taken
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.store.contents import unknown_attack
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.record_validation import unknown_attack
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.scoring.items import libraries_of

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, find_implementation
-from davylamp.adapters.catalogue.findings import known_issues_of
+from davylamp.adapters.catalogue.known_issues import known_issues_of
 from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.canary.setting import paper_name, run_name
 from davylamp.engine import make_plan

@@ -5,7 +5,7 @@ import pytest
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import make_plan
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.plan.config_file import config_from, read_config, write_config
 from davylamp.engine.plan.rerun import configs_of, transfer_of
 

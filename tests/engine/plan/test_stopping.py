@@ -9,15 +9,15 @@ import torch
 
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import AttackRun
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.standings import rank_attacks
-from davylamp.engine.expected_passes import estimate_queries
 from davylamp.engine.plan.rerun import configs_of
+from davylamp.engine.query_estimates import estimate_queries
 from davylamp.engine.sharing.merge import merge_folders
-from davylamp.engine.store.contents import record_error
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.sealed import Record
+from davylamp.engine.store.checksummed import Record
+from davylamp.engine.store.record_validation import record_error
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput, Unsupported
 from davylamp.report.citations.usage import items_used_in
 from davylamp.report.parts.sentences import say_strongest_attacks

@@ -7,12 +7,12 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
-from davylamp.adapters.running.call import LibraryOutput
 from davylamp.adapters.running.judge import perturbation_norm
+from davylamp.adapters.running.library_call import LibraryOutput
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.model_checks import model_checks
-from davylamp.engine.probes.planted import plant_adversarial_example, random_points
+from davylamp.engine.probes.binarization_test import plant_adversarial_example, random_points
 from davylamp.engine.probes.probe_cell import probe_cell
 from davylamp.engine.probes.probe_folder import probe_folder
 from davylamp.engine.probes.probe_model import probe_model, probe_normalisation

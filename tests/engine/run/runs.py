@@ -29,7 +29,7 @@ from davylamp.engine.plan.plan import Part, plan_for_part
 from davylamp.engine.run import processes
 from davylamp.engine.run import worker as work
 from davylamp.engine.run.processes import WorkerPoolExecutor
-from davylamp.engine.store.plans import list_parts
+from davylamp.engine.store.plan_records import list_parts
 from davylamp.errors import Unavailable
 
 OUT_OF_SPACE = 3

@@ -12,12 +12,12 @@ from scipy.stats import binomtest
 import davylamp
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_defence, build_table, evaluate, load, make_plan
-from davylamp.engine.defended import undefended_models
+from davylamp.engine.defence_pairs import undefended_models
 from davylamp.engine.plan.rerun import configs_of, transfer_of
 from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.store.columns import read_examples
 from davylamp.engine.store.data_frames import OUTCOMES, results_on_original
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.transfers import read_shown
 from davylamp.engine.tables.metric_matrix import build_defence_matrix, build_matrix
 from davylamp.engine.tables.tradeoff import build_tradeoffs

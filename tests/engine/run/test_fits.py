@@ -13,7 +13,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.libraries.davylamp.advgan import apply_advgan
 from davylamp.adapters.running.fit import fit_attack
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import AttackRun
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.processes import WorkerPoolExecutor
@@ -161,7 +161,7 @@ def test_a_record_with_other_numbers_is_not_what_was_learned(files):
     [key] = store.keys("fits")
     record = store.read("fits", key)
     values = record.table["value"].to_numpy() * 2
-    from davylamp.engine.store.sealed import DamagedRecordError, Record
+    from davylamp.engine.store.checksummed import DamagedRecordError, Record
 
     forged = Record(pa.table({"array": record.table["array"], "value": values}), record.meta)
     with pytest.raises(DamagedRecordError, match="not what its digest says"):

@@ -12,9 +12,9 @@ from davylamp.engine.plan.plan import Part, plan_for_part
 from davylamp.engine.run import worker
 from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.sharing.merge import merge_folders
-from davylamp.engine.sharing.opening import open_results
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.plans import list_cells, list_parts
+from davylamp.engine.sharing.open_results import open_results
+from davylamp.engine.store.plan_records import list_cells, list_parts
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput
 
 if sys.platform == "win32":
@@ -56,13 +56,13 @@ import sys, time
 from pathlib import Path
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.plan import Part, take_part
+from davylamp.engine.plan.plan import Part, plan_for_part
 
 number = int(sys.argv[1])
 attacks = [AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})]
 asked = {"data": "net.py:images", "measures": ("effect", "cost"), "shard_size": 4}
 config = Config(models=("net.py:one",), attacks=attacks, **asked)
-plan = take_part(make_plan(config), Part(number, 2))
+plan = plan_for_part(make_plan(config), Part(number, 2))
 left = sum(len(plan.shards(cell)) for cell in plan.cells)
 write = ResultsStore.write
 

@@ -20,10 +20,10 @@ from davylamp.engine import (
     read_config,
     write_config,
 )
-from davylamp.engine.cell import AttackRun, Surrogate
+from davylamp.engine.attack_run import AttackRun, Surrogate
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.run.in_process import InProcessExecutor
+from davylamp.engine.run.local_executor import InProcessExecutor
 from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.errors import InvalidInput

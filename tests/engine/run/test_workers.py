@@ -17,7 +17,7 @@ import pytest
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.run.choose import choose_executor
-from davylamp.engine.run.in_process import InProcessExecutor
+from davylamp.engine.run.local_executor import InProcessExecutor
 from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.run.task import Task
 from davylamp.errors import InvalidInput, Unavailable, UnknownName
@@ -148,7 +148,7 @@ def test_workers_that_cannot_start_are_no_cell_s_fault(tmp_path):
         "from davylamp.engine.run import processes\n"
         "processes.PRELOADED = ['davylamp.engine.run.processes']\n"  # the libraries take seconds
         "config = Config((sys.argv[1],), (AttackChoice('torchattacks:fgsm', 'linf', 0.05),), 'npz:' + sys.argv[2])\n"
-        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=processes.LocalWorkers(1))\n"
+        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=processes.WorkerPoolExecutor(1))\n"
     )
     model = write_model(tmp_path, "well")
     command = [sys.executable, script, model, write_data(tmp_path, model), tmp_path / "results"]

@@ -7,13 +7,13 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import AttackRun, ModelOnData, describe_attack
+from davylamp.engine.attack_run import AttackRun, ModelOnData, describe_attack
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.choices import format_defaults_taken
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.searches.saturation import at_saturation
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import AttackFailed, InvalidInput, Unsupported
 from davylamp.report.page.build import build_report

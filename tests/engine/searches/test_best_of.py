@@ -8,7 +8,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.foolbox import driver as foolbox
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.adapters.running.judge import perturbation_distances
-from davylamp.engine.searches import radius_search, turns
+from davylamp.engine.searches import portfolio_schedule, radius_search
 from davylamp.engine.searches.portfolio import default_names, search_portfolio
 from davylamp.errors import AttackFailed, InvalidInput, ModelDied, Unavailable, UnknownName, Unsupported
 
@@ -37,7 +37,7 @@ def watched(monkeypatch):
         runs.append((row, words["first"], result))
         return result
 
-    monkeypatch.setattr(turns, "run_attack", watch)
+    monkeypatch.setattr(portfolio_schedule, "run_attack", watch)
     monkeypatch.setattr(radius_search, "run_attack", watch)
     return runs
 
@@ -178,8 +178,8 @@ def test_the_last_run_goes_on_from_the_nearest_examples_and_comes_nearer(digits,
     assert watched[-1][0].name == "user:line"
     assert sorted(begun) == sorted([*range(6)] * (2 if norm == "linf" else 1))  # in linf the first turn, too
     watched.clear()
-    monkeypatch.setattr(turns, "last_passes", lambda *_: 0)
-    monkeypatch.setattr(turns, "starts_from_best", lambda *_: False)
+    monkeypatch.setattr(portfolio_schedule, "last_passes", lambda *_: 0)
+    monkeypatch.setattr(portfolio_schedule, "starts_from_best", lambda *_: False)
     without = search(case, names, ThreatModel(norm), max_queries=limit)
     assert not any("starting_points" in row.fixed for row, *_ in watched)
     assert result.distance.log().mean() < without.distance.log().mean() - 0.002

@@ -16,7 +16,7 @@ from davylamp.engine.sharing import unpack
 from davylamp.engine.sharing.bundle import write_bundle
 from davylamp.engine.sharing.describe import SharingTerms
 from davylamp.engine.sharing.merge import FoldersDisagree, merge_folders
-from davylamp.engine.sharing.opening import open_results
+from davylamp.engine.sharing.open_results import open_results
 from davylamp.engine.sharing.unpack import unpack_bundle
 from davylamp.engine.store.store import KINDS
 from davylamp.errors import InvalidInput, Unavailable

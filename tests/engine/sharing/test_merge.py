@@ -14,8 +14,8 @@ from davylamp.engine import ResultsStore, build_table, load
 from davylamp.engine.sharing import merge
 from davylamp.engine.sharing.gather import gather
 from davylamp.engine.sharing.merge import FoldersDisagree, merge_folders
-from davylamp.engine.sharing.opening import open_results
-from davylamp.engine.store.plans import find_failed, note_failed
+from davylamp.engine.sharing.open_results import open_results
+from davylamp.engine.store.plan_records import find_failed, note_failed
 from davylamp.errors import InvalidInput, Unavailable
 
 KINDS = ("clean", "cells", "transfer", "images")

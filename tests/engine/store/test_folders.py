@@ -10,12 +10,12 @@ import pytest
 
 from davylamp.adapters import find_attack
 from davylamp.engine import ResultsStore, build_table, evaluate, load
-from davylamp.engine.cell import AttackRun
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store import store as store_module
-from davylamp.engine.store.files import read_regular_file, write_atomic
-from davylamp.engine.store.plans import list_cells, survey_folder
-from davylamp.engine.store.sealed import pack_record
+from davylamp.engine.store.atomic_files import read_regular_file, write_atomic
+from davylamp.engine.store.checksummed import pack_record
+from davylamp.engine.store.plan_records import list_cells, survey_folder
 from davylamp.engine.store.store import ConflictingRecordsError
 from davylamp.errors import StoreMismatch, Unavailable
 from davylamp.report.page.build import build_report

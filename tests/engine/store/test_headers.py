@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from davylamp.engine import load
-from davylamp.engine.cell import AttackRun
-from davylamp.engine.store import derived_columns, sealed, stored_columns
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store import checksummed, derived_columns, stored_columns
 from davylamp.engine.store import store as store_module
+from davylamp.engine.store.checksummed import DamagedRecordError, read_columns, shape_of_file, shape_of_table
 from davylamp.engine.store.columns import logits_of
-from davylamp.engine.store.contents import NEEDED, read_records, record_error
 from davylamp.engine.store.data_frames import OUTCOMES, load_outcomes
 from davylamp.engine.store.image_results import ImageResults
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.plans import survey_folder, write_plan
-from davylamp.engine.store.sealed import DamagedRecordError, read_columns, shape_of_file, shape_of_table
+from davylamp.engine.store.plan_records import survey_folder, write_plan
+from davylamp.engine.store.record_validation import NEEDED, read_records, record_error
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.store import ResultsStore
 from davylamp.engine.store.stored_columns import HEAVY, join_columns
 from davylamp.engine.tables.table import build_table
@@ -91,7 +91,7 @@ CHANGES = {
 def test_headers_say_what_the_whole_files_say(folder, monkeypatch, statistics):
     """Failed and unfinished cells, a plan, records with faults of every kind, with and without statistics."""
     store = ResultsStore(folder)
-    monkeypatch.setattr(sealed.pq, "ParquetWriter", partial(pq.ParquetWriter, write_statistics=statistics))
+    monkeypatch.setattr(checksummed.pq, "ParquetWriter", partial(pq.ParquetWriter, write_statistics=statistics))
     keys = iter(store.keys("cells"))
     changes = dict(CHANGES)
     if not READS_MISSING_VECTORS:  # then what is read whole is damaged for another reason
@@ -343,7 +343,7 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
 
     rewrite(store, key, silence)
     asked, real = [], store_module.read_columns
-    for module in (store_module, sealed):
+    for module in (store_module, checksummed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     eager = {each.cell.key: each for each in read_outcomes(folder, ["FR@1"]).done}
     assert sum("adv_logits" in (names or ()) for names in asked) == CELLS
@@ -365,7 +365,7 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
 def test_the_rate_that_records_have_is_the_one_of_their_logits(small_folder, tmp_path, monkeypatch):
     """By k = 5 of today's records no logits are read, and by those of older rules the logits count."""
     asked, real = [], store_module.read_columns
-    for module in (store_module, sealed):
+    for module in (store_module, checksummed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     rates = {}
     for symbols in (["FR@5"], ["FR@5", "FR@4"]):

@@ -13,14 +13,14 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import digest_model
-from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.sandbox.isolation import Isolation
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.judge import RULES
 from davylamp.commands.input_options import InputOptions
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_curves, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.store.plans import list_cells, survey_folder
+from davylamp.engine.store.plan_records import list_cells, survey_folder
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report.page.build import build_report
 

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from davylamp import cli
 from davylamp.adapters import Classifier
-from davylamp.commands.ending import result_lines
+from davylamp.commands.evaluation_summary import result_lines
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store.notes import list_changed
-from davylamp.engine.store.outcomes import as_results
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.store.plan_records import list_cells
+from davylamp.engine.store.results import as_results
 from davylamp.engine.tables.table import build_table
 
 FGSM = AttackChoice("foolbox:fgsm", "linf", 0.1)

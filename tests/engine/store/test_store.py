@@ -13,8 +13,8 @@ import pytest
 
 from davylamp.engine import ResultsStore, evaluate, load
 from davylamp.engine.store import store
-from davylamp.engine.store.plans import survey_folder
-from davylamp.engine.store.sealed import seal_table
+from davylamp.engine.store.checksummed import seal_table
+from davylamp.engine.store.plan_records import survey_folder
 from davylamp.engine.store.store import DamagedRecordError
 from davylamp.errors import StoreMismatch, Unavailable
 

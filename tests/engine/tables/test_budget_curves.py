@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from davylamp import metrics
-from davylamp.adapters.words import format_radius
+from davylamp.adapters.display_text import format_radius
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.tables.budget_curves import build_curves, round_budgets
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported

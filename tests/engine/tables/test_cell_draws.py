@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from davylamp.engine.statistics.bootstrap import draw_half_distortion, resample
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.estimates import RunReplicates, values_of
 
 IMAGES, REPLICATES, SEED = 40, 30, 4

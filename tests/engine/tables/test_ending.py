@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from davylamp.commands.ending import result_lines
+from davylamp.commands.evaluation_summary import result_lines
 from davylamp.engine.checks.standings import rank_attacks
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.intervals import clustered_interval, proportion_interval
 from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.report.text.console import KEPT

@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from davylamp.commands.ending import result_lines
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.commands.evaluation_summary import result_lines
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.groups import group_cells, worst_case_bias_note
 from davylamp.engine.tables.table import build_table
-from davylamp.report.parts.reading import read_folder
+from davylamp.report.parts.report_data import read_folder
 from davylamp.report.sections.defences import write_defences
 from davylamp.report.sections.verdict import write_verdict
 

@@ -9,7 +9,7 @@ import torch
 
 from davylamp import metrics
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.table import build_table

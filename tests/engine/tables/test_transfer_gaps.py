@@ -10,7 +10,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load_transfer, make_plan
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.engine.tables.transfer_table import build_transfer, transfer_long_format
 from davylamp.errors import Unsupported

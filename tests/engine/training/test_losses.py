@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from davylamp.adapters import Classifier
-from davylamp.engine.training.ascent import gradient_step, initial_perturbation, step_change
+from davylamp.engine.training.inner_maximisation import gradient_step, initial_perturbation, step_change
 from davylamp.engine.training.methods import METHODS, make_settings
 from davylamp.engine.training.student import TrainableModel
 

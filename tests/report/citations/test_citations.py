@@ -12,8 +12,8 @@ from pybtex.database import parse_string
 
 import davylamp
 from davylamp.adapters.catalogue.lookup import ATTACKS, LIBRARIES
-from davylamp.adapters.data.published_sets import PUBLISHED
-from davylamp.adapters.models.defences.rows import DEFENCES
+from davylamp.adapters.data.torchvision_datasets import PUBLISHED
+from davylamp.adapters.models.defences.catalogue import DEFENCES
 from davylamp.adapters.models.detectors.detector_rows import DETECTORS
 from davylamp.adapters.models.zoo.load import model_name_patterns
 from davylamp.engine.training.methods import METHODS

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from davylamp.engine.cell import AttackRun
-from davylamp.engine.store.plans import write_plan
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store.plan_records import write_plan
 from davylamp.report.page.build import build_differences, build_report
 from davylamp.report.page.served import ServedReport
 from davylamp.tools.speed.synthetic_results import write_results

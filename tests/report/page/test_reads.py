@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from davylamp.engine import load
-from davylamp.engine.cell import AttackRun
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store import store as store_module
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.metric_matrix import build_matrix
 from davylamp.engine.tables.table import build_table

@@ -11,8 +11,8 @@ import pytest
 from davylamp.adapters import http_limits
 from davylamp.adapters.http_names import AllowedHosts, listen
 from davylamp.adapters.http_server import HttpAnswer, HttpServer
-from davylamp.engine.cell import AttackRun
-from davylamp.engine.store.plans import write_plan
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store.plan_records import write_plan
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report.page import served
 from davylamp.report.page.served import ServedReport

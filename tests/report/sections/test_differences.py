@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from davylamp.engine.cell import AttackRun
-from davylamp.engine.store.outcomes import RunResult, read_outcomes
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store.results import RunResult, read_outcomes
 from davylamp.engine.store.store import ResultsStore
 from davylamp.errors import Unavailable
 from davylamp.report.page.build import build_differences
-from davylamp.report.sections.differences import find_changes
+from davylamp.report.sections.folder_comparison import find_changes
 from davylamp.tools.speed.synthetic_results import write_results
 
 ATTACKS = ("art:pgd", "foolbox:pgd", "foolbox:deepfool")

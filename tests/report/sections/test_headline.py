@@ -8,10 +8,10 @@ import torch
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.check_folder import check_completeness, models_at_chance
 from davylamp.engine.checks.standings import rank_attacks, rank_models
-from davylamp.engine.store.outcomes import CleanResult, Results, RunResult
+from davylamp.engine.store.results import CleanResult, Results, RunResult
 from davylamp.intervals import median_interval
 from davylamp.report.parts.sentences import say_best_models, say_strongest_attacks
 

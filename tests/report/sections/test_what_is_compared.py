@@ -11,10 +11,10 @@ from scipy import stats
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import AttackRun, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.standings import rank_attacks, rank_models
 from davylamp.engine.store.data_frames import load_outcomes
-from davylamp.engine.store.outcomes import CleanResult, Results, RunResult
+from davylamp.engine.store.results import CleanResult, Results, RunResult
 from davylamp.engine.tables.table import build_table
 from davylamp.report.parts.sentences import say_best_models, say_strongest_attacks
 from davylamp.report.sections.ranking import _rank

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from davylamp.adapters.words import format_radius
+from davylamp.adapters.display_text import format_radius
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.table import Table, TableRow
 from davylamp.report.text.latex import escape, radius_tex

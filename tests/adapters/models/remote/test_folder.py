@@ -15,7 +15,7 @@ from torch import nn
 import davylamp
 from davylamp.adapters.models.remote.answer_cache import FILE, AnswerCache
 from davylamp.engine import ResultsStore
-from davylamp.engine.store.sealed import differing_columns
+from davylamp.engine.store.checksummed import differing_columns
 from davylamp.errors import WrongType
 
 ATTACKS = "torchattacks:square,foolbox:boundary"

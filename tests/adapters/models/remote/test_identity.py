@@ -16,10 +16,10 @@ from davylamp.adapters.models.identity.fingerprint import (
     probe_images,
 )
 from davylamp.adapters.models.remote.answer_cache import AnswerCache
-from davylamp.adapters.models.remote.traffic import ServerUsage, bypass_cache, read_traffic, total_usage
 from davylamp.adapters.models.remote.transport import Transport
+from davylamp.adapters.models.remote.usage import ServerUsage, bypass_cache, read_traffic, total_usage
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.adapters.running.steadiness import is_deterministic
+from davylamp.adapters.running.determinism import is_deterministic
 from davylamp.engine.checks.model_checks import model_checks
 from davylamp.engine.probes.probe_model import probe_model
 from davylamp.errors import Unavailable
@@ -260,6 +260,6 @@ class _NoisyPixels(nn.Module):
 
 
 def _as_jpeg(images, quality):
-    from davylamp.engine.probes.transport_probe import _compress
+    from davylamp.engine.probes.image_transport import _compress
 
     return _compress(torch.from_numpy(images.copy()), quality).numpy()
