@@ -88,7 +88,7 @@ def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
 
     counts: Counter[str] = Counter()
     for each in outcomes.done:
-        if each.cell.subject.name in names and each.cell.row.is_users:
+        if each.cell.subject.name in names and each.cell.row.is_user_attack:
             counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
     return [
         f"- {name} returned {count} clean images, which proves nothing: if it does so where it fails, say so by "

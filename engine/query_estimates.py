@@ -53,8 +53,8 @@ def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
 
     for subject, _ in plan.subjects_here:
         add(f"clean predictions of {subject.model}", subject.images, 1.0)
-    for cell in plan.cells_here:
-        images = sum(len(cell.span(shard)) for shard in plan.shards(cell))
+    for cell in plan.runs_in_this_part:
+        images = sum(len(cell.shard_slice(shard)) for shard in plan.shards(cell))
         add(cell.attack, images, estimate_queries(cell))
     for subject, cell in plan.transfers_here:
         add(f"transfer of {cell.attack}", subject.images, 1.0)

@@ -93,7 +93,7 @@ def _of_remote(
         again = classifier.predict_logits(inputs[few])
         now, before = _differ(classifier.predict_logits(inputs[few]), again), _differ(logits[few].to(again), again)
         # A few labels say little; those of the fixed images are known.
-        fixed = {"unsteady": True} if any(part.is_unsteady for part in remote_models_in(classifier)) else {}
+        fixed = {"unsteady": True} if any(part.is_nondeterministic for part in remote_models_in(classifier)) else {}
         declared = {"random": True} if classifier.random else fixed
         return {**max(now, before, key=lambda each: (len(each["changed"]), each["difference"])), **declared}
 

@@ -153,7 +153,8 @@ def test_a_handler_that_does_not_interrupt_is_asked():
 
 def test_a_ctrl_c_in_a_terminal_ends_the_process():
     code = (
-        "import os, sys, time\nfrom davylamp.adapters.user_code_guard import protect_process, guard_user_code\nprotect_process()\n"
+        "import os, sys, time\nfrom davylamp.adapters.user_code_guard import guard_user_code, protect_process\n"
+        "protect_process()\n"
         "with guard_user_code('model.py'):\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)

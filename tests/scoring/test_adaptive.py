@@ -28,10 +28,10 @@ def test_information_is_the_expected_square_of_the_score(setting):
     newcomer = answers_of(responses)(["image 03", "image 11"])
     log = chooser.log_likelihood(newcomer)
     assert log.numpy() == pytest.approx(chooser.anchor.log_likelihood(newcomer).numpy(), abs=1e-3)
-    weight = chooser.anchor.weigh(log).numpy()
+    weight = chooser.anchor.posterior(log).numpy()
     expected = dict.fromkeys(IMAGES, 0.0)
     for item in range(80):
-        chance = chooser.anchor.chances([item])[0].double().numpy()
+        chance = chooser.anchor.response_probabilities([item])[0].double().numpy()
         for draw in range(len(chance)):
             grid = chooser.anchor.ability[draw]
             score = [np.gradient(np.log(p), grid) for p in (chance[draw], 1 - chance[draw])]  # of a 1, of a 0
@@ -53,7 +53,7 @@ def test_it_stops_when_the_interval_is_narrow_enough_and_not_before(setting):
     assert choice.steps[-1].width <= 4 < min([step.width for step in choice.steps[:-1]], default=9)
     assert len(set(choice.images)) == len(choice.images) == choice.steps[-1].images
     assert [step.images for step in choice.steps] == list(range(3, 3 * len(choice.steps) + 1, 3))
-    assert choice.steps[-1] == chooser.stand(answers_of(responses)(list(choice.images)))
+    assert choice.steps[-1] == chooser.current_rank(answers_of(responses)(list(choice.images)))
     again = choose_images(chooser, answers_of(responses), width=4, batch=3)
     assert again == choice
 
@@ -75,7 +75,7 @@ def test_by_default_as_narrow_as_by_all(setting):
     values = np.vstack([responses[1:], responses[:1]])
     choice = replay_selection(chooser.anchor.fit, values, IMAGES, None, 4)
     assert choice.enough
-    assert choice.steps[-1].width <= chooser.stand(responses[0]).width
+    assert choice.steps[-1].width <= chooser.current_rank(responses[0]).width
 
 
 def test_chosen_images_tell_more_than_others():

@@ -95,5 +95,5 @@ def bypass_cache(model: nn.Module) -> Iterator[None]:
     """In the block no kept answer is used, so that a server that answers differently now is seen to."""
     with ExitStack() as stack:
         for part in remote_models_in(model):
-            stack.enter_context(part.afresh())
+            stack.enter_context(part.bypass_cache())
         yield

@@ -198,7 +198,7 @@ def finds_a_ghost(model, inputs, labels, epsilon):
 @hostile
 def patches_the_judge(model, inputs, labels, epsilon):
     from davylamp.adapters.running import attack_state, judge, queries
-    judge.judge_images = evidence.judge_images = lambda *_, **__: "fooled"
+    judge.judge_images = attack_state.judge_images = lambda *_, **__: "fooled"
     queries.QueryCounter._count = lambda *_: None
     torch.Tensor.argmax = lambda self, *_: torch.full((len(self),), 1)
     model(inputs)
