@@ -127,10 +127,10 @@ class _PerImageThreatModel(ThreatModel):
     @property
     def radius(self) -> Tensor:
         """In float32 and shaped to bound the components of each image (linf) or its norm (any other)."""
-        return self.reach if self.norm == "linf" else self.radii.float()
+        return self.per_image_step_radius if self.norm == "linf" else self.radii.float()
 
     @property
-    def reach(self) -> Tensor:
+    def per_image_step_radius(self) -> Tensor:
         """The radii shaped to broadcast over images: float32, (n, 1, 1, 1)."""
         return _to_multiply(self.radii)
 
@@ -139,7 +139,7 @@ class _PerImageThreatModel(ThreatModel):
         """Shape (n,), float64."""
         return self.radii
 
-    def of_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
+    def for_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
         """With the radii of those images."""
         return replace(self, radii=self.radii[rows].to(device))
 

@@ -14,7 +14,7 @@ from torch import nn
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
-from ..adapters.models.remote.usage import ServerUsage
+from ..adapters.models.remote.server_usage import ServerUsage
 from ..engine import Config, ResultsStore, evaluate, make_plan
 from ..engine.attack_run import AttackRun
 from ..engine.plan.plan import Plan

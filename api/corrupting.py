@@ -13,7 +13,7 @@ from ..adapters.coercion import read_int, read_list, read_text
 from ..adapters.data.corruptions.corrupted_sets import list_sets
 from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
 from ..adapters.data.corruptions.sequences import SEQUENCES
-from ..adapters.models.remote.usage import total_usage
+from ..adapters.models.remote.server_usage import total_usage
 from ..engine import Config, ResultsStore, Table
 from ..engine.plan.config_file import expand_models
 from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions

@@ -14,7 +14,7 @@ from ..adapters import Classifier, Implementation, canonical_attack
 from ..adapters.catalogue.lookup import accepts_parameter
 from ..adapters.coercion import read_int, read_list, read_mapping, read_radius, read_seed
 from ..adapters.models.images import check_labels
-from ..adapters.models.remote.usage import total_usage
+from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version
 from ..adapters.paths import expand_path
@@ -25,7 +25,7 @@ from ..engine.certify import certified_accuracy, check_radii, count_classes, spl
 from ..engine.certify import certify as certify_images
 from ..engine.challenge.attempts import AttackOutcome
 from ..engine.challenge.challenge import challenge as challenge_model
-from ..engine.challenge.result import ChallengeResult
+from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
 from ..engine.challenge.suite import ChallengeBudget
 from ..engine.plan.plan import Plan

@@ -14,7 +14,7 @@ from ..adapters.catalogue.lookup import resolve_implementation
 from ..adapters.coercion import read_mapping, read_radius, read_seed, read_target
 from ..adapters.data.datasets import Data
 from ..adapters.models.detectors.detector_file import read_detector_name
-from ..adapters.models.remote.usage import total_usage
+from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.targets import check_target

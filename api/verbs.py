@@ -29,7 +29,7 @@ from ..adapters.models.defences.names import describe_gradients, describe_sampli
 from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.extract_logits import explain_accuracy
 from ..adapters.models.images import read_labels
-from ..adapters.models.remote.usage import total_usage
+from ..adapters.models.remote.server_usage import total_usage
 from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import load_model
 from ..adapters.running.fit import Fitted

@@ -247,7 +247,7 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
 
 def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     """Print what the verb's notes say of the model: how it was read, what gradients and draws prove, what was asked."""
-    from ..adapters.models.remote.usage import total_usage
+    from ..adapters.models.remote.server_usage import total_usage
     from ..adapters.models.sandbox.isolated import describe_isolated
     from ..adapters.result import UNSTEADY
     from ..adapters.running.targets import moved_target_note

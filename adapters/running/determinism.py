@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..criterion import is_fooled
 from ..models.classifier import Classifier
-from ..models.remote.usage import bypass_cache, remote_models_in
+from ..models.remote.server_usage import bypass_cache, remote_models_in
 from ..torch_state import full_float32
 from .seeding import seeded
 

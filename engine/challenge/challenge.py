@@ -10,9 +10,9 @@ from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
 from ...errors import InvalidInput
 from ..sources import LOADED_HERE, LoadOptions
+from .challenge_result import ChallengeResult, document_of, keep_document
 from .challenger import ChallengedModel, ChallengeRunner, Say
 from .gradient_variants import gradient_variants, split_original
-from .result import ChallengeResult, document_of, keep_document
 from .suite import QUICK, QUICK_IMAGES, ChallengeBudget, check_norm
 
 

@@ -37,8 +37,9 @@ from .attempts import (
     outcome_from_record,
     worst_case,
 )
+from .challenge_result import ChallengeResult
+from .challenge_verdict import cumulative_accuracy, decide_verdict
 from .gradient_variants import OF_PROBABILITIES, with_probability_mean
-from .result import ChallengeResult
 from .suite import (
     ChallengeBudget,
     black_boxes,
@@ -47,7 +48,6 @@ from .suite import (
     single_step,
     targeted_attacks,
 )
-from .verdict import cumulative_accuracy, decide_verdict
 
 _FRESH = 7919  # added to the seed of the draws that judge the chosen examples once more
 Say = Callable[[AttackOutcome], object]

@@ -14,8 +14,8 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector
 from ...adapters.models.detectors.scorer import Scorer
 from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.remote.server_usage import ServerUsage, pop_usage
 from ...adapters.models.remote.transport import transport_with_cache
-from ...adapters.models.remote.usage import ServerUsage, pop_usage
 from ...adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ...adapters.paths import expand_path
 from ...adapters.torch_state import full_float32

@@ -12,8 +12,8 @@ from ...adapters.data.duplicates import duplicate_warning, note_fewer
 from ...adapters.models.classifier import check_several
 from ...adapters.models.identity.digest import ModelIdentity, digest_data
 from ...adapters.models.images import check_labels
+from ...adapters.models.remote.server_usage import ServerUsage, note_shape, pop_usage, remote_models_in
 from ...adapters.models.remote.transport import Transport, check_token
-from ...adapters.models.remote.usage import ServerUsage, note_shape, pop_usage, remote_models_in
 from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
 from ...adapters.models.sandbox.isolation import NOT_ISOLATED
 from ...adapters.paths import name_from_here

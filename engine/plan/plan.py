@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...adapters.models.remote.usage import ServerUsage
+from ...adapters.models.remote.server_usage import ServerUsage
 from ...errors import InvalidInput
 from ..attack_run import AttackRun, ModelOnData, Surrogate
 from ..defence_pairs import undefended_models

@@ -9,8 +9,8 @@ import pyarrow as pa
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data
+from ...adapters.models.remote.server_usage import ServerUsage, note_shape, pop_usage
 from ...adapters.models.remote.transport import transport_with_cache
-from ...adapters.models.remote.usage import ServerUsage, note_shape, pop_usage
 from ...adapters.models.sandbox.isolated import runs_in_process
 from ...adapters.running.readings import identify_asked
 from ...errors import DavylampError, InvalidInput, Unavailable

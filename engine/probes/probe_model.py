@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...adapters import Classifier
 from ...adapters.data.duplicates import first_occurrence
-from ...adapters.models.remote.usage import bypass_cache, remote_models_in
+from ...adapters.models.remote.server_usage import bypass_cache, remote_models_in
 from ...adapters.models.sandbox.isolated import call_where_layers_are
 from ...adapters.running.determinism import agree, spread
 from ...adapters.running.requirements import has_gradients

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from ...adapters.models.remote.usage import ServerUsage
+from ...adapters.models.remote.server_usage import ServerUsage
 from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..attack_run import AttackRun, json_digest

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...adapters.models.remote.usage import ServerUsage, read_traffic
+from ...adapters.models.remote.server_usage import ServerUsage, read_traffic
 from ...adapters.paths import is_file_name
 from ...errors import DavylampError, Unavailable
 from ..attack_run import AttackRun, ModelOnData, json_digest

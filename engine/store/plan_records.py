@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...adapters.models.remote.usage import ServerUsage, read_traffic
+from ...adapters.models.remote.server_usage import ServerUsage, read_traffic
 from ...errors import DavylampError
 from ..attack_run import AttackRun, call_as, describe_attack, json_digest, tell_apart
 from .checksummed import Record

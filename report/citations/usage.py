@@ -11,7 +11,7 @@ from ...adapters.models.defences.catalogue import ROWS as DEFENCES
 from ...adapters.models.defences.names import is_defence, parse_defence
 from ...adapters.models.detectors.detector_rows import ROWS as DETECTORS
 from ...adapters.models.zoo.load import PROVIDERS
-from ...engine.challenge.result import FILE as CHALLENGES
+from ...engine.challenge.challenge_result import FILE as CHALLENGES
 from ...engine.metric_names import base_symbol
 from ...engine.store.plan_records import CellState, list_cells
 from ...engine.store.record_validation import read_records

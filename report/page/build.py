@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ... import __version__
-from ...engine.challenge.result import read_documents
+from ...engine.challenge.challenge_result import read_documents
 from ...engine.checks.check_folder import check_folder
 from ...engine.checks.verdicts import verdicts_of
 from ...engine.store.atomic_files import write_atomic

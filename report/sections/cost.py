@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...adapters.display_text import format_threat_model
-from ...adapters.models.remote.usage import read_traffic
+from ...adapters.models.remote.server_usage import read_traffic
 from ...adapters.result import SURROGATE_PASSES
 from ...engine.store.results import RunResult
 from ..parts.blocks import Column, PageTable, Panels, Section, Text, list_table, make_table

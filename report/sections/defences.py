@@ -8,7 +8,7 @@ from ...adapters.display_text import format_radius, format_threat_labels, format
 from ...adapters.models.defences.names import describe_gradients
 from ...adapters.result import UNSTEADY
 from ...engine.challenge.attempts import PARTS
-from ...engine.challenge.result import lead_of
+from ...engine.challenge.challenge_result import lead_of
 from ...engine.detection.detection_rates import RATES, Detection, evaluate_scores
 from ...engine.detection.roc import CountedShare
 from ...engine.finding import Finding

@@ -5,8 +5,8 @@ from typing import Any
 
 from ...adapters.display_text import format_radius
 from ...engine.challenge.attempts import PARTS, AttackOutcome
-from ...engine.challenge.result import lead_of
-from ...engine.challenge.verdict import share_text
+from ...engine.challenge.challenge_result import lead_of
+from ...engine.challenge.challenge_verdict import share_text
 from .console import PlainConsole, print_table
 
 COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "95 % interval", "passes", "violations")

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from ...adapters.threat_model import Norm
 from ...engine.plan.config import Order
 from ...errors import InvalidInput, MissingLibrary, UnknownName
-from ..components.registry import ForbiddenError, NotFoundError, find_component
+from ..components.registration import ForbiddenError, NotFoundError, find_component
 from ..components.validation import A_KIND, FOREIGN
 from ..database.permissions import Viewer, is_owner, note_visibility, tasks_for
 from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskComponentRow, TaskRow, Visibility

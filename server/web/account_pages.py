@@ -21,7 +21,7 @@ from ..accounts.users import (
     set_hours,
     sign_in,
 )
-from ..components.registry import NotFoundError
+from ..components.registration import NotFoundError
 from ..database.records import AuditRow, Role, TokenRow, UserRow
 from ..tasks.leases import list_spent
 from .rendering import redirect, render

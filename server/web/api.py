@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from ..accounts.audit import note
 from ..accounts.users import add_user, generate_password, set_active
-from ..components.registry import ComponentCard, change_card, delete, find_component, withdraw
+from ..components.registration import ComponentCard, change_card, delete, find_component, withdraw
 from ..components.validation import ComponentRequest
 from ..database.permissions import components_for
 from ..database.records import AuditRow, ComponentRow, Kind, Role, UserRow

@@ -16,7 +16,7 @@ from ...adapters.http_names import AllowedHosts
 from ...errors import DavylampError, Unavailable
 from ..accounts.audit import TooManyAttempts
 from ..accounts.sessions import viewer_of_session, viewer_of_token
-from ..components.registry import ForbiddenError, NotFoundError
+from ..components.registration import ForbiddenError, NotFoundError
 from ..folder import ServerFolder
 from . import account_pages, api, board_pages, component_pages, task_pages
 from .boards import Boards

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput
 from ...intervals import difference_bounds, proportion_interval
-from ..components.registry import NotFoundError, find_component
+from ..components.registration import NotFoundError, find_component
 from ..database.permissions import Viewer, cells_for, components_for
 from ..database.records import CellRow, ComponentRow, UserRow
 from .boards import BOARDS, BoardKind, Filters, chosen_cells

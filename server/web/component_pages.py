@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from ..accounts.audit import note
 from ..components.blobs import Upload, blob_path, take_upload
-from ..components.registry import (
+from ..components.registration import (
     ComponentCard,
     NotFoundError,
     change_card,

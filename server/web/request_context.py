@@ -8,7 +8,7 @@ from fastapi import Depends, Form, Request
 
 from ..accounts.audit import Origin
 from ..accounts.sessions import csrf_token, is_form_mark, viewer_of_session, viewer_of_token
-from ..components.registry import ForbiddenError
+from ..components.registration import ForbiddenError
 from ..database.permissions import VISITOR, Scope, Viewer
 from ..folder import ServerFolder
 

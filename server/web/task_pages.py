@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from ...report.page.build import build_report, write_file
 from ..accounts.audit import note
-from ..components.registry import NotFoundError
+from ..components.registration import NotFoundError
 from ..database.permissions import Viewer, components_for, is_owner, tasks_for
 from ..database.records import KINDS, CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder

@@ -10,7 +10,7 @@ import pytest
 
 from davylamp.server.accounts.users import add_user
 from davylamp.server.components.blobs import take_upload
-from davylamp.server.components.registry import ComponentCard, register
+from davylamp.server.components.registration import ComponentCard, register
 from davylamp.server.components.seeds import seed_components
 from davylamp.server.components.validation import ComponentRequest
 from davylamp.server.database.permissions import ALL_SCOPES, Viewer

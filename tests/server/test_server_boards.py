@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from davylamp.engine import build_table, load
-from davylamp.server.components.registry import change_card, find_component
+from davylamp.server.components.registration import change_card, find_component
 from davylamp.server.database.permissions import VISITOR
 from davylamp.server.database.records import CellRow, HistoryRow
 from davylamp.server.tasks import work

@@ -27,7 +27,7 @@ from davylamp.server.accounts.users import (
     set_active,
     sign_in,
 )
-from davylamp.server.components.registry import ForbiddenError, NotFoundError, change_card, delete, find_component
+from davylamp.server.components.registration import ForbiddenError, NotFoundError, change_card, delete, find_component
 from davylamp.server.database.permissions import VISITOR, Viewer, cells_for, components_for, tasks_for
 from davylamp.server.database.records import AuditRow, CellRow, FactRow, SignInRow, TokenRow, UserRow
 from davylamp.server.folder import ServerFolder, Settings

@@ -24,7 +24,7 @@ from davylamp.adapters.models.sandbox.bubblewrap import Sandbox, find_sandbox
 from davylamp.errors import InvalidInput
 from davylamp.report.page import build
 from davylamp.server.accounts.sessions import make_token
-from davylamp.server.components.registry import ComponentCard
+from davylamp.server.components.registration import ComponentCard
 from davylamp.server.database import connecting
 from davylamp.server.database.records import AuditRow, CellRow, TaskRow
 from davylamp.server.folder import ServerFolder, Settings

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.accounts.audit import Origin
 from davylamp.server.components.blobs import blob_path, clean_uploads, take_upload, used_bytes
-from davylamp.server.components.registry import ForbiddenError, delete, withdraw
+from davylamp.server.components.registration import ForbiddenError, delete, withdraw
 from davylamp.server.components.validation import engine_name
 from davylamp.server.database.records import BlobRow, ComponentRow
 from davylamp.server.tasks.preparing import ExecutorSettings, prepare

@@ -26,9 +26,9 @@ from davylamp.benchmarks.shared.small_models import (
     load_training_inputs,
 )
 from davylamp.engine.challenge.challenge import challenge
+from davylamp.engine.challenge.challenge_result import ChallengeResult, document_of, keep_document
 from davylamp.engine.challenge.challenger import ChallengedModel, ChallengeRunner
 from davylamp.engine.challenge.gradient_variants import gradient_variants, split_original
-from davylamp.engine.challenge.result import ChallengeResult, document_of, keep_document
 from davylamp.engine.challenge.suite import ChallengeBudget
 from davylamp.engine.training.harden import harden
 from davylamp.engine.training.methods import make_settings

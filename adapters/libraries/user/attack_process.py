@@ -72,7 +72,7 @@ def run_isolated_attack(
         AttackFailed: if it raises something; the name of the class is that of what it raised.
     """
     inputs, labels, threat_model, targets = call
-    if threat_model.reach is not None:
+    if threat_model.per_image_step_radius is not None:
         raise Unsupported(f"{given.where} takes one radius for all images in a process of its own")
     tensors: list[Tensor] = []
     cpu = [None if each is None else each.detach().cpu() for each in (inputs, labels, targets)]

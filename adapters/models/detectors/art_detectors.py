@@ -47,7 +47,7 @@ class _BinaryNetwork(Scorer):
         """The network's weights, and the shape of what it looks at."""
         return dict(self.network.state_dict())
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The network again."""
         self.network = self._make(self._shape_of(state)).to(self.classifier.device)
         self.network.load_state_dict(dict(state))
@@ -158,7 +158,7 @@ class SubsetScanning(Scorer):
         """The activations of clean images, (N, features)."""
         return {"background": self.background}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The same activations."""
         self._restart(state["background"])
 

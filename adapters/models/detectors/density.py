@@ -54,7 +54,7 @@ class KernelDensity(Scorer):
         """Activations, their classes, and the bandwidth."""
         return {"points": self._points, "classes": self._classes, "bandwidth": self._bandwidth}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The same, beside the model: an attack on it asks at every step."""
         there = (state[word].to(self.classifier.device) for word in ("points", "classes", "bandwidth"))
         self._points, self._classes, self._bandwidth = there

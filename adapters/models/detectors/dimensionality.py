@@ -56,7 +56,7 @@ class LocalDimensionality(Scorer):
         """The images that distances are measured to, and the regression."""
         return {"reference": self._reference, "weights": self._weights, "bias": self._bias}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The same."""
         self._reference, self._weights, self._bias = (state[word] for word in ("reference", "weights", "bias"))
 

@@ -34,5 +34,5 @@ class Squeezing(Scorer):
         """Nothing."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take."""

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ....errors import ModelFailed
 from ...user_code_guard import one_line
 from .address import Address
+from .server_usage import ServerUsage
 from .transport import Transport, token_header
-from .usage import ServerUsage
 
 LARGEST = 1 << 28  # bytes of an answer
 _CHUNK = 1 << 16

@@ -17,9 +17,9 @@ from .address import Address, read_address
 from .answer_cache import AnswerCache
 from .client import RetryingClient
 from .protocols import JsonForm, OpenInference, batch_limit_from_error, check_answer, check_components
+from .server_usage import ServerUsage
 from .tensors import encode_images
 from .transport import Transport
-from .usage import ServerUsage
 
 PATTERNS = ("http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH")
 _SHORTER_EDGE = 256 / 224  # of a photo, relative to the crop: the customary one

@@ -97,7 +97,7 @@ class RemoteOutputFormat(OutputFormat):
         self._differentiable = self._differentiable and described["gradients"]
 
     @property
-    def has_spare(self) -> bool:
+    def has_other_class(self) -> bool:
         """As in the worker."""
         return self._spare
 

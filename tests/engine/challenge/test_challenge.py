@@ -14,9 +14,9 @@ from davylamp.adapters import Classifier
 from davylamp.adapters.result import UNSTEADY
 from davylamp.engine import load
 from davylamp.engine.challenge.attempts import BLACK, WHITE
+from davylamp.engine.challenge.challenge_result import lead_of, read_documents
 from davylamp.engine.challenge.challenger import ChallengeRunner
 from davylamp.engine.challenge.gradient_variants import OF_PROBABILITIES, gradient_variants, split_original
-from davylamp.engine.challenge.result import lead_of, read_documents
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 from davylamp.report.text.challenge import print_challenge

@@ -16,8 +16,8 @@ from davylamp.engine.challenge.attempts import (
     outcome_from_record,
     worst_case,
 )
+from davylamp.engine.challenge.challenge_verdict import cumulative_accuracy, decide_verdict, gradient_masking_signs
 from davylamp.engine.challenge.gradient_variants import OF_PROBABILITIES
-from davylamp.engine.challenge.verdict import cumulative_accuracy, decide_verdict, gradient_masking_signs
 from davylamp.engine.checks.indicators import Judged, find
 from davylamp.engine.store.image_results import results_of
 from davylamp.intervals import proportion_interval

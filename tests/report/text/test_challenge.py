@@ -5,8 +5,8 @@ import json
 import numpy as np
 
 from davylamp.engine.challenge.attempts import Accuracy, accuracy_under_attack
-from davylamp.engine.challenge.result import ChallengeResult, document_of
-from davylamp.engine.challenge.verdict import ChallengeVerdict
+from davylamp.engine.challenge.challenge_result import ChallengeResult, document_of
+from davylamp.engine.challenge.challenge_verdict import ChallengeVerdict
 from davylamp.report.sections.defences import write_challenges
 from davylamp.report.text.challenge import verdict_lines
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.models.remote.server_usage import total_usage
 from davylamp.adapters.models.remote.transport import Transport
-from davylamp.adapters.models.remote.usage import total_usage
 from davylamp.adapters.models.zoo.load import load_model
 
 IMAGES = 2

@@ -12,8 +12,8 @@ from torch import nn
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.models.remote.client import LONGEST_ASKED
 from davylamp.adapters.models.remote.client import RetryingClient as Patience
+from davylamp.adapters.models.remote.server_usage import ServerUsage, total_usage
 from davylamp.adapters.models.remote.transport import Transport
-from davylamp.adapters.models.remote.usage import ServerUsage, total_usage
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, ModelFailed, Unavailable, Unsupported
 

@@ -6,8 +6,8 @@ from PIL import Image
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import load_data_for
+from davylamp.adapters.models.remote.server_usage import total_usage
 from davylamp.adapters.models.remote.transport import Transport
-from davylamp.adapters.models.remote.usage import total_usage
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import ModelFailed, Unsupported
 

@@ -16,8 +16,8 @@ from davylamp.adapters.models.identity.fingerprint import (
     probe_images,
 )
 from davylamp.adapters.models.remote.answer_cache import AnswerCache
+from davylamp.adapters.models.remote.server_usage import ServerUsage, bypass_cache, read_traffic, total_usage
 from davylamp.adapters.models.remote.transport import Transport
-from davylamp.adapters.models.remote.usage import ServerUsage, bypass_cache, read_traffic, total_usage
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.determinism import is_deterministic
 from davylamp.engine.checks.model_checks import model_checks

@@ -12,8 +12,8 @@ from ...adapters.result import UNSTEADY
 from ..finding import Finding
 from ..store.atomic_files import expand_path, write_atomic
 from .attempts import Accuracy, AttackOutcome
+from .challenge_verdict import ChallengeVerdict
 from .suite import ON_MARGIN
-from .verdict import ChallengeVerdict
 
 FILE = "challenges.json"
 _FEW = (
