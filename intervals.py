@@ -50,7 +50,7 @@ def proportion_interval(successes: float, count: float, level: float = LEVEL) ->
 
 
 def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-    """`share_interval` of many proportions at once: arrays of one shape, and both ends in that shape."""
+    """`proportion_interval` of many proportions at once: arrays of one shape, and both ends in that shape."""
     tail, small = (1 - level) / 2, 1e-9
     successes = np.where(np.abs(successes - np.round(successes)) < small, np.round(successes), successes)
     failures = np.where(np.abs(count - successes) < small, 0.0, count - successes)
@@ -79,7 +79,7 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
     """A mean of shares over the same images, such as a rate over several attacks, seeds or models.
 
     The images are the clusters. How many independent trials the outcomes are worth (Kish's effective sample size)
-    is estimated from how alike the outcomes of an image are, and put into `share_interval` (Korn and Graubard
+    is estimated from how alike the outcomes of an image are, and put into `proportion_interval` (Korn and Graubard
     1998). One image that always counts and one that never does are added for that estimate alone, so that outcomes
     which are all equal are worth their images and not more. It is never less than the images are worth if all
     outcomes of an image are the same, and never more than if all are independent.

@@ -30,7 +30,7 @@ def keep_freed_memory() -> bool:
     By default glibc gives every block above 32 MB back at once, and the top of its heap: each layer of each step then
     asks the system for pages anew, which takes as long as the convolutions themselves (`tools/speed/models.py`).
     A process holds more at most: 2.9 GB instead of 1.9 in an evaluation of 1000 images of 224 x 224 by a small CNN. All
-    threads share one heap, as each would keep what it freed in its own. `give_memory_back` gives back what is free.
+    threads share one heap, as each would keep what it freed in its own. `release_unused_memory` gives back what is free.
 
     Returns:
         Whether it was done: not where the C library is not glibc, and not where the environment sets malloc's

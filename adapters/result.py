@@ -244,6 +244,6 @@ def radius_with_tolerance(threat_model: ThreatModel) -> float:
 
 
 def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
-    """`allowed_radius`; where every image has a separate radius, of each, shape (n,)."""
+    """`radius_with_tolerance`; where every image has a separate radius, of each, shape (n,)."""
     radius = threat_model.exact_radius
     return float("inf") if radius is None else largest_distance(radius, threat_model.norm)

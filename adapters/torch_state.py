@@ -84,7 +84,7 @@ def no_autocast() -> Iterator[None]:
 def attack_precision(precision: str | None) -> AbstractContextManager[None]:
     """The switches of the process for passes in a precision (`parameters.PRECISIONS`), backward passes included.
 
-    None: as they are. With bfloat16, which is asked for at each question (`asked_in`), nothing else is in autocast.
+    None: as they are. With bfloat16, which is asked for at each question (`model_autocast`), nothing else is in autocast.
     """
     ways = {"float32": full_float32, "tf32": tf32, "bfloat16": no_autocast}
     return ways.get(precision or "", nullcontext)()

@@ -17,7 +17,7 @@ _TORCH = next(iter(getattr(find_spec("torch"), "submodule_search_locations", Non
 _LONGEST = 300  # characters of a reason
 
 
-class guard_user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
+class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("model.py"): ...
     """Run user code so that whatever it raises is one line; to be entered with `with`.
 
     It becomes a `ModelFailed` that names `where`, the reason and the user's line; so does `sys.exit`. Errors of
@@ -128,7 +128,7 @@ def process_protected() -> Iterator[None]:
 
 @contextmanager
 def guard_once() -> Iterator[None]:
-    """Put up once, around a library's many passes, what every `user_code` inside puts up.
+    """Put up once, around a library's many passes, what every `guard_user_code` inside puts up.
 
     A call of `os._exit` inside is a SystemExit; a Ctrl-C that was typed and swallowed is raised at the end: both in a
     process that is protected.

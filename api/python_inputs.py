@@ -220,7 +220,7 @@ def name_models(models: Any) -> tuple[str, ...]:
 
 
 def as_model_list(surrogate: Any) -> list[Any]:
-    """One model or several, as `borrowed` or `load_model` is to check them."""
+    """One model or several, as `as_classifier` or `load_model` is to check them."""
     if isinstance(surrogate, Mapping):
         return list(surrogate.values())
     if isinstance(surrogate, (nn.Module, str)) or not isinstance(surrogate, Iterable):

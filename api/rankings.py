@@ -324,7 +324,7 @@ def rank_in_detail(
         items: how many images will be shown, which is refused where there are none.
 
     Returns:
-        `Ranked`s, or one `Placed`.
+        `RankingOutput`s, or one `PlacementOutput`.
 
     Raises:
         DavylampError: as `rank`.

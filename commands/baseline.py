@@ -68,7 +68,7 @@ def place_newcomers(
         seen: how models are shown images.
         against: the baseline and how many images.
         out: the results folder.
-        run: where and how, see `Running`.
+        run: where and how, see `ExecutionOptions`.
         as_json: one JSON document instead of tables.
     """
     from ..api.baseline_placement import place

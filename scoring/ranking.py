@@ -334,7 +334,7 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         responses: that were scored, shape (N, M).
         resampled: plain means of resampled images, shape (replicates, N).
         fit: of the item response model.
-        images: that were resampled, for expanded percentile intervals (`tail_of`); 0: plain percentiles.
+        images: that were resampled, for expanded percentile intervals (`tail_probability`); 0: plain percentiles.
         p_values: of the paired test over images that a significant difference needs as well, shape (N, N).
         count: Borda count of the responses.
 

@@ -155,7 +155,7 @@ def run_contract_checks(
         parameters: in place of quick ones.
 
     Yields:
-        One `Promise` after the other.
+        One `ContractCheck` after the other.
 
     Raises:
         UnknownName, Unavailable, InvalidInput: if there is no such attack.
@@ -192,7 +192,7 @@ def run_contract_check(
     epsilon: float | None = None,
     done: dict[Any, Any] | None = None,
 ) -> ContractCheck:
-    """One promise of an attack, one of `PROMISES`; errors as for `check_contract`.
+    """One promise of an attack, one of `PROMISES`; errors as for `run_contract_checks`.
 
     Args:
         attack: a row, its name, or a user's attack.

@@ -239,7 +239,7 @@ def preparation_for(classifier: Classifier) -> ImagePreparation:
 
 
 def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
-    """`wanted_by` for this data, which may need to know how many classes the model has.
+    """`preparation_for` for this data, which may need to know how many classes the model has.
 
     Where WordNet ids name the folders, a model that does not say it is asked about the first image, once: some of
     ImageNet's classes are not the classes 0, 1, ... of a model of 1000.
@@ -267,7 +267,7 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
 
 
 def label_mapping_key(classifier: Classifier, name: str) -> int | str | None:
-    """What tells models apart that may get other labels for the same data; see `wanted_of`."""
+    """What tells models apart that may get other labels for the same data; see `preparation_for_data`."""
     return classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
 
 
@@ -324,7 +324,7 @@ def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
 
 
 def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """`read_arrays`; in a sandbox, if the file is a stranger's."""
+    """`load_npz`; in a sandbox, if the file is a stranger's."""
     isolation = isolation_of_data()
     if isolation is None or not path.is_file():
         return load_npz(path, limit)

@@ -30,7 +30,7 @@ class Classifier(nn.Module):
     no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied,
     and making a classifier of it changes nothing in it: in evaluation mode, with no parameter that requires gradients,
     it is only while it is asked or attacked (`frozen`), and afterwards as it was. `handed_over_training` says whether
-    it came in training mode. It runs behind a wall (`user_code`) and gets a tensor that is its alone each time, so that
+    it came in training mode. It runs behind a wall (`guard_user_code`) and gets a tensor that is its alone each time, so that
     one that works in place changes nothing else; where it fails or returns no logits, a `ModelFailed` names it and, if
     that can be known, says what it wants.
 
@@ -65,7 +65,7 @@ class Classifier(nn.Module):
     class_names: tuple[str, ...] = ()  # in the model's order, where they are known; folders are looked up in them
     all_named = False  # whether somebody said so, and a folder of another name is a mistake
     loading_notes: tuple[str, ...] = ()  # what was decided while it was loaded
-    steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
+    steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_deterministic`)
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.
     random: bool = False
     stated_identity: tuple[str, tuple[str, ...]] | None = None  # digest and reasons, where its layers are not here

@@ -52,7 +52,7 @@ class AttackState:
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
         self.knowledge = attack.knowledge
         self.adv_inputs = images.inputs.clone()
-        # By image: fooled; may come back as it was; what the library calls saw of it, see `Returned`.
+        # By image: fooled; may come back as it was; what the library calls saw of it, see `LibraryOutput`.
         self.success, self.may_stay, self.silent, self.odd_gradient, self.odd_query, self.scored = (
             torch.zeros(count, dtype=torch.bool, device=device) for _ in range(6)
         )

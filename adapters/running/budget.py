@@ -48,7 +48,7 @@ class QueryBudget:
         In order, as many of each image as it has queries left; a gradient where a query for it is left besides.
 
         Raises:
-            BudgetSpent: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
+            QueryBudgetExhausted: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
                 calls: the others are done.
         """
         if bool((self._left(used) <= 0).all()):
@@ -69,7 +69,7 @@ class QueryBudget:
         The pass of the others goes through the model with theirs, as zeros: they learn nothing, and are not counted.
 
         Raises:
-            BudgetSpent: if no image has any query left: the backward pass is not made.
+            QueryBudgetExhausted: if no image has any query left: the backward pass is not made.
         """
         granted = self._earlier(owners) < self._left(used)[owners]
         self.denied[owners[~granted]] = True

@@ -254,7 +254,7 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
 
 
 class _Process(NamedTuple):
-    """What a call did to the process, once it is over: see `Returned`."""
+    """What a call did to the process, once it is over: see `LibraryOutput`."""
 
     put_back: list[str]
     torch_seeds: list[int]

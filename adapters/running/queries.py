@@ -5,7 +5,7 @@ answer that is the mean over k draws of a random model (`Classifier.eot`) is k. 
 attributed by construction where the library keeps the order of the batch (`order="kept"`: row r of a call belongs to
 image r modulo the number of images, which also covers stacked copies) and where an image is attacked alone. Where a
 library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2:
-`distinguishable` says when that is certain for every point of the ball.
+`images_are_separable` says when that is certain for every point of the ball.
 """
 
 import math
@@ -43,9 +43,9 @@ class QueryCounter(nn.Module):
         targets: target classes, shape (n,), or None.
         order: "kept" or "content", see the module.
         max_queries: forward plus backward passes that each image may still cost, shape (n,); None: no limit. Past it
-            the image's rows repeat the last answer and carry no gradient; when no image has any left, `BudgetSpent`
+            the image's rows repeat the last answer and carry no gradient; when no image has any left, `QueryBudgetExhausted`
             ends the attack. A forward pass that leaves no query for its backward pass is made without a gradient.
-        needs_gradients: the attack is a white-box one: a model without gradients is refused (`NoGradients`).
+        needs_gradients: the attack is a white-box one: a model without gradients is refused (`ModelNotDifferentiable`).
         scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
         trace: notes the nearest example of each image; None: nobody wants to know.
         asked: called with the number of passes that were just made; None: nobody waits for it.

@@ -43,7 +43,7 @@ def check_any_access(
 
 
 def missing_requirement(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
-    """Why an attack cannot be run on a model that it asks, said after its name; "" if it can. See `check_access`."""
+    """Why an attack cannot be run on a model that it asks, said after its name; "" if it can. See `check_requirements`."""
     knowledge = canonical_attack(row).knowledge
     detect_output_format(classifier, inputs)
     if knowledge == "white-box" and not has_gradients(classifier, inputs):

@@ -114,7 +114,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
             result. An image with none left is not asked about and stays as it is.
         radii: a radius for each image instead of one for all, shape (N,), 0 < radius <= epsilon, for a row that takes
-            them (`takes_radii`). The `step_size` may then be a tensor of one for each image, too.
+            them (`supports_per_image_radii`). The `step_size` may then be a tensor of one for each image, too.
         logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
         attacked: which images are attacked, shape (N,) bool; None: those that the classifier gets right. An image that
             it gets wrong counts as fooled if what comes back does so still and is not the clean image.
@@ -244,7 +244,7 @@ def _run(
 def _conclude(
     classifier: Classifier, evidence: AttackState, attacked: Tensor, logits: Tensor, *, steady: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
-    """What `Evidence.conclude` gives, and whether the model is steady still; once more if it is not any more."""
+    """What `Evidence.finish` gives, and whether the model is steady still; once more if it is not any more."""
     seed = evidence.seed
     if not steady:  # it changes by itself: that is not the library's doing
         evidence.mark_invalid("unstable", evidence.tainted & attacked)

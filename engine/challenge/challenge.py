@@ -51,7 +51,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         epsilon: the radius; None: the customary one.
         limit: only this many images.
         quick: a first look: 10 images, 10 steps.
-        effort: fields of `Effort` in place of its values: steps, candidates, queries, eot, draws.
+        effort: fields of `ChallengeBudget` in place of its values: steps, candidates, queries, eot, draws.
         seed: random seed.
         device: where to compute.
         loading: how models are loaded by name.

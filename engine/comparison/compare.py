@@ -301,7 +301,7 @@ def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
     """The numbers of one row, from a result and the clean images, shape (N, C, H, W).
 
     Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust. The
-    upper end of the interval of the share that is fooled (`rate_of`) is that of counting violations as fooled, except
+    upper end of the interval of the share that is fooled (`success_metric`) is that of counting violations as fooled, except
     those that are the library's fault.
     Distances are over the successes; NaN where nothing counts.
     """

@@ -66,7 +66,7 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
         seed: random seed of the draws.
 
     Returns:
-        The area and its expanded percentile interval, for as many images as are fooled (`tail_of`). No interval (NaN)
+        The area and its expanded percentile interval, for as many images as are fooled (`tail_probability`). No interval (NaN)
         for fewer than 5 of them, nor where every pair agrees: a resample knows of no other.
     """
     value = area_under_curve(clean, adversarial[fooled])

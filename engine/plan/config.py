@@ -130,7 +130,7 @@ class Config:
         pixels: success and distance count on images of 8 bits, as RoBIC has it.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         examples: what a defended model sees: examples made on itself ("own"), those made once on its original
-            ("original"), or both. `defended.originals_of` says which is whose.
+            ("original"), or both. `defended.undefended_models` says which is whose.
         keep_images: keep every adversarial image, without loss.
         device: where to compute.
         surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`. Where

@@ -45,7 +45,7 @@ class Plan:
         fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
         notes: what was decided while the models were loaded.
         traffic: what servers were asked to know what their models are.
-        part: what of it is run here, see `take_part`; None: all.
+        part: what of it is run here, see `plan_for_part`; None: all.
         parts: by key of a cell the part of each of its shards.
         loaded: the last model and its images, where a run in this process can begin with them.
     """

@@ -36,7 +36,7 @@ def transfer_of(
 
     Args:
         cells: finished ones.
-        transfers: by key of a cell and of the tested subject, as `Outcomes` has them.
+        transfers: by key of a cell and of the tested subject, as `Results` has them.
         others: subjects by key that may have no cell.
     """
     if shown := _shown_to_defences(cells, transfers, others or {}):

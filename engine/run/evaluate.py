@@ -75,7 +75,7 @@ def evaluate(
     again, and the records are the same however often it was interrupted (the seconds aside).
 
     Args:
-        plan: what to run; of one part (`parts.take_part`) its pieces, and the transfers of its cells that are whole.
+        plan: what to run; of one part (`parts.plan_for_part`) its pieces, and the transfers of its cells that are whole.
         store: where the records go.
         executor: where the work is done; None: in this process.
         retry_failed: run failed cells again, and those with two results that differ.

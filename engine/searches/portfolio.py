@@ -103,7 +103,7 @@ class Portfolio(Search):
         _check(self.rows(row), rules, components, settings, given["max_queries"])
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `best_of`."""
+        """As `search_portfolio`."""
         del row
         return search_portfolio(self.members, *nouns, **options)
 
@@ -120,7 +120,7 @@ def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PortfolioResult(AttackResult):
-    """What `best_of` found: the nearest example of each image over all attacks, and all that it cost.
+    """What `search_portfolio` found: the nearest example of each image over all attacks, and all that it cost.
 
     `runs` is how often each image was attacked, (N,) int64; `winner` the place of the attack that found its example,
     (N,) int64, -1 where none did; `curves` have judged points only. `budget` is the distance; `searched` the largest

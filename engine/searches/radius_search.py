@@ -248,7 +248,7 @@ def run_at(
     """Run an attack at a radius for each image.
 
     Args:
-        row: of the attack; radii that differ need one that takes them (`takes_radii`).
+        row: of the attack; radii that differ need one that takes them (`supports_per_image_radii`).
         classifier: the model under attack.
         inputs: clean images, shape (n, C, H, W).
         labels: shape (n,).

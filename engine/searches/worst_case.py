@@ -31,7 +31,7 @@ class WorstCase(Search):
         return joint_row(",".join(row.name for row in rows), rows, "Worst case", "fixed-budget")
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `attack_in_turn`."""
+        """As `run_worst_case`."""
         return run_worst_case(dict(zip(self.members, self.rows(row), strict=True)), *nouns, **options)
 
     def version(self, row: Implementation, versions: Sequence[str] = ()) -> str:

@@ -102,7 +102,7 @@ def draws_of(values: np.ndarray, n: int) -> Replicates:
 
 
 def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
-    """The value and its expanded percentile interval (`tail_of`); replicates where it is undefined are left out.
+    """The value and its expanded percentile interval (`tail_probability`); replicates where it is undefined are left out.
 
     There is no interval (NaN) of fewer than `FEWEST` images, nor of images that do not differ: one of no width would
     claim that nothing else is possible. Not for shares: they have `shares`.

@@ -461,7 +461,7 @@ def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
     the model says the same of them. Of equal sets the first by name of data stands, then by key.
 
     Args:
-        clean: the predictions on clean images (`Clean`) by key of the subject.
+        clean: the predictions on clean images (`CleanResult`) by key of the subject.
     """
     families: dict[tuple[str, str], list[str]] = {}
     for key, each in clean.items():

@@ -1,6 +1,6 @@
 """A folder of results: one checked Parquet file for each cell, renamed into place when it is whole.
 
-Where folders were put together by copying, a key may have several files; `choose_among` says which one counts.
+Where folders were put together by copying, a key may have several files; `select_record` says which one counts.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class ResultsStore:
 
     A record is `KIND/KEY.CONTENT.parquet`, where CONTENT is a hash over what was found, without the times (davylamp
     0.1.0: `KEY.parquet`). So a copy never replaces a record by one that says something else: both are there then, and
-    reading them is a `Conflict` unless they differ in rounding alone, one replaces the other, or one has failed.
+    reading them is a `ConflictingRecordsError` unless they differ in rounding alone, one replaces the other, or one has failed.
 
     Args:
         folder: made when the first file is written, if it is not there.
@@ -136,7 +136,7 @@ class ResultsStore:
             headers: see `read_all`.
 
         Raises:
-            Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `Conflict`
+            Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `ConflictingRecordsError`
                 if there are two that say different things.
             StoreMismatch: if it was written in another format.
             FileNotFoundError: if there is none.
@@ -394,10 +394,10 @@ def _read_file(path: Path, name: str, columns: Collection[str] | None, *, header
 def _choose(
     files: list[Path], kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> Record:
-    """The record of a key that counts, see `choose_among`.
+    """The record of a key that counts, see `select_record`.
 
     Raises:
-        Damaged: if all are; `Conflict` if they say different things.
+        Damaged: if all are; `ConflictingRecordsError` if they say different things.
         FileNotFoundError: if there is none (any more).
     """
     records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)

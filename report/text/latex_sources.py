@@ -68,7 +68,7 @@ def data_tex(name: str, style: LatexStyle) -> str:
 
 
 def made_now(libraries: set[str], style: LatexStyle) -> str:
-    """`made_with` what is installed now."""
+    """`versions_sentence` what is installed now."""
     return versions_sentence(libraries, installed_versions(libraries), style)
 
 

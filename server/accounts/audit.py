@@ -36,7 +36,7 @@ def note(session: Session, origin: Origin, action: str, about: str = "") -> None
 
 
 def check_rate(session: Session, origin: Origin) -> None:
-    """Raise TooMany if sign-ins failed too often: of this name from there, from there, or of this name."""
+    """Raise TooManyAttempts if sign-ins failed too often: of this name from there, from there, or of this name."""
     since = time.time() - WINDOW
     failed = select(func.count()).where(AuditRow.action == FAILED, AuditRow.time > since)
     who, address = AuditRow.who == origin.who[:64], AuditRow.address == origin.address[:64]

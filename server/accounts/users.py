@@ -112,7 +112,7 @@ def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, passwo
     A wrong name takes as long as a wrong password. Nothing is locked while a password is hashed, and few are at once.
 
     Raises:
-        TooMany: after too many attempts.
+        TooManyAttempts: after too many attempts.
     """
     with database.reading() as session:
         check_rate(session, origin)

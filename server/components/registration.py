@@ -93,7 +93,7 @@ def register(
 
 
 def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRow:
-    """A component that the viewer may see, or NotThere."""
+    """A component that the viewer may see, or NotFoundError."""
     row = session.scalar(components_for(viewer).where(ComponentRow.id == _number(number)))
     if row is None:
         raise NotFoundError(f"expected the number of a component, got {number}: there is none that you can see")

@@ -115,7 +115,7 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
-    """A task that the viewer may see, or NotThere."""
+    """A task that the viewer may see, or NotFoundError."""
     row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
         raise NotFoundError(f"expected the number of a task, got {number}: there is none that you can see")

@@ -141,7 +141,7 @@ def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
 
 
 def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
-    """A cell that the viewer may see, or NotThere."""
+    """A cell that the viewer may see, or NotFoundError."""
     row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
         raise NotFoundError(f"expected the number of a cell, got {number}: there is none that you can see")

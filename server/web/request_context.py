@@ -68,7 +68,7 @@ def check_form(visit: Page, mark: Annotated[str, Form()] = "") -> RequestContext
     """A visit that sends a form of ours.
 
     Raises:
-        NotAllowed: if the form is from elsewhere, or its page too old.
+        ForbiddenError: if the form is from elsewhere, or its page too old.
     """
     cookie = visit.session or visit.request.cookies.get(VISIT, "")[:100]
     site = visit.request.headers.get("sec-fetch-site", "same-origin")
@@ -86,7 +86,7 @@ def api_context(request: Request) -> RequestContext:
     """Who asks by a program: by a token, or for reading by the session of a browser.
 
     Raises:
-        NotAllowed: if a token is shown that is none.
+        ForbiddenError: if a token is shown that is none.
     """
     folder: ServerFolder = request.app.state.folder
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
@@ -129,14 +129,14 @@ def administer_with(visit: Program) -> RequestContext:
 
 
 def check_signed_in(visit: RequestContext) -> RequestContext:
-    """Raise NotAllowed of a visitor."""
+    """Raise ForbiddenError of a visitor."""
     if visit.viewer.id is None:
         raise ForbiddenError("expected to be signed in")
     return visit
 
 
 def check_admin(visit: RequestContext) -> RequestContext:
-    """Raise NotAllowed unless an admin asks."""
+    """Raise ForbiddenError unless an admin asks."""
     if not visit.viewer.is_admin:
         raise ForbiddenError("expected an admin")
     return visit

@@ -1,4 +1,4 @@
-"""`map_at_once` is `map`: the same results in the same order, whatever the threads do; products keep to one thread."""
+"""`thread_map` is `map`: the same results in the same order, whatever the threads do; products keep to one thread."""
 
 import threading
 import time

@@ -103,7 +103,7 @@ def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
     used = [name for name in _SLOW if re.search(rb"\b(?:import|from)\s+" + name.encode() + rb"\b", text)]
     packages = (_MODULE, *(module for each in used for module in _SLOW[each]))
     spec = WorkerSpec(
-        f"{_MODULE}:serve_attack", packages, memory_limit_bytes(isolation, "cpu"), _LARGEST_FILE, _PROCESSES
+        f"{_MODULE}:run_attack_worker", packages, memory_limit_bytes(isolation, "cpu"), _LARGEST_FILE, _PROCESSES
     )
     too_long = f"took more than {isolation.seconds:g} seconds by itself and was killed (--time-limit)"
     worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)

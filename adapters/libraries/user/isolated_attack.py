@@ -55,7 +55,7 @@ class IsolatedAttack:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, model: Any, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]) -> Tensor:
-        """The images that it returns for inputs, labels, a threat model and targets; errors as `attack_apart`."""
+        """The images that it returns for inputs, labels, a threat model and targets; errors as `run_isolated_attack`."""
         from .attack_process import run_isolated_attack
 
         return run_isolated_attack(self, model, call, words)

@@ -65,7 +65,7 @@ class Connection:
         """One exchange.
 
         Raises:
-            NotSent: if the server cannot be reached; its error is the cause.
+            ConnectionFailed: if the server cannot be reached; its error is the cause.
             OSError, http.client.HTTPException: if the connection breaks, or takes too long.
             OverflowError: if the answer is too large.
         """

@@ -269,7 +269,7 @@ def load_remote(name: str, device: str = "cpu", transport: Transport | None = No
     small images (CIFAR) are resized to it, so that images of that size stay as they are.
 
     Args:
-        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `Encoding`.
+        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `RequestEncoding`.
         device: where the attack computes.
         transport: how the server is asked.
 

@@ -48,7 +48,7 @@ def write_input(settings: Mapping[str, str]) -> str:
     """The part of a name for settings as options have them: numbers of `mean` and `std` between commas, fractions too.
 
     Raises:
-        DavylampError: as `read_input`.
+        DavylampError: as `parse_input_settings`.
     """
     texts = dict(settings)
     for word in {"mean", "std"} & texts.keys():
