@@ -21,7 +21,7 @@ from .worker_client import ForkServer, Worker, WorkerSpec, error_of, forkserver_
 
 _ANSWER_BYTES = 1 << 20  # beside what a gradient takes
 _PROCESSES = 64  # of a stranger's model; a fourfold of that in threads
-_SERVE = f"{__package__}.model_worker:serve_model"
+_SERVE = f"{__package__}.model_worker:run_model_worker"
 
 
 class ModelProcess:

@@ -18,7 +18,7 @@ def test_nan_never_counts_as_robust_or_fooled(library):
     assert result.violations == (("nan",),) * 4
     assert not result.success.any()
     assert not result.robust.any()
-    assert result.violated.all()
+    assert result.invalid.all()
 
 
 def test_a_black_image_is_no_success_even_if_it_fools(library):
@@ -50,7 +50,7 @@ def test_an_image_outside_the_ball_is_scored_after_it_is_brought_back(library):
     result = library(lambda m, x, y: 1 - x)
     assert all("out-of-ball" in kinds for kinds in result.violations)
     assert result.distances.linf.max() <= 0.1 + 1e-6
-    assert result.violated.all()  # even those that fool the model after they were brought back
+    assert result.invalid.all()  # even those that fool the model after they were brought back
     assert not result.success.any()
     assert not result.robust.any()
 

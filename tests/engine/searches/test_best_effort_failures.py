@@ -48,7 +48,7 @@ def test_one_combination_that_proves_nothing_leaves_an_unfooled_image_unproven(l
         grid={"steps": [1, 2]},
     )
     assert result.violations == (("nan",),) * 4
-    assert result.violated.all()
+    assert result.invalid.all()
 
 
 def test_a_crash_below_the_top_keeps_what_was_found(library, digits):
@@ -69,7 +69,7 @@ def test_a_crash_at_the_largest_radius_is_an_error_and_what_proves_nothing_neith
     with pytest.raises(AttackFailed, match="torchattacks:pgd crashed"):
         library(lambda *_: 1 / 0)
     result = library(lambda inputs, epsilon, steps: inputs * torch.nan)
-    assert result.violated.all()
+    assert result.invalid.all()
     assert result.budget.isinf().all()
     assert (result.violations, result.runs.tolist()) == ((("nan",),) * 4, [1] * 4)
 
