@@ -184,8 +184,9 @@ class AttackResult:
         """
         import pandas as pd
 
-        flags = ("attacked", "success", "success_8bit", "violated", "robust")
-        numbers = {name: getattr(self, name) for name in (*flags, "distance")}
+        sources = {"violated": "invalid"}  # the column keeps the name that results folders have
+        flags = ("attacked", "success", "success_8bit", "violated", "robust", "distance")
+        numbers = {name: getattr(self, sources.get(name, name)) for name in flags}
         numbers |= {**self.distances._asdict(), **{name: getattr(self, name) for name in _SPENT}}
         numbers |= {} if self.budget is None else {"budget": self.budget}
         numbers |= {} if self.draws_fooled is None else {"draws_fooled": self.draws_fooled}

@@ -421,7 +421,7 @@ def test_a_folder_is_probed_once_and_only_with_its_own_model(digits, tmp_path):
 
 
 def test_an_embedded_model_under_a_sound_attack(tmp_path, monkeypatch):
-    for name in ("planted.INNER", "planted.CHANCE", "probe_cell.DRAWS"):
+    for name in ("binarization_test.INNER", "binarization_test.CHANCE", "probe_cell.DRAWS"):
         monkeypatch.setattr(f"davylamp.engine.probes.{name}", 8)
     choice = AttackChoice("foolbox:pgd", "linf", 4 / 255, parameters={"steps": 2})
     plan = make_plan(Config(attacks=(choice,), limit=2, libraries=("foolbox",), measures=()))
