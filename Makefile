@@ -21,7 +21,7 @@ check: $(VENV)/test
 # The site, in docs/_build/html, and what its tutorials claim.
 docs: $(VENV)/docs
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
-	$(BIN)/python -m pytest -q -m tutorial tests/test_tutorials.py tests/test_transfer_page.py
+	$(BIN)/python -m pytest -q -m tutorial tests/test_tutorials.py tests/test_transfer_page.py tests/test_readme.py
 
 wheel: $(VENV)/wheel
 	rm -rf dist && $(BIN)/python -m build --no-isolation -o dist && $(BIN)/python -m twine check --strict dist/*

@@ -1,8 +1,14 @@
 """Pieces of a page."""
 
+import inspect
 from collections.abc import Sequence
 
 ORPHAN = "---\norphan: true\n---\n\n"  # in no table of contents: an index lists it, and the sidebar stays short
+
+
+def prose(text: str) -> str:
+    """Paragraphs, indented as the code around them, as Markdown; an empty line follows."""
+    return inspect.cleandoc(text) + "\n\n"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

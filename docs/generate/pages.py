@@ -11,6 +11,7 @@ import attack_pages
 import command_page
 import metric_pages
 import notebooks
+import reference_pages
 import reproduction_page
 from page_parts import ORPHAN
 
@@ -30,6 +31,7 @@ def write_all(folder: Path) -> None:
     made = {
         **attack_pages.render_all(),
         **metric_pages.render_all(),
+        **reference_pages.render_all(),
         "commands.md": command_page.render(),
         "reproductions.md": reproduction_page.render(),
         **_faces(),
@@ -75,7 +77,7 @@ def _directive(name: str, thing: Any) -> str:
 def _neighbours() -> dict[str, str]:
     """Markdown files of the repository that pages link to, by their path."""
     files: dict[str, str] = {}
-    waiting = [ROOT / "README.md", *DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
+    waiting = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
     while waiting:
         page = waiting.pop()
         for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text(encoding="utf-8")):
@@ -89,10 +91,7 @@ def _neighbours() -> dict[str, str]:
 
 def mend_links(app, document: str, source: list[str]) -> None:
     """Links of a page that stands in another folder on the site than in the repository."""
-    if document == "index":
-        home = ROOT
-        source[0] = (ROOT / "README.md").read_text(encoding="utf-8") + "\n" + source[0]
-    elif document.startswith("generated/files/"):
+    if document.startswith("generated/files/"):
         home = (ROOT / document.removeprefix("generated/files/")).parent
     else:
         home = (DOCS / document).parent
