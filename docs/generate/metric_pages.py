@@ -65,7 +65,10 @@ def _list(symbols: tuple[str, ...]) -> str:
 def render(symbol: str) -> str:
     """The page of one metric."""
     metric, known = METRICS[symbol], describe_metric(symbol)
-    text = f"{ORPHAN}# {known['title']} ({symbol})\n\n{known['meaning']}\n\n"
+    text = f"{ORPHAN}# {known['title']} ({symbol})\n\n"
+    for name in dict.fromkeys((known["title"], symbol, *known["also"])):  # a search for each leads here first
+        text += f"```{{index}} ! single: {name}\n```\n\n"
+    text += f"{known['meaning']}\n\n"
     if symbol in FORMULAS:
         text += f"```{{math}}\n{FORMULAS[symbol]}\n```\n\n"
     text += f"As `davylamp metrics {symbol}` prints it: `{known['formula']}`\n\n"
