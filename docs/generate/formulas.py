@@ -4,6 +4,8 @@ x and x_a are the clean and the adversarial image, V the valid images (F(x) = y)
 all images that are misclassified under attack, B those that both models get right, n the number of images.
 """
 
+import re
+
 _ALL = r"\frac{1}{n} \sum_{x} "
 _VALID = r"\frac{1}{|V|} \sum_{x \in V} "
 _FOOLED = r"\frac{1}{|S|} \sum_{x \in S} "
@@ -13,8 +15,9 @@ _SECOND = r"P_{(2)}(x_a)"
 
 FORMULAS = {
     "CA": _ALL + r"[F(x) = y]",
-    "CF": r"\frac{1}{K} \sum_{c=1}^{K} \frac{2 P_c R_c}{P_c + R_c}, \quad P_c = \frac{TP_c}{TP_c + FP_c}, "
-    r"\quad R_c = \frac{TP_c}{TP_c + FN_c}",
+    "CF": r"\frac{1}{K} \sum_{c=1}^{K} \frac{2 \, \mathrm{prec}_c \, \mathrm{rec}_c}{\mathrm{prec}_c + \mathrm{rec}_c},"
+    r"\quad \mathrm{prec}_c = \frac{\mathrm{TP}_c}{\mathrm{TP}_c + \mathrm{FP}_c}, "
+    r"\quad \mathrm{rec}_c = \frac{\mathrm{TP}_c}{\mathrm{TP}_c + \mathrm{FN}_c}",
     "CC": _ALL + r"P(x)_y",
     "RA": _ALL + r"[F(x) = y \text{ and } F(x_a) = y \text{ for every attack } a]",
     "MR": _VALID + r"[F(x_a) \neq y]",
@@ -65,21 +68,21 @@ FORMULAS = {
     "QI_Vis": _ALL + r"[\cos(W_{F(x)}, W_{F(x_a)}) < 0.1]",
     "QI_Wup_T": _ALL + r"[\mathrm{Wup}(t, F(x_a)) < 0.7]",
     "QI_Vis_T": _ALL + r"[\cos(W_t, W_{F(x_a)}) < 0.1]",
-    "KMNCov": r"\frac{1}{k |N|} \sum_{n \in N} |\{\text{sections of } [\text{low}_n, \text{high}_n] \text{ reached}\}|",
-    "NBCov": r"\frac{|\{n : f_n > \text{high}_n\}| + |\{n : f_n < \text{low}_n\}|}{2 |N|}",
-    "SNACov": r"\frac{|\{n : f_n > \text{high}_n\}|}{|N|}",
-    "TKNCov": r"\frac{|\{n : \text{in the top } k \text{ of its layer for some image}\}|}{|N|}",
+    "KMNCov": r"\frac{1}{k |U|} \sum_{u \in U} |\{\text{sections of } [l_u, h_u] \text{ that are reached}\}|",
+    "NBCov": r"\frac{|\{u : f_u > h_u\}| + |\{u : f_u < l_u\}|}{2 |U|}",
+    "SNACov": r"\frac{|\{u : f_u > h_u\}|}{|U|}",
+    "TKNCov": r"\frac{|\{u : \text{among the } k \text{ most active of its layer for some image}\}|}{|U|}",
     "EBD2": r"\mathrm{mean}_x \min \{ s \leq 1000 : F(\mathrm{BIM}_s(x)) \neq y \}",
     "ENI": r"\mathrm{mean}_{x, m} \frac{|\ell(x, y) - \ell(m, y)|}{\lVert x - m \rVert_\infty}, "
     r"\quad 0 < \lVert x - m \rVert_\infty \leq \epsilon",
-    "NS": r"\mathrm{mean}_{x, n} \frac{\lVert f_n(x) - f_n(x_a) \rVert_1}{\dim f_n}",
-    "NU": r"\mathrm{mean}_{x, n} \, \mathrm{var}(f_n(x))",
+    "NS": r"\mathrm{mean}_{x, u} \frac{\lVert f_u(x) - f_u(x_a) \rVert_1}{\dim f_u}",
+    "NU": r"\mathrm{mean}_{x, u} \, \mathrm{var}(f_u(x))",
     "CE": r"\sum_{s} E_{c,s}",
     "mCE": r"\frac{1}{C} \sum_{c} \mathrm{CE}_c",
     "RmCE": r"\frac{1}{C} \sum_{c} \sum_{s} (E_{c,s} - E_{\text{clean}})",
     "FP": r"\frac{|\{\text{adjacent frames with different predictions}\}|}{|\{\text{adjacent frames}\}|}",
     "mFR": r"\frac{1}{C} \sum_{c} \frac{\mathrm{FP}_c}{\mathrm{FP}_c^{\text{reference}}}",
-    "D_half": r"\frac{\ln 2}{\lambda}, \quad \eta(D) = \eta(0) \, e^{-\lambda D} \text{ by least squares}",
+    "D_half": r"\frac{\ln 2}{\lambda}, \quad \eta(d) = \eta(0) \, e^{-\lambda d} \text{ by least squares}",
     "OPT": r"1 - \frac{A - A^*}{\mathrm{CA} \, e - A^*}",
     "R8": _FOOLED + r"[F(r(x_a)) \neq y]",
     "RA_mean": r"\frac{1}{A} \sum_{a} \frac{1}{n} \sum_{x} [F(x) = y \text{ and } F(x_a) = y]",
@@ -88,3 +91,31 @@ FORMULAS = {
     "l2": _FOOLED + r"\sqrt{\sum_j (x_{a,j} - x_j)^2}",
     "linf": _FOOLED + r"\max_j |x_{a,j} - x_j|",
 }
+
+LETTERS = {  # what a formula may contain -> what it is
+    r"x": "$x$: a clean image",
+    r"x_a|x_\{a": "$x_a$: the adversarial image",
+    r"y": "$y$: the true class",
+    r"t": "$t$: the target class",
+    r"P": "$P$: probabilities",
+    r"F": "$F$: predicted class",
+    r"n": "$n$: number of images",
+    r"V": "$V$: valid images, $F(x) = y$",
+    r"S": "$S$: valid images that the attack fools",
+    r"W(?!_)": "$W$: images with $F(x_a) \\neq y$",
+    r"B": "$B$: images that both models get right",
+    r"[OD]": "$O$, $D$: the original and the defended model",
+    r"N": "$N$: number of colour values",
+    r"r(?=\()": "$r$: rounding to 8 bits",
+    r"U|f_u": "$U$: neurons, $f_u$: activation, $[l_u, h_u]$: usual range",
+    r"E": "$E_{c,s}$: error under corruption $c$ at severity $s$",
+}
+
+
+def letters_of(formula: str) -> list[str]:
+    """What the letters of a formula mean."""
+    plain = re.sub(r"\\(text|mathrm)\{[^}]*\}", " ", formula)
+    meanings = [
+        meaning for letter, meaning in LETTERS.items() if re.search(rf"(?<![A-Za-z\\])(?:{letter})(?![A-Za-z])", plain)
+    ]
+    return [*meanings, "$[\\ldots]$: 1 if true, else 0"] if re.search(r"\[[F\\1]", formula) else meanings

@@ -5,6 +5,8 @@ from typing import Any
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
+_STYLE = "overflow: auto hidden; padding: 0.5em 0"  # a long formula scrolls on a phone
+
 
 def register(app: Any) -> None:
     """Add the renderer; the setting `html_math_renderer` chooses it."""
@@ -17,5 +19,5 @@ def _inline(translator: Any, node: nodes.math) -> None:
 
 
 def _block(translator: Any, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>\n')
+    translator.body.append(f'<div style="{_STYLE}">{tex2mathml(node.astext(), as_block=True)}</div>\n')
     raise nodes.SkipNode

@@ -2,7 +2,7 @@
 
 import inspect
 
-from formulas import FORMULAS
+from formulas import FORMULAS, letters_of
 from page_parts import ORPHAN, prose, table
 
 from davylamp.metrics import METRICS, NOTATION, Metric
@@ -28,13 +28,6 @@ GROUPS = {  # module of the metric -> heading
     "curves": "Curves and 8-bit images",
     "recorded": "Recorded by every evaluation",
 }
-LETTERS = r"""
-In the formulas: $x$ and $x_a$ are the clean and the adversarial image with $N$ colour values in $[0, 1]$ ($r$ rounds
-to 8 bits), $y$ the true class, $t$ the target class, $P$ the probabilities of the model, $F$ its prediction.
-$[\ldots]$ is 1 if true, else 0. $n$ is the number of images, $V$ the valid ones ($F(x) = y$), $S$ the valid ones that
-the attack fools, $W$ those with $F(x_a) \neq y$, $B$ those that two models get right. $O$ and $D$ are the original
-and the defended model.
-"""
 
 
 def render_all() -> dict[str, str]:
@@ -71,6 +64,7 @@ def render(symbol: str) -> str:
     text += f"{known['meaning']}\n\n"
     if symbol in FORMULAS:
         text += f"```{{math}}\n{FORMULAS[symbol]}\n```\n\n"
+        text += "".join(f"{meaning}.\n" for meaning in letters_of(FORMULAS[symbol])) + "\n"
     text += f"As `davylamp metrics {symbol}` prints it: `{known['formula']}`\n\n"
     text += f"```python\n{line_of(metric)}\n```\n\n"
     facts = {"also called": ", ".join(known["also"]), "better": known["better"]}
@@ -79,7 +73,7 @@ def render(symbol: str) -> str:
     facts |= {"function": f"{{py:func}}`{known['function']}`"}
     text += table(["", ""], [[word, fact] for word, fact in facts.items() if fact])
     text += f"\n{known['note']}\n" if known["note"] else ""
-    return f"{text}\n{NOTATION}\n" if symbol not in FORMULAS else f"{text}{LETTERS}"
+    return f"{text}\n{NOTATION}\n"
 
 
 def line_of(metric: Metric) -> str:
