@@ -193,7 +193,8 @@ def test_every_metrics_page_has_a_line_of_python_that_fits_its_function(generato
         assert ast.unparse(call.func) == f"davylamp.metrics.{metric.function.__name__}"
     page = made.render("RA")
     assert page.startswith("---\norphan: true\n---\n\n# Robust accuracy (RA)\n")
-    assert "RA_worst" in page
+    for name in ("Robust accuracy", "RA", "RA_worst"):  # a search for it leads here first
+        assert f"```{{index}} ! single: {name}\n" in page
 
 
 def test_every_formula_can_be_typeset(generator):

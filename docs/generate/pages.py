@@ -18,7 +18,7 @@ from page_parts import ORPHAN
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 FACES = {
-    "davylamp": "The verbs, for a script or a notebook.",
+    "davylamp": "Functions for scripts and notebooks: one for each command.",
     "davylamp.adapters": "Classifiers, threat models, one attack.",
     "davylamp.engine": "Plans, results folders, tables.",
     "davylamp.metrics": "Every metric as a function.",

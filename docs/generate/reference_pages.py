@@ -117,11 +117,6 @@ OUTCOMES = (
         "`violated`, `violations`",
     ),
 )
-COUNTED = (
-    ("the model", "not robust", "left out, the interval covers both"),
-    ("the library", "left out, the interval covers both", "not fooled"),
-    ("not known", "left out, the interval covers both", "left out, the interval covers both"),
-)
 
 
 def outcomes() -> str:
@@ -131,16 +126,12 @@ def outcomes() -> str:
     text += "\n## Reasons\n\nThe judge notes them image by image. Whose fault a result is decides how it counts.\n\n"
     rows = [[f"`{kind}`", meaning, FAULTS[fault_of([kind])]] for kind, meaning in KINDS.items()]
     text += table(["reason", "what happened", "whose fault"], rows) + "\n"
-    text += prose("""
+    return text + prose("""
         If several apply, `model-changed` decides first, then the reasons of the model, then those of the library.
 
-        ## How they count
-    """)
-    about = "in numbers about the model (RA, rankings of models, `challenge`)"
-    text += table(["whose fault", about, "in numbers about the attack (MR, TAS, verdicts)"], COUNTED) + "\n"
-    return text + prose("""
+        How invalid results enter rates, intervals, verdicts and rankings: [invalid results](../invalid-results.md).
         In Python: `result.violations`, `result.faults`. In the table of `davylamp.load`: `violations`,
-        `invalid_by_model`, `invalid_by_library`. Why it is so: [invalid results](../invalid-results.md).
+        `invalid_by_model`, `invalid_by_library`.
     """)
 
 
