@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from page_parts import ORPHAN, found_by, prose, table
+from page_parts import ORPHAN, index_entries, prose, table
 
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, PARAMETERS, Implementation
 from davylamp.adapters.catalogue.findings import FINDINGS
@@ -96,7 +96,7 @@ def _fixed(row: Implementation) -> str:
 def render(name: str, rows: list[Implementation]) -> str:
     """The page of one attack."""
     attack, known = ATTACKS[name], {row.name: describe(row) for row in rows}
-    text = f"{ORPHAN}# {attack.title}\n\n" + found_by((attack.title, name))
+    text = f"{ORPHAN}# {attack.title}\n\n" + index_entries((attack.title, name))
     text += f"`{name}`: {attack.knowledge}, {attack.kind}. {attack.source}.\n\n"
     text += f"```console\n$ davylamp compare {name}\n```\n\n## Implementations\n\n"
     header = ["implementation", "class", "norms", "targeted", "random", "status"]

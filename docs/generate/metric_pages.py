@@ -3,7 +3,7 @@
 import inspect
 
 from formulas import FORMULAS, letters_of
-from page_parts import ORPHAN, found_by, prose, table
+from page_parts import ORPHAN, index_entries, prose, table
 
 from davylamp.metrics import METRICS, NOTATION, Metric
 from davylamp.report.text.metrics import describe_metric
@@ -59,7 +59,7 @@ def render(symbol: str) -> str:
     """The page of one metric."""
     metric, known = METRICS[symbol], describe_metric(symbol)
     text = f"{ORPHAN}# {known['title']} ({symbol})\n\n"
-    text += found_by((known["title"], symbol, *known["also"]))
+    text += index_entries((known["title"], symbol, *known["also"]))
     text += f"{known['meaning']}\n\n"
     if symbol in FORMULAS:
         text += f"```{{math}}\n{FORMULAS[symbol]}\n```\n\n"

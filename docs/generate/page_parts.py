@@ -11,7 +11,7 @@ def prose(text: str) -> str:
     return inspect.cleandoc(text) + "\n\n"
 
 
-def found_by(names: Iterable[str]) -> str:
+def index_entries(names: Iterable[str]) -> str:
     """Entries of the site's index: a search for one of the names leads to this page first."""
     return "".join(f"```{{index}} ! single: {name}\n```\n\n" for name in dict.fromkeys(names))
 
