@@ -13,7 +13,7 @@ from davylamp.adapters.catalogue.lookup import describe
 OURS = "by davylamp, for every library"
 STATUS = {
     "works": "runs as it is",
-    "repaired": "patched, so that it runs",
+    "repaired": "patched",
     "broken": "cannot run",
 }
 SHARED = 3  # libraries that an attack needs to have a row of its own in the table of libraries
@@ -81,16 +81,15 @@ def render_issues() -> str:
     lines = []
     for key, meaning in sorted(FINDINGS.items()):
         concerned = [row for row in IMPLEMENTATIONS.values() if key in row.findings]
-        shown = ", ".join(f"[{row.name}](attacks/{row.attack}.md)" + _fixed(row) for row in concerned)
+        shown = ", ".join(f"[{row.name}](attacks/{row.attack}.md)" + _fixed(row, key) for row in concerned)
         lines += [[f"`{key}`", meaning, shown]] if concerned else []
     return text + table(["id", "issue", "implementations"], lines)
 
 
-def _fixed(row: Implementation) -> str:
-    variants = (
-        each.variant for each in IMPLEMENTATIONS.values() if (each.library, each.attack) == (row.library, row.attack)
-    )
-    return " (fixed variant)" if any(variants) and not row.variant else ""
+def _fixed(row: Implementation, issue: str) -> str:
+    of = (row.library, row.attack)
+    variants = [each for each in IMPLEMENTATIONS.values() if each.variant and (each.library, each.attack) == of]
+    return " (fixed variant)" if any(issue not in each.findings for each in variants) and not row.variant else ""
 
 
 def render(name: str, rows: list[Implementation]) -> str:
