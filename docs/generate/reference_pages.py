@@ -15,11 +15,13 @@ from davylamp.adapters.parameters import FOREIGN
 from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
 from davylamp.adapters.words import radius_text
+from davylamp.engine.checks import indicators as thresholds
 from davylamp.engine.checks.indicators import INDICATORS
 from davylamp.engine.plan.config import AttackChoice, Config
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.plan.schema import option_of_field
 from davylamp.engine.sharing.flat_tables import COLUMNS, MEANINGS
+from davylamp.engine.statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from davylamp.engine.store import store
 
 PROBED = ("more-steps", "unbounded", "random-noise", "active-test")  # the indicators that need runs
@@ -100,7 +102,28 @@ def indicators() -> str:
         text += (
             f"## {title}\n\n" + table(["indicator", "name in `--json`", "if it warns or fails", "source"], rows) + "\n"
         )
-    return text
+    text += prose(f"""
+        ## Thresholds
+
+        Indicators that compare rates or pairs pass if no image says otherwise, and fail if an exact
+        test is significant at {SIGNIFICANT:.0%}. The others:
+    """)
+    return text + table(["indicator", "warns", "fails"], _thresholds())
+
+
+def _thresholds() -> list[list[str]]:
+    few, most = f"{thresholds.SEED_WARN:.0%}", f"{thresholds.SEED_FAIL:.0%}"
+    lost = f"more than {thresholds.LOST_WARN:.0%} of the successes", f"more than {thresholds.LOST_FAIL:.0%}"
+    invalid = ["one image", f"more than {TOO_MANY_VIOLATIONS:.0%} of the attacked images"]
+    shorter = f"the median distance falls below {thresholds.SHRINK_WARN} of what it was, or a further image is fooled"
+    return [
+        *([INDICATORS[name].title, *invalid] for name in ("bounds", "returns", "evidence")),
+        [INDICATORS["gradients"].title, "one image", f"more than {thresholds.GRADIENT_FAIL:.0%} of the images"],
+        [INDICATORS["eight-bit"].title, *lost],
+        [INDICATORS["seeds"].title, f"more than {few} of the images depend on the seed", f"more than {most}"],
+        [f"{INDICATORS['more-steps'].title} (minimum-norm)", shorter, f"below {thresholds.SHRINK_FAIL}"],
+        [INDICATORS["zero-epsilon"].title, "", "one image"],
+    ]
 
 
 OUTCOMES = (
