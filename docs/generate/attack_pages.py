@@ -1,4 +1,4 @@
-"""A page for every attack of the catalogue: what it is, who has it, its parameters, and known issues and patches."""
+"""Pages of the attacks: implementations, parameters, known issues and patches, and their list."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ SHARED = 3  # libraries that an attack needs to have a row of its own in the tab
 
 
 def render_all() -> dict[str, str]:
-    """Pages by name, and their lists."""
+    """Render the page of each attack, the list of attacks and the list of known issues, by file name."""
     rows: dict[str, list[Implementation]] = {}
     for row in IMPLEMENTATIONS.values():
         rows.setdefault(row.attack, []).append(row)
@@ -29,7 +29,7 @@ def render_all() -> dict[str, str]:
 
 
 def render_index(rows: Mapping[str, list[Implementation]]) -> str:
-    """The list of all attacks, and which libraries have those that several have."""
+    """Render the list of attacks, with a table of the libraries that have the widespread ones."""
     shipped = [row for row in IMPLEMENTATIONS.values() if not row.variant]
     status, fixed = Counter(row.status for row in shipped), len(IMPLEMENTATIONS) - len(shipped)
     text = prose(f"""
@@ -58,7 +58,7 @@ def render_index(rows: Mapping[str, list[Implementation]]) -> str:
 
 
 def _libraries(rows: Mapping[str, list[Implementation]]) -> str:
-    """A cross for each library that has an attack; those that few have are counted in the last row."""
+    """Render a table of attacks by libraries. Attacks that few libraries have are counted in the last row."""
     having = {name: {row.library for row in each if not row.variant} for name, each in rows.items()}
     columns = [name for name, _ in Counter(row.library for row in IMPLEMENTATIONS.values()).most_common()]
     shared = sorted(
@@ -71,7 +71,7 @@ def _libraries(rows: Mapping[str, list[Implementation]]) -> str:
 
 
 def render_issues() -> str:
-    """Every known issue of a library's algorithm, with the implementations that have it."""
+    """Render the list of known issues, each with its implementations."""
     text = prose("""
         # Known issues of the libraries
 
@@ -93,7 +93,7 @@ def _fixed(row: Implementation, issue: str) -> str:
 
 
 def render(name: str, rows: list[Implementation]) -> str:
-    """The page of one attack."""
+    """Render the page of one attack."""
     attack, known = ATTACKS[name], {row.name: describe(row) for row in rows}
     text = f"{ORPHAN}# {attack.title}\n\n" + index_entries((attack.title, name))
     text += f"`{name}`: {attack.knowledge}, {attack.kind}. {attack.source}.\n\n"
@@ -136,7 +136,7 @@ def _parameters(words: list[str], rows: list[Implementation], known: Mapping[str
 
 
 def _word(row: Implementation, word: str, defaults: Any) -> str:
-    """The library's name of a parameter with its default, by norm where the norms differ."""
+    """Format the library's name of a parameter with its default, by norm if the norms differ."""
     theirs = f"`{row.params[word]}`" if word in row.params else OURS
     if not defaults:
         return theirs

@@ -1,4 +1,4 @@
-"""The command reference: every command with its arguments and options, as `--help` has them."""
+"""Command reference: the arguments and options of every command, as in `--help`."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from davylamp import cli
 
 
 def render() -> str:
-    """The page."""
+    """Render the page."""
     commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     made = {name: listed.make_context(name, [], resilient_parsing=True).command for name, listed in commands.items()}
     text = prose("""

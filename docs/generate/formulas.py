@@ -1,4 +1,4 @@
-r"""The formula of every metric in LaTeX; a metric without one has the text that `davylamp metrics` prints.
+r"""Formulas of the metrics in LaTeX. A metric without one has the text that `davylamp metrics` prints.
 
 x and x_a are the clean and the adversarial image, V the valid images (F(x) = y), S the valid images that are fooled, W
 all images that are misclassified under attack, B those that both models get right, n the number of images.
@@ -113,7 +113,7 @@ LETTERS = {  # what a formula may contain -> what it is
 
 
 def letters_of(formula: str) -> list[str]:
-    """What the letters of a formula mean."""
+    """Return the meanings of the letters in a formula."""
     plain = re.sub(r"\\(text|mathrm)\{[^}]*\}", " ", formula)
     meanings = [
         meaning for letter, meaning in LETTERS.items() if re.search(rf"(?<![A-Za-z\\])(?:{letter})(?![A-Za-z])", plain)

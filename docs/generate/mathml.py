@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers set by themselves: no script and no network, and a search finds their letters."""
+"""Formulas as MathML, which browsers typeset without a script or a network."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _STYLE = "overflow: auto hidden; padding: 0.5em 0"  # a long formula scrolls on 
 
 
 def register(app: Any) -> None:
-    """Add the renderer; the setting `html_math_renderer` chooses it."""
+    """Register the renderer with Sphinx. The setting `html_math_renderer` selects it."""
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
 
 

@@ -1,4 +1,4 @@
-"""A page for every metric: formula, direction, range, source, the line of Python and the command; and their list."""
+"""Pages of the metrics: formula, direction, range, source, Python call and command, and their list."""
 
 import inspect
 
@@ -31,7 +31,7 @@ GROUPS = {  # module of the metric -> heading
 
 
 def render_all() -> dict[str, str]:
-    """Pages by name, and their list."""
+    """Render the page of each metric and their list, by file name."""
     text = prose("""
         # Metrics
 
@@ -56,7 +56,7 @@ def _list(symbols: tuple[str, ...]) -> str:
 
 
 def render(symbol: str) -> str:
-    """The page of one metric."""
+    """Render the page of one metric."""
     metric, known = METRICS[symbol], describe_metric(symbol)
     text = f"{ORPHAN}# {known['title']} ({symbol})\n\n"
     text += index_entries((known["title"], symbol, *known["also"]))
@@ -76,7 +76,7 @@ def render(symbol: str) -> str:
 
 
 def line_of(metric: Metric) -> str:
-    """The call of the metric's function, with the arguments that it cannot do without."""
+    """Format a call of the metric's function with its required arguments."""
     parameters = inspect.signature(metric.function).parameters.values()
     needed = [each for each in parameters if each.default is each.empty]
     usual = {metric.parameter: metric.usual} if metric.usual is not None else {}

@@ -1,4 +1,4 @@
-"""Pieces of a page."""
+"""Building blocks of a generated page."""
 
 import inspect
 from collections.abc import Iterable, Sequence
@@ -7,17 +7,17 @@ ORPHAN = "---\norphan: true\n---\n\n"  # in no table of contents: an index lists
 
 
 def prose(text: str) -> str:
-    """Paragraphs, indented as the code around them, as Markdown; an empty line follows."""
+    """Remove the indentation of Markdown paragraphs and add an empty line."""
     return inspect.cleandoc(text) + "\n\n"
 
 
 def index_entries(names: Iterable[str]) -> str:
-    """Entries of the site's index: a search for one of the names leads to this page first."""
+    """Render entries of the site's index, which put a page first in a search for one of the names."""
     return "".join(f"```{{index}} ! single: {name}\n```\n\n" for name in dict.fromkeys(names))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table; bars in cells are escaped."""
+    """Render a Markdown table. Bars in cells are escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += [
         "| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in row) + " |" for row in rows

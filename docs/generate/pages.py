@@ -1,4 +1,4 @@
-"""Every page that is made from what davylamp knows of itself; nothing here is kept in git."""
+"""Writes the generated pages of the site. They are not kept in git."""
 
 import inspect
 import re
@@ -27,7 +27,7 @@ FACES = {
 
 
 def write_all(folder: Path) -> None:
-    """Write the generated pages into a folder; a page that is as it was keeps its time, so that Sphinx skips it."""
+    """Write the generated pages into a folder. An unchanged page keeps its time, so that Sphinx skips it."""
     made = {
         **attack_pages.render_all(),
         **metric_pages.render_all(),
@@ -49,7 +49,7 @@ def write_all(folder: Path) -> None:
 
 
 def _faces() -> dict[str, str]:
-    """An API page for each face; what two faces have is described once, on the first."""
+    """Render an API page for each public package. A name that two packages have is described on the first page."""
     described: dict[int, str] = {}
     pages = {}
     for name, text in FACES.items():
@@ -75,7 +75,7 @@ def _directive(name: str, thing: Any) -> str:
 
 
 def _neighbours() -> dict[str, str]:
-    """Markdown files of the repository that pages link to, by their path."""
+    """Return the Markdown files outside docs/ that pages link to, by path."""
     files: dict[str, str] = {}
     waiting = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
     while waiting:
@@ -90,7 +90,7 @@ def _neighbours() -> dict[str, str]:
 
 
 def mend_links(app, document: str, source: list[str]) -> None:
-    """Links of a page that stands in another folder on the site than in the repository."""
+    """Correct the links of a page whose folder on the site differs from its folder in the repository."""
     if document.startswith("generated/files/"):
         home = (ROOT / document.removeprefix("generated/files/")).parent
     else:

@@ -42,7 +42,7 @@ FOLDERS = {  # kind of record -> what its folder holds
 
 
 def render_all() -> dict[str, str]:
-    """Pages by name."""
+    """Render the pages, by file name."""
     return {
         "parameters.md": parameters(),
         "indicators.md": indicators(),
@@ -54,7 +54,7 @@ def render_all() -> dict[str, str]:
 
 
 def parameters() -> str:
-    """The canonical parameters of attacks."""
+    """Render the page of the canonical parameters."""
     text = prose("""
         # Parameters of attacks
 
@@ -86,7 +86,7 @@ def _range(parameter: Any) -> str:
 
 
 def indicators() -> str:
-    """The failure indicators."""
+    """Render the page of the failure indicators."""
     text = prose(f"""
         # Failure indicators
 
@@ -143,7 +143,7 @@ OUTCOMES = (
 
 
 def outcomes() -> str:
-    """What can become of an image, and the reasons for invalid results."""
+    """Render the page of the outcomes of an image and the reasons for invalid results."""
     text = "# Outcomes and reasons for invalid results\n\nEach image of a run has exactly one outcome.\n\n"
     text += table(["outcome", "meaning", "columns"], OUTCOMES)
     text += "\n## Reasons\n\nThe judge notes them image by image. Whose fault a result is decides how it counts.\n\n"
@@ -159,7 +159,7 @@ def outcomes() -> str:
 
 
 def results_folder() -> str:
-    """Files and folders, and the columns of the tables."""
+    """Render the page of the files in a results folder and the columns of its tables."""
     text = prose("""
         # The results folder
 
@@ -196,7 +196,7 @@ def results_folder() -> str:
 
 
 def configuration() -> str:
-    """The keys of a TOML file for `davylamp evaluate`."""
+    """Render the page of the keys of a TOML file for `davylamp evaluate`."""
     text = prose("""
         # Configuration file
 
@@ -240,7 +240,7 @@ def _keys(record: type) -> str:
 
 
 def _type(hint: Any) -> str:
-    """A type in the words of TOML."""
+    """Format a type in the words of TOML."""
     if hasattr(hint, "__metadata__"):
         return _type(get_args(hint)[0])
     if get_origin(hint) is Literal:
@@ -262,7 +262,7 @@ def _default(each: Any) -> str:
 
 
 def presets() -> str:
-    """The settings of the papers."""
+    """Render the page of the presets."""
     text = prose("""
         # Presets
 
