@@ -16,8 +16,8 @@ TITLES = {
 
 def render() -> str:
     """The page."""
-    text = "# Reproductions\n\nThe published tables and figures that `davylamp reproduce` computes again, and "
-    text += "from what. How to use it: [reproduce a paper](../reproduce.md).\n"
+    text = "# Reproductions\n\nWhat `davylamp reproduce` computes again, and from what. "
+    text += "How it is labelled and measured: [Reproduce a published table](../reproduce.md).\n"
     tables = list_tables()
     for paper in PAPERS:
         rows = []
