@@ -8,7 +8,8 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(DOCS / "generate")]
 
-import pages  # noqa: E402 - in the folder that was just added
+import mathml  # noqa: E402 - in the folder that was just added
+import pages  # noqa: E402
 
 import davylamp  # noqa: E402
 
@@ -21,7 +22,9 @@ html_theme = "furo"
 html_title = f"davylamp {version}"
 html_show_sourcelink = html_show_copyright = html_show_sphinx = False
 html_copy_source = False
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_dmath_allow_space = myst_dmath_allow_digits = False  # a price is no formula
+html_math_renderer = "mathml"
 myst_heading_anchors = 3
 copybutton_prompt_text = "$ "
 autodoc_member_order = "bysource"
@@ -55,6 +58,7 @@ def _plain(text: str) -> str:
 
 def setup(app):
     """Write the generated pages before Sphinx looks for pages, and mend links out of the folder."""
+    mathml.register(app)
     app.connect("builder-inited", lambda _: pages.write_all(DOCS / "generated"))
     app.connect("source-read", pages.mend_links)
     app.connect("autodoc-process-docstring", _quote, priority=100)

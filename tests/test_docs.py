@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ import torch
 
 import davylamp
 from davylamp import cli
-from davylamp.adapters import find_implementation
+from davylamp.adapters import IMPLEMENTATIONS, PARAMETERS, find_implementation
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.defences.names import parse_defence
 from davylamp.adapters.result import fault_of
@@ -25,6 +27,13 @@ from davylamp.adapters.running.judge import KINDS
 from davylamp.benchmarks import Options, PaperTable
 from davylamp.benchmarks.reproductions import find_table, list_tables
 from davylamp.benchmarks.shared.paper_numbers import load_rows
+from davylamp.engine.checks.cell_checks import _JUDGES
+from davylamp.engine.checks.indicators import INDICATORS
+from davylamp.engine.plan.config import AttackChoice, Config
+from davylamp.engine.plan.presets import PRESETS
+from davylamp.engine.sharing.flat_tables import COLUMNS
+from davylamp.engine.store.store import KINDS as STORE_KINDS
+from davylamp.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -76,7 +85,8 @@ def test_every_page_is_on_the_site():
     written = {path.relative_to(DOCS).as_posix() for path in (*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md"))}
     assert {name for name in listed if not name.startswith("generated/")} == written - {"index.md"}
     faces = {"davylamp", "davylamp.adapters", "davylamp.engine", "davylamp.metrics", "davylamp.scoring"}
-    lists = {"commands", "attacks/index", "metrics/index", "reproductions"}
+    lists = {"commands", "attacks/index", "known-issues", "metrics/index", "reproductions", "files/CONTRIBUTING"}
+    lists |= {"parameters", "indicators", "outcomes", "results-folder", "configuration", "presets"}
     made = lists | {f"api/{face}" for face in faces}
     assert {name for name in listed if name.startswith("generated/")} == {f"generated/{name}.md" for name in made}
 
@@ -120,9 +130,81 @@ def test_an_attacks_page_says_what_the_libraries_say(generator):
     assert known.repairs[0] in page
 
 
-def test_there_is_a_page_for_every_metric_and_a_line_for_every_option(generator):
-    from davylamp.metrics import METRICS
+def test_the_catalogue_page_says_which_library_has_which_attack(generator):
+    libraries = defaultdict(set)
+    for row in IMPLEMENTATIONS.values():
+        if not row.variant:
+            libraries[row.attack].add(row.library)
+    pages = generator("attack_pages").render_all()
+    header, body = re.findall(
+        r"^\| attack \| (.*) \|\n\|[-:| ]+\|\n((?:\|.*\n)+)", pages["attacks/index.md"], re.MULTILINE
+    )[0]
+    columns = header.split(" | ")
+    assert set(columns) == set().union(*libraries.values())
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
+    rows = {name.partition("]")[0].strip("["): row for name, *row in cells[:-1]}
+    shown = {name: {column for column, cell in zip(columns, row, strict=True) if cell} for name, row in rows.items()}
+    assert shown == {name: having for name, having in libraries.items() if len(having) >= 3}
+    others = [having for having in libraries.values() if len(having) < 3]
+    assert cells[-1] == [f"{len(others)} others", *(str(sum(each in having for having in others)) for each in columns)]
+    known = {finding for row in IMPLEMENTATIONS.values() for finding in row.findings}
+    assert set(re.findall(r"^\| `([\w-]+)` \|", pages["known-issues.md"], re.MULTILINE)) == known
 
+
+def test_the_reference_pages_have_all_that_the_code_has(generator):
+    reference = generator("reference_pages")
+    pages = reference.render_all()
+
+    def first_column(page):
+        return set(re.findall(r"^\| `([\w./-]+)` \|", pages[page], re.MULTILINE))
+
+    assert first_column("parameters.md") == {*PARAMETERS}
+    assert first_column("configuration.md") == {each.name for each in (*fields(Config), *fields(AttackChoice))} - {
+        "row"
+    }
+    assert first_column("outcomes.md") == {*KINDS}
+    folders = {f"{kind}/" for kind in (*STORE_KINDS, "images", "locks")} | {"davylamp.json"}
+    assert first_column("results-folder.md") == {*COLUMNS} | folders
+    assert set(re.findall(r"^## `(\w+)`$", pages["presets.md"], re.MULTILINE)) == {*PRESETS}
+    assert set(re.findall(r"\| `([\w-]+)` \|", pages["indicators.md"])) == {*INDICATORS}
+    assert {*reference.PROBED} == {*_JUDGES}
+
+
+def test_every_environment_variable_of_davylamps_is_on_its_page():
+    text = (DOCS / "exit-codes.md").read_text(encoding="utf-8")
+    shown = {*re.findall(r"`(DAVYLAMP_\w+)`", text)} - {"DAVYLAMP_TOKEN_API_EXAMPLE_ORG"}
+    left = {"tests", "docs", ".venv", "build"}
+    files = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in left]
+    read = {name for path in files for name in re.findall(r"\bDAVYLAMP_[A-Z_]+", path.read_text(encoding="utf-8"))}
+    read = {"DAVYLAMP_TOKEN_HOST" if name.startswith("DAVYLAMP_TOKEN_") else name for name in read}
+    assert shown == read | {"DAVYLAMP_TEST_POSTGRES"}
+
+
+def test_every_metrics_page_has_a_line_of_python_that_fits_its_function(generator):
+    made = generator("metric_pages")
+    assert {*generator("formulas").FORMULAS} <= {*METRICS}
+    assert {symbol for group in made.GROUPS for symbol in METRICS if METRICS[symbol].group == group} == {*METRICS}
+    assert {*made.HEADLINE} <= {*METRICS}
+    for metric in METRICS.values():
+        call = ast.parse(made.line_of(metric), mode="eval").body
+        assert isinstance(call, ast.Call)
+        given = {word.arg: word for word in call.keywords}
+        inspect.signature(metric.function).bind(*call.args, **given)
+        assert ast.unparse(call.func) == f"davylamp.metrics.{metric.function.__name__}"
+    page = made.render("RA")
+    assert page.startswith("---\norphan: true\n---\n\n# Robust accuracy (RA)\n")
+    for name in ("Robust accuracy", "RA", "RA_worst"):  # a search for it leads here first
+        assert f"```{{index}} ! single: {name}\n" in page
+
+
+def test_every_formula_can_be_typeset(generator):
+    from docutils.utils.math.latex2mathml import tex2mathml
+
+    for symbol, formula in generator("formulas").FORMULAS.items():
+        assert tex2mathml(formula, as_block=True).startswith("<math"), symbol
+
+
+def test_there_is_a_page_for_every_metric_and_a_line_for_every_option(generator):
     pages = generator("metric_pages").render_all()
     assert {f"metrics/{symbol}.md" for symbol in METRICS} <= set(pages)
     for symbol, metric in METRICS.items():

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,10 @@ import torch
 import typer
 from torch import nn
 
-import davylamp
 from davylamp import cli
 from davylamp.adapters import IMPLEMENTATIONS
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine.searches.kinds import parse_search
-from davylamp.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,14 +45,9 @@ APP: Any = typer.main.get_command(cli.app)
 
 
 def test_it_is_short():
-    assert len(README.splitlines()) <= 150
-
-
-def test_every_command_is_in_the_readme():
-    names = {command.name for command in cli.app.registered_commands}
-    shown = set(re.findall(r"`davylamp ([\w-]+)", README)) | {line.split()[1] for line in commands_of(README)}
-    assert names <= shown
+    assert len(README.splitlines()) <= 120
     assert "make quickstart" in README
+    assert "make test" in README
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
@@ -89,16 +82,13 @@ def test_the_python_runs(tmp_path, monkeypatch, capsys):
     names = {"model": model, "inputs": inputs, "labels": labels, "logits": logits, "adv_logits": logits.flip(0)}
     texts = [README, PAGES["docs/python.md"]]
     blocks = [code for text in texts for kind, code in re.findall(FENCED, text, re.DOTALL | re.M) if kind == "python"]
-    assert len(blocks) >= 6
+    assert len(blocks) >= 3
     for block in blocks:
-        scope = dict(names)
-        exec(block.replace("[0.485, 0.456, 0.406]", "[0.0] * 3").replace("[0.229, 0.224, 0.225]", "[1.0] * 3"), scope)
-        if "my_attack" in scope:
-            mine = davylamp.as_implementation(scope["my_attack"], norm="linf")
-            beside = davylamp.compare("fgsm", model, inputs, labels, libraries=["torchattacks"], beside=[mine])
-            assert [pair.verdict for pair in beside.pairs] == ["identical"]
+        exec(
+            block.replace("[0.485, 0.456, 0.406]", "[0.0] * 3").replace("[0.229, 0.224, 0.225]", "[1.0] * 3"),
+            dict(names),
+        )
     assert "torchattacks:pgd" in capsys.readouterr().out
-    assert "AED" in METRICS
 
 
 def test_the_table_is_what_its_lines_print(capsys):
@@ -110,29 +100,19 @@ def test_the_table_is_what_its_lines_print(capsys):
 
 def test_the_counts_are_those_of_the_catalogue():
     shipped = [row for row in IMPLEMENTATIONS.values() if not row.variant]
-    attacks, status = {row.attack for row in shipped}, Counter(row.status for row in shipped)
-    sentence = (
-        f"There are {len(IMPLEMENTATIONS)} rows of {len(attacks)} attacks: {status['works']} run as they are, "
-        f"{status['repaired']} are patched from outside, {status['broken']} cannot run, and "
-        f"{len(IMPLEMENTATIONS) - len(shipped)} are repaired versions."
-    )
-    assert sentence in " ".join(README.split())
+    status, text = Counter(row.status for row in shipped), " ".join(README.split())
+    assert f"{len(IMPLEMENTATIONS)} implementations of {len({row.attack for row in shipped})} attacks" in text
+    assert f"{status['repaired']} implementations are patched from outside, and none fails to run" in text
+    assert not status["broken"]
+    assert f"For {len(IMPLEMENTATIONS) - len(shipped)} implementations there is a fixed variant" in text
 
 
-def test_the_attacks_and_libraries_are_those_of_the_catalogue():
-    libraries = defaultdict(set)
-    for row in IMPLEMENTATIONS.values():
-        if not row.variant:
-            libraries[row.attack].add(row.library)
-    header, body = re.findall(r"^\| attack \| (.*) \|\n\|[-:| ]+\|\n((?:\|.*\n)+)", README, re.MULTILINE)[0]
-    columns = header.split(" | ")
-    assert set(columns) == set().union(*libraries.values())
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
-    shown = {name: {column for column, cell in zip(columns, row, strict=True) if cell} for name, *row in cells[:-1]}
-    assert shown == {name: having for name, having in libraries.items() if len(having) >= 3}
-    others = [having for having in libraries.values() if len(having) < 3]
-    counted = [str(sum(column in having for having in others)) for column in columns]
-    assert cells[-1] == [f"{len(others)} others", *counted]
+@pytest.mark.tutorial
+def test_the_quickstart_prints_what_the_first_pages_show(run, tmp_path):
+    _, printed, _ = run("quickstart", "-o", str(tmp_path / "results"))
+    for text in (README, PAGES["docs/index.md"]):
+        (shown,) = re.findall(r"^```\n\$ davylamp quickstart\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        assert [line for line in shown.splitlines() if line != "..." and line not in printed.splitlines()] == []
 
 
 def test_what_it_measured_is_what_the_benchmarks_wrote():
@@ -155,5 +135,3 @@ def test_the_files_that_the_readme_links_to_exist():
     targets = re.findall(r"\]\(([^)#]+)\)", README)
     assert len(targets) >= 2
     assert [target for target in targets if not (ROOT / target).exists()] == []
-    linked = set(targets) | {target for page in PAGES.values() for target in re.findall(r"\]\(([\w./-]+)\)", page)}
-    assert {Path(name).name for name in PAGES} - {"index.md"} <= {Path(target).name for target in linked}

@@ -1,54 +1,115 @@
-"""A page for every attack of the catalogue: what it is, who has it, its parameters, and what is known against it."""
+"""Pages of the attacks: implementations, parameters, known issues and patches, and their list."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from page_parts import ORPHAN, table
+from page_parts import ORPHAN, index_entries, prose, table
 
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, PARAMETERS, Implementation
-from davylamp.adapters.catalogue.known_issues import FINDINGS
+from davylamp.adapters.catalogue.findings import FINDINGS
 from davylamp.adapters.catalogue.lookup import describe_implementation
 
 OURS = "by davylamp, for every library"
 STATUS = {
     "works": "runs as it is",
-    "repaired": "mended from outside, so that it runs",
+    "repaired": "patched",
     "broken": "cannot run",
 }
+SHARED = 3  # libraries that an attack needs to have a row of its own in the table of libraries
 
 
 def render_all() -> dict[str, str]:
-    """Pages by name, and their list."""
+    """Render the page of each attack, the list of attacks and the list of known issues, by file name."""
     rows: dict[str, list[Implementation]] = {}
     for row in IMPLEMENTATIONS.values():
         rows.setdefault(row.attack, []).append(row)
-    names = sorted(rows)
+    pages = {f"attacks/{name}.md": render(name, rows[name]) for name in sorted(rows)}
+    return {"attacks/index.md": render_index(rows), "known-issues.md": render_issues(), **pages}
+
+
+def render_index(rows: Mapping[str, list[Implementation]]) -> str:
+    """Render the list of attacks, with a table of the libraries that have the widespread ones."""
+    shipped = [row for row in IMPLEMENTATIONS.values() if not row.variant]
+    status, fixed = Counter(row.status for row in shipped), len(IMPLEMENTATIONS) - len(shipped)
+    text = prose(f"""
+        # Attacks
+
+        {len(IMPLEMENTATIONS)} implementations of {len(rows)} attacks: {status["works"]} run as they are,
+        {status["repaired"]} are patched from outside so that they run, {status["broken"]} cannot run, and {fixed} are
+        fixed variants (`@repaired`), in which a [known issue](../known-issues.md) of the algorithm is corrected. An
+        implementation is one library's version of an attack: `foolbox:pgd`.
+
+        `davylamp attacks` prints the list, `davylamp attacks pgd` the parameters, defaults and known issues of one
+        attack.
+
+        ## Who has it
+    """)
+    text += f"{_libraries(rows)}\n## All attacks\n\n"
     lines = []
-    for name in names:
+    for name in sorted(rows):
         attack = ATTACKS[name]
         libraries = sorted({row.library for row in rows[name]})
         norms = sorted({norm for row in rows[name] for norm in row.classes})
         lines.append([f"[{name}]({name}.md)", attack.title, attack.knowledge, ", ".join(norms), ", ".join(libraries)])
-    counted = f"{len(IMPLEMENTATIONS)} implementations of {len(names)} attacks"
-    head = f"# Attacks\n\n{counted}; `davylamp attacks` prints the same.\n\n"
-    index = head + table(["name", "attack", "knowledge", "norms", "libraries"], lines)
-    return {"attacks/index.md": index, **{f"attacks/{name}.md": render(name, rows[name]) for name in names}}
+    text += table(["name", "attack", "knowledge", "norms", "libraries"], lines)
+    text += "\nMissing one? See [library attacks that are not included](../../attacks-left-out.md) and "
+    return text + "[the attacks that davylamp implements itself](../../davylamp-attacks.md).\n"
+
+
+def _libraries(rows: Mapping[str, list[Implementation]]) -> str:
+    """Render a table of attacks by libraries. Attacks that few libraries have are counted in the last row."""
+    having = {name: {row.library for row in each if not row.variant} for name, each in rows.items()}
+    columns = [name for name, _ in Counter(row.library for row in IMPLEMENTATIONS.values()).most_common()]
+    shared = sorted(
+        (name for name in having if len(having[name]) >= SHARED), key=lambda name: (-len(having[name]), name)
+    )
+    lines = [[f"[{name}]({name}.md)", *("x" if each in having[name] else "" for each in columns)] for name in shared]
+    others = [libraries for libraries in having.values() if len(libraries) < SHARED]
+    counts = [sum(each in libraries for libraries in others) for each in columns]
+    return table(["attack", *columns], [*lines, [f"{len(others)} others", *counts]])
+
+
+def render_issues() -> str:
+    """Render the list of known issues, each with its implementations."""
+    text = prose("""
+        # Known issues of the libraries
+
+        Defects of a library's algorithm. davylamp runs it as it is and names the issue with every result. Add
+        `--repaired` to run the fixed variant as well, if there is one.
+    """)
+    lines = []
+    for key, meaning in sorted(FINDINGS.items()):
+        concerned = [row for row in IMPLEMENTATIONS.values() if key in row.findings]
+        shown = ", ".join(f"[{row.name}](attacks/{row.attack}.md)" + _fixed(row, key) for row in concerned)
+        lines += [[f"`{key}`", meaning, shown]] if concerned else []
+    return text + table(["id", "issue", "implementations"], lines)
+
+
+def _fixed(row: Implementation, issue: str) -> str:
+    of = (row.library, row.attack)
+    variants = [each for each in IMPLEMENTATIONS.values() if each.variant and (each.library, each.attack) == of]
+    return " (fixed variant)" if any(issue not in each.findings for each in variants) and not row.variant else ""
 
 
 def render(name: str, rows: list[Implementation]) -> str:
-    """The page of one attack."""
+    """Render the page of one attack."""
     attack, known = ATTACKS[name], {row.name: describe_implementation(row) for row in rows}
-    text = f"{ORPHAN}# {attack.title}\n\n`{name}`: {attack.knowledge}, {attack.kind}. {attack.source}.\n\n"
+    text = f"{ORPHAN}# {attack.title}\n\n" + index_entries((attack.title, name))
+    text += f"`{name}`: {attack.knowledge}, {attack.kind}. {attack.source}.\n\n"
     text += f"```console\n$ davylamp compare {name}\n```\n\n## Implementations\n\n"
     header = ["implementation", "class", "norms", "targeted", "random", "status"]
     text += table(header, [_line(row, known[row.name]) for row in rows])
     words = sorted({word for row in rows for word in known[row.name]["parameters"]})
     if words:
-        text += f"\n## Parameters\n\nThe library's word for each, and its default.\n\n{_parameters(words, rows, known)}"
+        text += (
+            "\n## Parameters\n\nThe library's name of each, and its default ([all parameters](../parameters.md)).\n\n"
+        )
+        text += _parameters(words, rows, known)
     if attack.matched:
         given = ", ".join(f"`{word} = {value}`" for word, value in attack.matched.items())
         text += f"\n`davylamp compare` gives every library {given}, unless other values or `--defaults` are given.\n"
-    for title, of in (("Known findings", _findings), ("Mended from outside", _repairs)):
+    for title, of in (("Known issues", _issues), ("Patches, so that it runs", _patches)):
         lines = [f"- `{row.name}`: {line}" for row in rows for line in of(row)]
         text += f"\n## {title}\n\n" + "\n".join(lines) + "\n" if lines else ""
     return text
@@ -57,7 +118,7 @@ def render(name: str, rows: list[Implementation]) -> str:
 def _line(row: Implementation, known: Mapping[str, Any]) -> list[str]:
     classes = ", ".join(f"`{each}`" for each in known["class"])
     random = ", ".join(row.random) or "no"
-    status = "the algorithm is repaired" if row.variant else STATUS[row.status]
+    status = "fixed variant" if row.variant else STATUS[row.status]
     return [f"`{row.name}`", classes, ", ".join(row.classes), row.targeted, random, row.broken or status]
 
 
@@ -75,7 +136,7 @@ def _parameters(words: list[str], rows: list[Implementation], known: Mapping[str
 
 
 def _word(row: Implementation, word: str, defaults: Any) -> str:
-    """The library's word with its default, by norm where the norms differ."""
+    """Format the library's name of a parameter with its default, by norm if the norms differ."""
     theirs = f"`{row.params[word]}`" if word in row.params else OURS
     if not defaults:
         return theirs
@@ -90,9 +151,9 @@ def _word(row: Implementation, word: str, defaults: Any) -> str:
     return f"{theirs} = {shown}" if shown else theirs
 
 
-def _findings(row: Implementation) -> list[str]:
+def _issues(row: Implementation) -> list[str]:
     return [f"**{key}**: {FINDINGS[key]}" for key in row.findings]
 
 
-def _repairs(row: Implementation) -> list[str]:
+def _patches(row: Implementation) -> list[str]:
     return list(row.repairs)

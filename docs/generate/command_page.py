@@ -1,24 +1,37 @@
-"""The command reference: every command with its arguments and options, as `--help` has them."""
+"""Command reference: the arguments and options of every command, as in `--help`."""
 
 from typing import Any
 
 import typer
-from page_parts import table
+from page_parts import prose, table
 
 from davylamp import cli
 
 
 def render() -> str:
-    """The page."""
+    """Render the page."""
     commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
-    text = "# Commands\n\n`davylamp COMMAND --help` prints the same. Repeatable options also take a list with commas.\n"
-    for name, listed in commands.items():
-        command = listed.make_context(name, [], resilient_parsing=True).command
+    made = {name: listed.make_context(name, [], resilient_parsing=True).command for name, listed in commands.items()}
+    text = prose("""
+        # Commands
+
+        `davylamp COMMAND --help` prints the options, with examples. Repeatable options also take a list with commas.
+        Most commands are functions in Python as well: [`davylamp`](api/davylamp.md). How they end: [exit
+        codes](../exit-codes.md).
+    """)
+    text += table(
+        ["command", "what it does"], [[f"[`{name}`](#davylamp-{name})", _summary(each)] for name, each in made.items()]
+    )
+    for name, command in made.items():
         shown = [parameter for parameter in command.params if parameter.name != "help"]
         lines = [[_name(each), _type(each), (each.help or "").strip(), _default(each)] for each in shown]
         text += f"\n## `davylamp {name}`\n\n{(command.help or '').strip()}\n\n"
         text += table(["option", "value", "meaning", "default"], lines)
     return text
+
+
+def _summary(command: Any) -> str:
+    return " ".join((command.help or "").partition("\n\n")[0].split())
 
 
 def _name(parameter: Any) -> str:

@@ -1,4 +1,4 @@
-"""Every page that is made from what davylamp knows of itself; nothing here is kept in git."""
+"""Writes the generated pages of the site. They are not kept in git."""
 
 import inspect
 import re
@@ -11,13 +11,14 @@ import attack_pages
 import command_page
 import metric_pages
 import notebooks
+import reference_pages
 import reproduction_page
 from page_parts import ORPHAN
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 FACES = {
-    "davylamp": "The verbs, for a script or a notebook.",
+    "davylamp": "Functions for scripts and notebooks: one for each command.",
     "davylamp.adapters": "Classifiers, threat models, one attack.",
     "davylamp.engine": "Plans, results folders, tables.",
     "davylamp.metrics": "Every metric as a function.",
@@ -26,10 +27,11 @@ FACES = {
 
 
 def write_all(folder: Path) -> None:
-    """Write the generated pages into a folder; a page that is as it was keeps its time, so that Sphinx skips it."""
+    """Write the generated pages into a folder. An unchanged page keeps its time, so that Sphinx skips it."""
     made = {
         **attack_pages.render_all(),
         **metric_pages.render_all(),
+        **reference_pages.render_all(),
         "commands.md": command_page.render(),
         "reproductions.md": reproduction_page.render(),
         **_faces(),
@@ -47,7 +49,7 @@ def write_all(folder: Path) -> None:
 
 
 def _faces() -> dict[str, str]:
-    """An API page for each face; what two faces have is described once, on the first."""
+    """Render an API page for each public package. A name that two packages have is described on the first page."""
     described: dict[int, str] = {}
     pages = {}
     for name, text in FACES.items():
@@ -73,9 +75,9 @@ def _directive(name: str, thing: Any) -> str:
 
 
 def _neighbours() -> dict[str, str]:
-    """Markdown files of the repository that pages link to, by their path."""
+    """Return the Markdown files outside docs/ that pages link to, by path."""
     files: dict[str, str] = {}
-    waiting = [ROOT / "README.md", *DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
+    waiting = [*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
     while waiting:
         page = waiting.pop()
         for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text(encoding="utf-8")):
@@ -88,11 +90,8 @@ def _neighbours() -> dict[str, str]:
 
 
 def mend_links(app, document: str, source: list[str]) -> None:
-    """Links of a page that stands in another folder on the site than in the repository."""
-    if document == "index":
-        home = ROOT
-        source[0] = (ROOT / "README.md").read_text(encoding="utf-8") + "\n" + source[0]
-    elif document.startswith("generated/files/"):
+    """Correct the links of a page whose folder on the site differs from its folder in the repository."""
+    if document.startswith("generated/files/"):
         home = (ROOT / document.removeprefix("generated/files/")).parent
     else:
         home = (DOCS / document).parent
