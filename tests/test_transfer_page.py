@@ -11,7 +11,8 @@ from davylamp.engine.store.other_records import load_fitted
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("transfer.md", "fitted-attacks.md"))
-COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^(?:\$ )?(davylamp .*)$", PAGE, re.M)]
+LINES = PAGE.replace("\\\n", " ")
+COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^(?:\$ )?(davylamp .*)$", LINES, re.M)]
 
 
 @pytest.fixture
