@@ -80,7 +80,7 @@ def test_the_python_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("davylamp.load_model", lambda name: model)
     monkeypatch.setattr("davylamp.load_data", lambda name, **_: Data(inputs, labels, list("abcd")))
     names = {"model": model, "inputs": inputs, "labels": labels, "logits": logits, "adv_logits": logits.flip(0)}
-    texts = [README, PAGES["docs/python.md"]]
+    texts = [README, PAGES["docs/use-from-python.md"]]
     blocks = [code for text in texts for kind, code in re.findall(FENCED, text, re.DOTALL | re.M) if kind == "python"]
     assert len(blocks) >= 3
     for block in blocks:

@@ -1,4 +1,4 @@
-"""The page docs/transfer.md runs from top to bottom: with the tutorials, in `make docs`."""
+"""The pages docs/transfer.md and docs/fitted-attacks.md run from top to bottom: with the tutorials, in `make docs`."""
 
 import re
 import shlex
@@ -9,8 +9,10 @@ import pytest
 import davylamp
 from davylamp.engine.store.other_records import load_fitted
 
-PAGE = (Path(__file__).parent.parent / "docs" / "transfer.md").read_text(encoding="utf-8")
-COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^davylamp .*$", PAGE, re.M)]
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("transfer.md", "fitted-attacks.md"))
+LINES = PAGE.replace("\\\n", " ")
+COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^(?:\$ )?(davylamp .*)$", LINES, re.M)]
 
 
 @pytest.fixture
@@ -23,17 +25,18 @@ def files(tmp_path, monkeypatch):
 
 @pytest.mark.tutorial
 def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
+    printed = {}
     for command in COMMANDS:
         # Here its models are trained once; in rooms of their own (test_isolate), each time that one is opened.
         here = ("--isolate", "no") if command[0] in ("evaluate", "train") and "--isolate" not in command else ()
         code, out, errors = run(*command, *here)
         assert code == 0, (command, errors)
         if command[0] == "table":
-            names = {
-                "out": "foolbox:pgd via digits.py:small + digits.py:flat",
-                "once": "fitted on what it is scored on",
-            }
-            assert names[command[1]] in out
+            printed[command[1]] = out
+    assert "foolbox:pgd via digits.py:small + digits.py:flat" in printed["out"]
+    shown = "Transfer of foolbox:pgd, linf 0.15\nmade on / tested on "
+    assert shown in PAGE
+    assert shown in printed["full"]
     frame = davylamp.table("out").to_frame().set_index("implementation")
     made = frame[frame["knowledge"] == "transfer"]
     assert set(made.index) == {"foolbox:pgd via digits.py:small", "foolbox:pgd via digits.py:small + digits.py:flat"}

@@ -7,7 +7,7 @@ from typing import Any
 from page_parts import ORPHAN, index_entries, prose, table
 
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, PARAMETERS, Implementation
-from davylamp.adapters.catalogue.findings import FINDINGS
+from davylamp.adapters.catalogue.known_issues import FINDINGS
 from davylamp.adapters.catalogue.lookup import describe_implementation
 
 OURS = "by davylamp, for every library"

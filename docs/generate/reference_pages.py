@@ -14,7 +14,7 @@ from davylamp.adapters.catalogue.lookup import accepted
 from davylamp.adapters.parameters import FOREIGN
 from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
-from davylamp.adapters.words import radius_text
+from davylamp.adapters.display_text import radius_text
 from davylamp.engine.checks import indicators as thresholds
 from davylamp.engine.checks.indicators import INDICATORS
 from davylamp.engine.plan.config import AttackChoice, Config

@@ -55,7 +55,7 @@ def seed_components(session: Session) -> int:
         if (kind, entry) in here or not _is_here(kind, entry):
             continue
         name, now = "".join(letter if letter.isalnum() else "-" for letter in entry.removeprefix("demo:")), time.time()
-        card = {"name": name, "version": "1", "description": text, "licence": "see docs/offline.md"}
+        card = {"name": name, "version": "1", "description": text, "licence": "see docs/bundled-models.md"}
         state = {"visibility": "public", "state": "active", "created": now, "changed": now}
         session.add(ComponentRow(kind=kind, creator_id=system.id, form="named", entry=entry, **card, **state))
         count += 1

@@ -52,7 +52,7 @@ class Address:
 
     Args:
         name: whole.
-        form: "v2", the Open Inference Protocol, or "json", see docs/remote-models.md.
+        form: "v2", the Open Inference Protocol, or "json", see docs/remote-protocol.md.
         scheme: "http" or "https".
         host: without brackets.
         port: None: the scheme's.

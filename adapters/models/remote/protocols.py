@@ -2,7 +2,7 @@
 
 The Open Inference Protocol, version 2 over HTTP, as KServe, Triton, MLServer and OpenVINO speak it (source:
 https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension); and a small JSON
-form for a server of any kind, described in docs/remote-models.md with an example in Go.
+form for a server of any kind, described in docs/remote-protocol.md with an example in Go.
 """
 
 import base64

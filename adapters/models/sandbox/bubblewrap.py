@@ -19,7 +19,7 @@ _SCRATCH_BYTES = 1 << 30
 _GUEST_BYTES = 1 << 28
 _WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
 LAB_MARK = "davylamp-server"  # the file that every folder of a lab's server holds
-_REMEDY = "apt install bubblewrap, or allow user namespaces without privileges (docs/models.md)"
+_REMEDY = "apt install bubblewrap, or allow user namespaces without privileges (docs/untrusted-code.md)"
 _PACKAGE = Path(__file__).resolve().parents[3]
 # The code of davylamp: in an editable clone other things lie beside it.
 _FOLDERS = ("adapters", "api", "commands", "engine", "metrics", "report", "scoring", "server")

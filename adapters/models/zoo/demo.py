@@ -1,4 +1,4 @@
-"""The embedded models: their weights are inside packages, so that they need no network. Licences: docs/offline.md."""
+"""The embedded models: their weights come inside packages and need no network. Licences: docs/bundled-models.md."""
 
 import importlib
 from collections.abc import Callable, Mapping

@@ -98,7 +98,7 @@ def test_without_the_package_the_command_that_works_is_said(monkeypatch):
 
 needs_it = pytest.mark.skipif(
     not any(importlib.metadata.distributions(name="robustbench")),
-    reason="RobustBench cannot be a plain requirement: see docs/models.md",
+    reason="RobustBench cannot be a plain requirement: see docs/model-names.md",
 )
 
 
