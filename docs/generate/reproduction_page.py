@@ -17,7 +17,7 @@ TITLES = {
 def render() -> str:
     """The page."""
     text = "# Reproductions\n\nWhat `davylamp reproduce` computes again, and from what. "
-    text += "How it is labelled and measured: [Reproduce a paper](../reproduce.md).\n"
+    text += "How it is labelled and measured: [Reproduce a published table](../reproduce.md).\n"
     tables = list_tables()
     for paper in PAPERS:
         rows = []
