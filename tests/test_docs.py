@@ -26,7 +26,7 @@ from davylamp.adapters.running.judge import KINDS
 from davylamp.benchmarks import Options, PaperTable
 from davylamp.benchmarks.reproductions import find_table, list_tables
 from davylamp.benchmarks.shared.paper_numbers import load_rows
-from davylamp.engine.challenge.ruling import FEWEST_DRAWS, OF_GRADIENTS, WITHIN, Verdict
+from davylamp.engine.challenge.ruling import FEWEST_DRAWS, LEFT, OF_GRADIENTS, WITHIN, Verdict
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -368,7 +368,7 @@ def test_the_verdicts_of_the_page_are_those_of_a_challenge():
     source = inspect.getsource(importlib.import_module("davylamp.engine.challenge.ruling"))
     for printed, _ in table:
         assert re.split(r"N |\.\.\.", printed)[0].rstrip(": ") in source
-    for value, sentence in ((WITHIN, "at most five points above"), (FEWEST_DRAWS, "by fewer than 10 samples")):
-        assert value in (0.05, 10)
-        assert sentence in text
+    assert (WITHIN, FEWEST_DRAWS, LEFT) == (0.05, 10, 0.01)
+    for said in ("at most five points above", "by fewer than 10 samples", "lower end of the interval above 1 %"):
+        assert said in text
     assert len(OF_GRADIENTS) == 3
