@@ -5,15 +5,18 @@
     davylamp.robust_accuracy(model, inputs, labels, epsilon=8 / 255)
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `challenge`, `certify`,
-`place`, `best_effort`, `best_of`, `corrupt_table`; `harden`, `train`, `detect`; `load`, `table`, `curve`, `check`,
-`rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and nouns are loaded when used: importing
-loads nothing. The parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone),
-`davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
+The verbs (`robust_accuracy`, `run_attack`, `fit_attack`, `compare`, `saturation`, `evaluate`, `challenge`,
+`certify`, `place`, `search_radius`, `search_portfolio`, `corrupt_table`; `harden`, `train`, `detect`; `load`,
+`table`, `curve`, `check`, `rank`, `report`, `export`, `import_results`, `reproduce`, `cite`, `figure`) and
+nouns are loaded when used: importing loads nothing. The parts are `davylamp.adapters` (attacks and models),
+`davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and
+`davylamp.scoring` (rankings).
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from .deprecation import current_name
 
 __version__ = "0.2.0.dev0"
 
@@ -31,15 +34,15 @@ if TYPE_CHECKING:
         find_implementation,
     )
     from .adapters.data.maite import from_maite, to_maite
+    from .api.baseline_placement import place
     from .api.corrupting import corrupt_table
     from .api.evaluation import Evaluation, configure, evaluate, table
     from .api.folders import check, curve, detect, export, import_results
     from .api.measuring import certify, challenge, reproduce, robust_accuracy, saturation
-    from .api.placing import place
     from .api.rankings import rank
     from .api.training import harden, train
     from .api.verbs import compare, corrupt, fit_attack, load_data, load_model, run_attack
-    from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, best_of, load
+    from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, load, search_portfolio, search_radius
     from .errors import DavylampError
     from .memory import keep_freed_memory
     from .report.citations.cite import Bibliography, cite
@@ -54,13 +57,16 @@ _HOMES = {
     ".api.folders": ("check", "curve", "detect", "export", "import_results"),
     ".api.evaluation": ("Evaluation", "configure", "evaluate", "table"),
     ".api.rankings": ("rank",),
-    ".api.placing": ("place",),
+    ".api.baseline_placement": ("place",),
     ".adapters": (
         *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
         *("as_implementation", "defend", "find_attack", "find_implementation"),
     ),
     ".adapters.data.maite": ("from_maite", "to_maite"),
-    ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "best_of", "load"),
+    ".engine": (
+        *("AttackChoice", "Comparison", "Config", "ResultsStore", "Table"),
+        *("load", "search_portfolio", "search_radius"),
+    ),
     ".report.citations.cite": ("Bibliography", "cite"),
     ".report.figures.figure": ("figure",),
     ".scoring": ("Ranking",),
@@ -69,10 +75,9 @@ _HOMES = {
 }
 _PARTS = ("adapters", "engine", "metrics", "report", "scoring")  # `report` can be called, too
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_RENAMED = {"best_effort": "search_radius", "best_of": "search_portfolio"}
 
 __all__ = [  # noqa: RUF022 - verbs first
-    "best_effort",
-    "best_of",
     "certify",
     "challenge",
     "check",
@@ -99,6 +104,8 @@ __all__ = [  # noqa: RUF022 - verbs first
     "robust_accuracy",
     "run_attack",
     "saturation",
+    "search_portfolio",
+    "search_radius",
     "table",
     "train",
     "Attack",
@@ -128,6 +135,7 @@ __all__ = [  # noqa: RUF022 - verbs first
 def __getattr__(name: str) -> Any:
     if name in _PARTS:
         return import_module(f".{name}", __name__)
+    name = current_name("davylamp", name, _RENAMED)
     if name not in _HOME_OF:
         raise AttributeError(f"module 'davylamp' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name], __name__), name)

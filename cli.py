@@ -21,8 +21,8 @@ from .commands import (
     detectors,
     doctor,
     evaluate,
-    exchange,
     harden,
+    import_export,
     merge,
     metrics,
     papers,
@@ -38,9 +38,9 @@ from .commands import (
     status,
 )
 from .commands.config_options import Command, with_options
+from .commands.errors import close_output, explain, open_output, protected, refuse_empty
 from .commands.examples import epilog_of
-from .commands.failures import close_output, explain, open_output, protected, refuse_empty
-from .memory import end_quickly, keep_freed_memory
+from .memory import keep_freed_memory, skip_final_gc
 
 app = typer.Typer(
     help="Adversarial robustness of image classifiers: one attack, several libraries, one meaning for every parameter.",
@@ -87,8 +87,8 @@ COMMANDS = {
     "reproduce": reproduce.reproduce,
     "harden": harden.harden_model,
     "merge": merge.merge_results,
-    "import": exchange.import_results,
-    "export": exchange.export_results,
+    "import": import_export.import_results,
+    "export": import_export.export_results,
     "detectors": detectors.list_detectors,
     "train": detectors.train_beside,
     "detect": detectors.detect_examples,
@@ -121,7 +121,7 @@ def main() -> None:
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
-    atexit.register(end_quickly)
+    atexit.register(skip_final_gc)
     open_output()
     code: object = 0
     with protected():

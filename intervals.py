@@ -20,7 +20,7 @@ class Interval(NamedTuple):
     high: float
 
 
-class Share(NamedTuple):
+class Proportion(NamedTuple):
     """A share, its interval and the number of independent images that it is worth; arrays where many were asked for."""
 
     value: np.ndarray
@@ -32,7 +32,7 @@ class Share(NamedTuple):
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
-def share_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
+def proportion_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
     """Clopper and Pearson's interval of a proportion: covers at least `level` whatever the proportion is.
 
     Wilson's is narrower, and close to 0 and 1 covers as little as 83 % (3 images), 84 % (12) or 86 % (100).
@@ -45,12 +45,12 @@ def share_interval(successes: float, count: float, level: float = LEVEL) -> tupl
     Returns:
         Both ends; (NaN, NaN) if `count` is 0.
     """
-    low, high = share_ends(np.asarray(successes, float), np.asarray(count, float), level)
+    low, high = proportion_bounds(np.asarray(successes, float), np.asarray(count, float), level)
     return float(low), float(high)
 
 
-def share_ends(successes: np.ndarray, count: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-    """`share_interval` of many proportions at once: arrays of one shape, and both ends in that shape."""
+def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    """`proportion_interval` of many proportions at once: arrays of one shape, and both ends in that shape."""
     tail, small = (1 - level) / 2, 1e-9
     successes = np.where(np.abs(successes - np.round(successes)) < small, np.round(successes), successes)
     failures = np.where(np.abs(count - successes) < small, 0.0, count - successes)
@@ -63,7 +63,7 @@ def share_ends(successes: np.ndarray, count: np.ndarray, level: float = LEVEL) -
 
 
 @cache
-def tail_of(n: int) -> float:
+def tail_probability(n: int) -> float:
     """What is left out of the replicates on each side for an interval of 95 % that rests on `n` images.
 
     Percentiles of 2.5 % are those of a normal distribution of a spread that is known, and too narrow by sqrt((n - 1) /
@@ -75,11 +75,11 @@ def tail_of(n: int) -> float:
     return float(scipy.special.ndtr(math.sqrt(n / (n - 1)) * scipy.special.stdtrit(n - 1, TAIL)))
 
 
-def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, level: float = LEVEL) -> Share:
+def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, level: float = LEVEL) -> Proportion:
     """A mean of shares over the same images, such as a rate over several attacks, seeds or models.
 
     The images are the clusters. How many independent trials the outcomes are worth (Kish's effective sample size)
-    is estimated from how alike the outcomes of an image are, and put into `share_interval` (Korn and Graubard
+    is estimated from how alike the outcomes of an image are, and put into `proportion_interval` (Korn and Graubard
     1998). One image that always counts and one that never does are added for that estimate alone, so that outcomes
     which are all equal are worth their images and not more. It is never less than the images are worth if all
     outcomes of an image are the same, and never more than if all are independent.
@@ -111,11 +111,11 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
         entry = known * (part / np.maximum(images, 1))  # the weight of each outcome; they add up to 1
         whole = np.where(known, values, 0.0)
         worth = _worth(entry, whole, known, part)
-        low, high = share_ends(value * worth, worth, level)
-    return Share(value, low, high, worth)
+        low, high = proportion_bounds(value * worth, worth, level)
+    return Proportion(value, low, high, worth)
 
 
-def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Share:
+def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Proportion:
     """`clustered_interval` of shares over images that are 0 or 1, each once: it rests on how many are 1.
 
     Args:
@@ -128,10 +128,10 @@ def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Share
     """
     worth = np.full(np.shape(counts), float(images))
     with np.errstate(invalid="ignore"):
-        return Share(counts / worth, *share_ends(np.asarray(counts, float), worth, level), worth)
+        return Proportion(counts / worth, *proportion_bounds(np.asarray(counts, float), worth, level), worth)
 
 
-def difference_ends(
+def difference_bounds(
     first: tuple[float, float, float], second: tuple[float, float, float], alike: float = 0.0
 ) -> tuple[float, float]:
     """Ends of the interval of a difference of two shares, by the method of variance estimates recovery.
@@ -186,8 +186,8 @@ def difference_interval(only_first: int, only_second: int, count: int, level: fl
     if count == 0:
         return UNKNOWN
     p, q = only_first / count, only_second / count
-    first, second = ((hits / count, *share_interval(hits, count, level)) for hits in (only_first, only_second))
-    return Interval(p - q, *difference_ends(first, second, discordant_correlation(p, q)))
+    first, second = ((hits / count, *proportion_interval(hits, count, level)) for hits in (only_first, only_second))
+    return Interval(p - q, *difference_bounds(first, second, discordant_correlation(p, q)))
 
 
 def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:

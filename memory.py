@@ -30,7 +30,7 @@ def keep_freed_memory() -> bool:
     By default glibc gives every block above 32 MB back at once, and the top of its heap: each layer of each step then
     asks the system for pages anew, which takes as long as the convolutions themselves (`tools/speed/models.py`).
     A process holds more at most: 2.9 GB instead of 1.9 in an evaluation of 1000 images of 224 x 224 by a small CNN. All
-    threads share one heap, as each would keep what it freed in its own. `give_memory_back` gives back what is free.
+    threads share one heap, as each would keep what it freed in its own. `release_unused_memory` gives back what is free.
 
     Returns:
         Whether it was done: not where the C library is not glibc, and not where the environment sets malloc's
@@ -46,23 +46,23 @@ def keep_freed_memory() -> bool:
     return any(mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
 
 
-def give_memory_back() -> None:
+def release_unused_memory() -> None:
     """Give the system what this process keeps and does not use."""
     if keep_freed_memory.cache_info().currsize and keep_freed_memory():
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def give_memory_back_if_short() -> None:
+def release_unused_memory_if_low() -> None:
     """Give back what this process keeps where others may need it, as between two tasks of a worker among many.
 
     That is where less than half of the memory is left. Elsewhere it would be asked for anew at the next pass, the first
     one of a model then taking more than twice as long.
     """
-    if memory_left() < _PLENTY:
-        give_memory_back()
+    if available_memory_fraction() < _PLENTY:
+        release_unused_memory()
 
 
-def memory_left(system: Path = Path("/")) -> float:
+def available_memory_fraction(system: Path = Path("/")) -> float:
     """Share, from 0 to 1, of this machine's memory that is available; of its control group's where less of that is.
 
     Files that the system holds in memory count as available. 0 where nothing is known: not on Linux.
@@ -96,7 +96,7 @@ def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]
             yield 1 - (now - int(dict(line.split() for line in counts)[cached])) / most
 
 
-def end_quickly() -> None:
+def skip_final_gc() -> None:
     """Spare a process that ends the search for cycles among all that it holds, half a second after a table.
 
     To be registered for the exit (`atexit`): a process that goes on would never search what it holds now.

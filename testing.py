@@ -38,19 +38,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(FIXTURE, [check for _, check in cases], ids=[name for name, _ in cases])
 
 
-class WeakAttack(UserWarning):
+class WeakAttackWarning(UserWarning):
     """An attack breaks no rule, and misses what is known to be there or does nothing."""
 
 
 def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:
     """Name and check of everything that an attack, or every attack of a library, is held to."""
     from .adapters import LIBRARIES
-    from .adapters.catalogue.lookup import row_of
-    from .adapters.contract.conformance import PLANTS
-    from .adapters.contract.promises import PROMISES, norms_of
+    from .adapters.catalogue.lookup import resolve_implementation
+    from .adapters.contract.contract_checks import PROMISES, norms_of
+    from .adapters.contract.misbehaving_models import PLANTS
 
     whole = isinstance(attack, str) and attack in LIBRARIES
-    for row in LIBRARIES[attack].attacks if whole else [row_of(attack)]:
+    for row in LIBRARIES[attack].attacks if whole else [resolve_implementation(attack)]:
         if row.broken:
             yield row.name, lambda row=row: pytest.skip(f"{row.name} cannot run: {row.broken}")
             continue
@@ -63,20 +63,20 @@ def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def _check(row: Any, norm: Any, name: str, done: dict[Any, Any]) -> None:
-    from .adapters.contract.promises import check_promise
+    from .adapters.contract.contract_checks import run_contract_check
 
-    promise = check_promise(row, norm, name, done=done)
+    promise = run_contract_check(row, norm, name, done=done)
     if promise.state == "not promised":
         pytest.skip(promise.detail)
     if promise.state in ("weak", "not shown"):
-        warnings.warn(f"{promise.implementation} {norm}, {name}: {promise.detail}", WeakAttack, stacklevel=2)
+        warnings.warn(f"{promise.implementation} {norm}, {name}: {promise.detail}", WeakAttackWarning, stacklevel=2)
     if promise.state == "broken":
         pytest.fail(f"{promise.implementation} {norm}, {name}: {promise.detail}", pytrace=False)
 
 
 def _plant(row: Any, norm: Any, plant: str) -> None:
-    from .adapters.contract.conformance import check_conformance
+    from .adapters.contract.misbehaving_models import run_misbehaving_model_checks
 
-    for lapse in check_conformance([row], plants=[plant], norms=[norm]):
+    for lapse in run_misbehaving_model_checks([row], plants=[plant], norms=[norm]):
         if lapse.complaint:
             pytest.fail(f"{lapse.implementation} {norm}, on {plant}: {lapse.complaint}", pytrace=False)

@@ -8,20 +8,22 @@ result = run_attack("foolbox:pgd", Classifier(model), inputs, labels, ThreatMode
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..deprecation import current_name
+
 if TYPE_CHECKING:
     from .attack import Attack, Implementation
     from .catalogue.lookup import (
         ATTACKS,
         IMPLEMENTATIONS,
         LIBRARIES,
-        attack_of,
+        canonical_attack,
         find_attack,
         find_implementation,
         implementations_of,
         library_defaults,
     )
     from .libraries import Finding, KnownIssue, Library
-    from .libraries.user.row import as_implementation
+    from .libraries.user.as_implementation import as_implementation
     from .models.classifier import Classifier
     from .models.defences.defend import defend
     from .parameters import PARAMETERS
@@ -36,14 +38,14 @@ _HOMES = {
         "ATTACKS",
         "IMPLEMENTATIONS",
         "LIBRARIES",
-        "attack_of",
+        "canonical_attack",
         "find_attack",
         "find_implementation",
         "implementations_of",
         "library_defaults",
     ),
     ".libraries": ("Finding", "KnownIssue", "Library"),
-    ".libraries.user.row": ("as_implementation",),
+    ".libraries.user.as_implementation": ("as_implementation",),
     ".models.classifier": ("Classifier",),
     ".models.defences.defend": ("defend",),
     ".parameters": ("PARAMETERS",),
@@ -53,6 +55,7 @@ _HOMES = {
     ".threat_model": ("ThreatModel",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_RENAMED = {"attack_of": "canonical_attack"}
 
 __all__ = [
     "ATTACKS",
@@ -70,7 +73,7 @@ __all__ = [
     "QueryCounter",
     "ThreatModel",
     "as_implementation",
-    "attack_of",
+    "canonical_attack",
     "defend",
     "find_attack",
     "find_implementation",
@@ -81,6 +84,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    name = current_name("davylamp.adapters", name, _RENAMED)
     if name not in _HOME_OF:
         raise AttributeError(f"module 'davylamp.adapters' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name], __name__), name)

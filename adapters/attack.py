@@ -137,14 +137,14 @@ class Implementation:
         return f"{self.library}:{self.attack}" + (f"@{self.variant}" if self.variant else "")
 
     @property
-    def is_users(self) -> bool:
+    def is_user_attack(self) -> bool:
         """Whether it is a user's attack, from a file or handed over, and of no library's record."""
         return self.library == "user" or self.library.endswith(".py")
 
     @property
     def canonical_name(self) -> str:
         """The canonical attack, whichever library runs it; a user's that is not said to be one is known by itself."""
-        return self.canonical or (self.name if self.is_users else self.attack)
+        return self.canonical or (self.name if self.is_user_attack else self.attack)
 
     @property
     def status(self) -> Status:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def fooled(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:
+def is_fooled(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:
     """Whether each row counts as a success, shape (N,) bool: not the label, or the target if there is one.
 
     A row with a NaN is never a success.

@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import Unavailable
-from .http_names import Names
+from .http_names import AllowedHosts
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -55,7 +55,11 @@ class Protected:
     """
 
     def __init__(
-        self, application: Application, names: Names, largest: int, uploader: Callable[[Scope], str] | None = None
+        self,
+        application: Application,
+        names: AllowedHosts,
+        largest: int,
+        uploader: Callable[[Scope], str] | None = None,
     ):
         self.application, self.names, self.largest, self.uploader = application, names, largest, uploader
         self._uploading: Counter[str] = Counter()
@@ -102,7 +106,7 @@ class Protected:
             self._uploading[uploader] -= 1
 
     async def _answer(self, scope: Scope, body: "_Body", send: Send) -> None:
-        answer = _GuardedAnswer(send, body)
+        answer = _SecurityHeaders(send, body)
         try:
             await self.application(scope, body, answer)
         except _Refused as refused:
@@ -141,7 +145,7 @@ class _Body:
         return message
 
 
-class _GuardedAnswer:
+class _SecurityHeaders:
     """What is sent, with the headers; a page that has its own policy keeps it."""
 
     def __init__(self, send: Send, body: "_Body"):
@@ -156,7 +160,7 @@ class _GuardedAnswer:
         await self.send(message)
 
 
-class Patient(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """Uvicorn's protocol, which by itself waits for ever for headers, and for a client that does not read.
 
     Connections beyond `ROOM` end the one whose client has been silent longest: many that send nothing, or their bodies
@@ -204,7 +208,7 @@ class Patient(H11Protocol):
         return self._is_between or self.cycle.more_body or self.transport.get_write_buffer_size() > 0
 
     def _make_room(self) -> None:
-        others = (each for each in self.connections if each is not self and isinstance(each, Patient))
+        others = (each for each in self.connections if each is not self and isinstance(each, TimeoutProtocol))
         left = [each for each in others if not each.transport.is_closing()]  # several may come in one turn of the loop
         silent = [each for each in left if each._waits_for_client]
         if len(left) >= ROOM and silent:
@@ -242,7 +246,7 @@ def configure(application: Any, *, proxy: bool = False) -> uvicorn.Config:
     """
     return uvicorn.Config(
         application,
-        http=Patient,
+        http=TimeoutProtocol,
         log_level="warning",
         limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=10,

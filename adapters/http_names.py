@@ -12,7 +12,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/@\s]+))(?::[0-9]{1,5})?")
 
 
-class Names:
+class AllowedHosts:
     """The names under which a server may be asked: a page elsewhere cannot read along under a name that it registered.
 
     That a name of the attacker's leads to this machine (DNS rebinding) is seen from the request's Host. An address

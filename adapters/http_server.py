@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DavylampError, MissingLibrary
-from .http_names import EVERYWHERE, Names, listen
+from .http_names import EVERYWHERE, AllowedHosts, listen
 
 if TYPE_CHECKING:
     from .http_limits import Application, Receive, Scope, Send
@@ -60,7 +60,7 @@ class HttpServer:
         host = host.strip().removeprefix("[").removesuffix("]")
         self._listener = listen(host, port)
         self._listener.listen(128)  # who asks from now on waits for `run`
-        self._server = uvicorn.Server(configure(Protected(_application(answer), Names(host, names), largest)))
+        self._server = uvicorn.Server(configure(Protected(_application(answer), AllowedHosts(host, names), largest)))
         self.port = self._listener.getsockname()[1]
         shown = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}"

@@ -29,7 +29,7 @@ def expand_path(text: str | Path) -> Path:
     return path
 
 
-def check_place(path: str | Path, *, advice: str = "choose another file for `out`") -> Path:
+def check_output_path(path: str | Path, *, advice: str = "choose another file for `out`") -> Path:
     """The path of a file that is to be written, with `~` replaced; asked before anything is computed for it.
 
     Raises:

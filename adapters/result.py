@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..conventions import largest_distance
-from ..intervals import share_interval
+from ..deprecation import warn_renamed
+from ..intervals import proportion_interval
 from .attack import Access
 from .threat_model import Norm, ThreatModel
 
@@ -87,10 +88,28 @@ class AttackResult:
     draws_fooled: Tensor | None = None
 
     @property
-    def violated(self) -> Tensor:
+    def invalid(self) -> Tensor:
         """(N,) bool: attacked, and what came back proves nothing: neither fooled nor robust."""
         flagged = torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
         return flagged & self.attacked
+
+    @property
+    def violated(self) -> Tensor:
+        """Deprecated name of `invalid`."""
+        warn_renamed("AttackResult", "violated", "invalid")
+        return self.invalid
+
+    @property
+    def fooled_share(self) -> Tensor:
+        """Deprecated name of `fooled_rate`."""
+        warn_renamed("AttackResult", "fooled_share", "fooled_rate")
+        return self.fooled_rate
+
+    @property
+    def robust_share(self) -> Tensor:
+        """Deprecated name of `robust_rate`."""
+        warn_renamed("AttackResult", "robust_share", "robust_rate")
+        return self.robust_rate
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -100,7 +119,7 @@ class AttackResult:
     @property
     def robust(self) -> Tensor:
         """(N,) bool: attacked by the rules, and still classified correctly (or not as the target)."""
-        return self.attacked & ~self.success & ~self.violated
+        return self.attacked & ~self.success & ~self.invalid
 
     @property
     def undecided(self) -> int:
@@ -109,34 +128,34 @@ class AttackResult:
         return sum(hit and fault in ("model", "unknown") for fault, hit in faults)
 
     @property
-    def fooled_share(self) -> Tensor:
+    def fooled_rate(self) -> Tensor:
         """(N,) float64: how much of each image is fooled: 0 or 1, or the share of the draws; of a violation nothing."""
         if self.draws_fooled is None:
             return self.success.double()
-        return self.draws_fooled.where(self.attacked & ~self.violated, 0.0)
+        return self.draws_fooled.where(self.attacked & ~self.invalid, 0.0)
 
     @property
-    def robust_share(self) -> Tensor:
+    def robust_rate(self) -> Tensor:
         """(N,) float64: how much of each image is robust: 0 or 1, or the share of the draws; of a violation nothing."""
         if self.draws_fooled is None:
             return self.robust.double()
-        return (1 - self.draws_fooled).where(self.attacked & ~self.violated, 0.0)
+        return (1 - self.draws_fooled).where(self.attacked & ~self.invalid, 0.0)
 
     @property
     def usable(self) -> Tensor:
         """(N,) bool: the images that prove something, see `usable_images`."""
-        return usable_images(self.attacked, self.violated, self.success, self.distance, self.threat_model)
+        return usable_images(self.attacked, self.invalid, self.success, self.distance, self.threat_model)
 
     def __repr__(self) -> str:
         rules = self.threat_model
         radius = "" if rules.epsilon is None else f" {rules.epsilon:.4g}"
-        attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.violated))
+        attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.invalid))
         via = f" via {self.surrogate}" if self.surrogate else ""
         head = f"{self.implementation}{via}, {rules.norm}{radius}"
         head = "; ".join([note for note in self.notes if note == UNSTEADY] + [head])  # before any number
         more = "".join(f"; {note}" for note in self.notes if note != UNSTEADY)
-        total = float(self.fooled_share.sum())
-        low, high = share_interval(total, attacked)[0], share_interval(total + self.undecided, attacked)[1]
+        total = float(self.fooled_rate.sum())
+        low, high = proportion_interval(total, attacked)[0], proportion_interval(total + self.undecided, attacked)[1]
         rate = f" (MR {total / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
         summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
         kinds = Counter(
@@ -178,10 +197,10 @@ class AttackResult:
     @property
     def distance(self) -> Tensor:
         """(N,): the distance in the norm of the threat model (l2 where that is unrestricted)."""
-        return getattr(self.distances, measured_norm(self.threat_model.norm))
+        return getattr(self.distances, distance_norm(self.threat_model.norm))
 
 
-def measured_norm(norm: Norm) -> str:
+def distance_norm(norm: Norm) -> str:
     """The norm that distances are measured in under a threat model: its norm, l2 where that is unrestricted."""
     return "l2" if norm == "unrestricted" else norm
 
@@ -216,15 +235,15 @@ def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask,
         distance: of the example in the norm of the threat model, as it is stored.
         threat_model: the rules.
     """
-    return attacked & ~violated & (success | (distance <= allowed_radius(threat_model)))
+    return attacked & ~violated & (success | (distance <= radius_with_tolerance(threat_model)))
 
 
-def allowed_radius(threat_model: ThreatModel) -> float:
+def radius_with_tolerance(threat_model: ThreatModel) -> float:
     """Radius up to which a change counts as inside the ball: epsilon and the stated rounding tolerance."""
     return float("inf") if threat_model.epsilon is None else largest_distance(threat_model.epsilon, threat_model.norm)
 
 
 def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
-    """`allowed_radius`; where every image has a separate radius, of each, shape (n,)."""
+    """`radius_with_tolerance`; where every image has a separate radius, of each, shape (n,)."""
     radius = threat_model.exact_radius
     return float("inf") if radius is None else largest_distance(radius, threat_model.norm)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import Unavailable
-from .user_code import one_line
+from .user_code_guard import one_line
 
 
 def read_tensor_file(path: Path, what: str, remedy: str) -> Any:

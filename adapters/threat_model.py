@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidInput, UnknownName
-from .arguments import read_radius, wrong_type
+from .coercion import read_radius, type_error
 from .defaults import NORMS, Norm
 
 _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  # as NumPy and torch call them
@@ -26,7 +26,7 @@ def check_norm(norm: Any) -> None:
         if norm not in NORMS:
             raise UnknownName("norm", norm, NORMS)
         return
-    error = wrong_type(f"a norm of {', '.join(NORMS)}", norm)
+    error = type_error(f"a norm of {', '.join(NORMS)}", norm)
     if type(norm) in (int, float) and norm in _BY_NUMBER:
         error.args = (f"{error}; did you mean {_BY_NUMBER[norm]!r}?",)
     raise error
@@ -88,11 +88,11 @@ class ThreatModel:
         return self.epsilon
 
     @property
-    def reach(self) -> Tensor | None:
+    def per_image_step_radius(self) -> Tensor | None:
         """The radii as lengths of a step, shape (n, 1, 1, 1), where every image has a separate radius; else None."""
         return None
 
-    def of_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
+    def for_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
         """The threat model of the images at `rows`, its radii (if each has one) on a device."""
         del rows, device
         return self
@@ -115,11 +115,11 @@ class ThreatModel:
         if radii.shape != labels.shape or not bool(((radii > 0) & (radii <= (self.epsilon or 0))).all()):
             got = f"{tuple(radii.shape)} from {float(radii.min()):g} to {float(radii.max()):g}"
             raise InvalidInput(f"expected {len(labels)} radii above 0 and at most {self.epsilon}, got {got}")
-        return _PerImage(**vars(self), radii=radii.detach().to(labels.device, torch.double))
+        return _PerImageThreatModel(**vars(self), radii=radii.detach().to(labels.device, torch.double))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _PerImage(ThreatModel):
+class _PerImageThreatModel(ThreatModel):
     """Every image of a call has a separate radius, at most epsilon; shape (n,), float64."""
 
     radii: Tensor
@@ -127,10 +127,10 @@ class _PerImage(ThreatModel):
     @property
     def radius(self) -> Tensor:
         """In float32 and shaped to bound the components of each image (linf) or its norm (any other)."""
-        return self.reach if self.norm == "linf" else self.radii.float()
+        return self.per_image_step_radius if self.norm == "linf" else self.radii.float()
 
     @property
-    def reach(self) -> Tensor:
+    def per_image_step_radius(self) -> Tensor:
         """The radii shaped to broadcast over images: float32, (n, 1, 1, 1)."""
         return _to_multiply(self.radii)
 
@@ -139,12 +139,12 @@ class _PerImage(ThreatModel):
         """Shape (n,), float64."""
         return self.radii
 
-    def of_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
+    def for_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
         """With the radii of those images."""
         return replace(self, radii=self.radii[rows].to(device))
 
 
-def pick_words(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
+def select_kwargs(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
     """The arguments of a call on `rows`; those with a number for each image shaped to be multiplied with images."""
     each = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
     return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in each.items()}}

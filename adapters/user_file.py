@@ -12,12 +12,12 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import Unavailable, UnknownName
-from .switches import OF_FILES, switches_kept
-from .user_code import user_code
+from .torch_state import OF_FILES, preserve_torch_state
+from .user_code_guard import guard_user_code
 
 
 @contextmanager
-def opened(path: Path, name: str, what: str) -> Iterator[tuple[Any, "Neighbours"]]:
+def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "LocalImportFinder"]]:
     """What a Python file calls `name`, inside the surroundings in which the file runs, and these surroundings.
 
     The file can import what lies beside it, also later, inside the surroundings; no other file gets to see that. What
@@ -35,8 +35,8 @@ def opened(path: Path, name: str, what: str) -> Iterator[tuple[Any, "Neighbours"
     """
     if not path.is_file():
         raise Unavailable(f"expected a Python file with {what}, found none at {path}")
-    neighbours = Neighbours(path.resolve().parent)
-    with process_kept([str(path)]), neighbours:
+    neighbours = LocalImportFinder(path.resolve().parent)
+    with preserve_process_state([str(path)]), neighbours:
         module = _import_file(path)
         if not hasattr(module, name):
             names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -44,16 +44,16 @@ def opened(path: Path, name: str, what: str) -> Iterator[tuple[Any, "Neighbours"
         yield getattr(module, name), neighbours
 
 
-def load_object(path: Path, name: str, what: str) -> tuple[Any, "Neighbours"]:
+def load_object(path: Path, name: str, what: str) -> tuple[Any, "LocalImportFinder"]:
     """What `opened` gives, once the file is loaded; to be used inside the surroundings."""
-    with opened(path, name, what) as loaded:
+    with load_user_object(path, name, what) as loaded:
         return loaded
 
 
 _PRIVATE = "_davylamp_model_"
 
 
-class Neighbours(AbstractContextManager[None]):
+class LocalImportFinder(AbstractContextManager[None]):
     """What a model's file can import besides what is installed: modules in its folder, for that file alone.
 
     Inside the context they come before installed modules of the same name (not before Python's own or what is imported
@@ -96,7 +96,7 @@ class Neighbours(AbstractContextManager[None]):
         sys.modules.update(self._displaced)
         self._displaced, self._new = {}, []
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Neighbours":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LocalImportFinder":
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -146,20 +146,20 @@ def _import_file(path: Path) -> ModuleType:
     # Dataclasses and pickle look the module up by its name.
     sys.modules |= {package.__name__: package, name: module}
     importlib.invalidate_caches()
-    with user_code(str(path), descriptors=True):
+    with guard_user_code(str(path), descriptors=True):
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def process_kept(arguments: list[str] | None = None) -> Iterator[None]:
+def preserve_process_state(arguments: list[str] | None = None) -> Iterator[None]:
     """Put back what user code may set for the whole process: folder, precision, device, warnings, NumPy's errors.
 
     Args:
         arguments: the command line that the code sees; None: as it is.
     """
     before = sys.argv
-    with switches_kept(OF_FILES):
+    with preserve_torch_state(OF_FILES):
         sys.argv = before if arguments is None else arguments
         try:
             yield

@@ -9,17 +9,17 @@ from typing import Any, get_args
 from torch import nn
 
 from ..adapters import Classifier
-from ..adapters.arguments import read_list, read_text, read_whole
+from ..adapters.coercion import read_int, read_list, read_text
 from ..adapters.data.corruptions.corrupted_sets import list_sets
 from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
 from ..adapters.data.corruptions.sequences import SEQUENCES
-from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.models.remote.server_usage import total_usage
 from ..engine import Config, ResultsStore, Table
 from ..engine.plan.config_file import expand_models
 from ..engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
 from ..engine.tables.corruption_table import ALEXNET, CorruptionsBy, build_corruptions
 from ..errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from .handed_over import Progress, check_loading, lend_models, loading_of, name_of, silent
+from .python_inputs import Progress, check_loading, classifiers_from_modules, loading_of, name_of, silent
 
 _SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -104,7 +104,7 @@ def _plan(
         named = tuple(find_corruption(name).name for name in named)
     if clean and not on_disk:
         raise InvalidInput(f"expected `clean` with imagenet-c:PATH or cifar-10-c:PATH, got `data={data}`: it is clean")
-    limit = None if limit is None else read_whole(limit, "`limit` as a whole number >= 1", 1, 2**31 - 1)
+    limit = None if limit is None else read_int(limit, "`limit` as a whole number >= 1", 1, 2**31 - 1)
     plan = CorruptionPlan(data, tuple(dict.fromkeys(named)), tuple(dict.fromkeys(levels)), chosen, clean, limit, seed)
     plan.check()
     return plan
@@ -122,7 +122,7 @@ def _measure(
     """Let the models predict what the folder lacks; those that cannot be loaded cost themselves only."""
     tell, failed = loading["tell"], dict[str, str]()
     with ExitStack() as stack:
-        ready: dict[str, Classifier] = dict((lend_models(given, stack, {})[0] if given else None) or {})
+        ready: dict[str, Classifier] = dict((classifiers_from_modules(given, stack, {})[0] if given else None) or {})
         loaded = loading_of(loading, names, store.folder)
         for name in names:
             try:
@@ -134,7 +134,7 @@ def _measure(
             count: AbstractContextManager[Any] = progress(count_images(ready, plan))
             summary = measure_corruptions(ready, plan, store, stack.enter_context(count))
             failed |= summary.failed
-            if line := traffic_of(*ready.values()).line:
+            if line := total_usage(*ready.values()).line:
                 tell(line)
             tell(f"{summary.done} records made, {summary.kept} were there: {store.folder}")
     for name, reason in failed.items():

@@ -9,40 +9,47 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 from torch import nn
 
-from ..adapters.arguments import (
+from ..adapters.coercion import (
+    read_int,
     read_list,
+    read_mapping,
     read_path,
     read_radii,
-    read_table,
     read_target,
     read_text,
-    read_whole,
 )
-from ..adapters.models.borrowed import borrowed
-from ..adapters.models.defences.names import describe_draws, describe_gradients
+from ..adapters.display_text import format_threat_labels
+from ..adapters.models.defences.names import describe_gradients, describe_sampling
 from ..adapters.models.remote.answer_cache import FILE as ANSWERS
-from ..adapters.models.room.apart import attacks_apart
-from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
+from ..adapters.models.sandbox.attack_isolation import attack_isolation_context
+from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, check_device
 from ..adapters.paths import expand_path
-from ..adapters.words import labels_text
 from ..engine import AttackChoice, Config, ResultsStore, build_table, load, make_plan
 from ..engine import evaluate as evaluate_plan
-from ..engine.detection.detect import Measured, check_beside, measure_detectors, read_detectors
-from ..engine.plan.cells import list_repeated_draws, list_unreachable
-from ..engine.plan.choices import check_one_norm, chosen_line, list_assumed, spread_parameters
-from ..engine.plan.config_file import base_config, choice_from, expand_models, parameters_of, read_parameter
-from ..engine.plan.make import check_config
-from ..engine.plan.plan import Plan, count_processes, read_part, take_part
+from ..engine.detection.detect import DetectionSummary, check_detectors_match, measure_detectors, read_detectors
+from ..engine.plan.build_plan import check_config
+from ..engine.plan.cells import list_repeated_draws, short_steps_warnings
+from ..engine.plan.choices import check_one_norm, format_defaults_taken, list_assumed, spread_parameters
+from ..engine.plan.config_file import base_config, expand_models, parameters_of, parse_attack_choice, read_parameter
+from ..engine.plan.plan import Plan, count_processes, plan_for_part, read_part
 from ..engine.plan.presets import describe_preset
 from ..engine.run.choose import choose_executor
 from ..engine.run.evaluate import EvaluationSummary
-from ..engine.sources import Loading
+from ..engine.sources import LoadOptions
 from ..engine.store.notes import list_changed, list_model_hints, list_saturations, list_unsteady
 from ..engine.tables.table import By, Table
 from ..errors import DavylampError, InvalidInput
 from ..scoring import Ranking
-from .handed_over import lend_models, name_models, name_surrogates, split_settings, take_data, take_fit_data
+from .python_inputs import (
+    classifiers_from_modules,
+    coerce_data,
+    coerce_fit_data,
+    name_models,
+    name_surrogates,
+    split_settings,
+)
 
 _MOST = 2**31 - 1  # of a whole number
 _SHOWN = 5  # models in a repr
@@ -76,7 +83,7 @@ class Evaluation:
     unsteady: tuple[str, ...] = ()
     radii: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
-    detections: Measured | None = None
+    detections: DetectionSummary | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -136,7 +143,7 @@ class Evaluation:
         except (DavylampError, OSError):  # nothing is there yet
             return []
         return [
-            f"{row.labels['model']}, {labels_text(row.labels)}: "
+            f"{row.labels['model']}, {format_threat_labels(row.labels)}: "
             + ", ".join(
                 f"{symbol} {each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for symbol, each in row.metrics.items()
             )
@@ -170,7 +177,7 @@ def configure(
     """
     settings |= {} if models is None else {"models": name_models(models)}
     settled = _settle(config, attacks, defences, settings)
-    with attacks_apart(settled.config.isolation):
+    with attack_isolation_context(settled.config.isolation):
         check_config(settled.config)
     return settled.config
 
@@ -242,7 +249,7 @@ def evaluate(
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
     part = read_text(part, 'a part as text, such as "3/64"')
-    chosen_part, workers = read_part(part) if part else None, read_whole(workers, "workers from 0", 0, _MOST)
+    chosen_part, workers = read_part(part) if part else None, read_int(workers, "workers from 0", 0, _MOST)
     detectors = list(detectors)
     if chosen_part and executor != "local":
         line = f"expected `part` without `executor` {executor}, got both: Ray hands the work to its machines itself"
@@ -250,32 +257,34 @@ def evaluate(
     if chosen_part and detectors:
         raise InvalidInput("expected `part` without `detectors`, got both: measure them when all parts are done")
     trained = read_detectors(detectors)
-    images, rounded = take_data(inputs, labels, names)
+    images, rounded = coerce_data(inputs, labels, names)
     settings |= {"norm": norm, "epsilon": epsilon, "target": target, "parameters": parameters, "defaults": defaults}
     with ExitStack() as stack:
-        given, settings = (None, settings) if models is None else lend_models(models, stack, settings, version)
-        seen, settings = take_fit_data(settings)
+        given, settings = (
+            (None, settings) if models is None else classifiers_from_modules(models, stack, settings, version)
+        )
+        seen, settings = coerce_fit_data(settings)
         made_on = {} if surrogate is None else name_surrogates(surrogate)
-        lent = {name: stack.enter_context(borrowed(model)) for name, model in made_on.items() if model is not None}
+        lent = {name: stack.enter_context(as_classifier(model)) for name, model in made_on.items() if model is not None}
         settings |= {"surrogate": tuple(made_on)} if surrogate is not None else {}
         settings |= {"keep_images": True} if trained else {}
         if images is not None:
             settings.setdefault("data", "given")
         chosen, stated, spread = _settle(config, attacks, defences, settings)
         chosen = chosen if given is not None else _of_version(chosen, version)
-        stack.enter_context(attacks_apart(chosen.isolation))
+        stack.enter_context(attack_isolation_context(chosen.isolation))
         if given is None:
-            prepare_rooms(chosen.isolation, (*chosen.models, *chosen.surrogate))
+            prestart_processes(chosen.isolation, (*chosen.models, *chosen.surrogate))
         check_config(chosen)
         check_device(chosen.device)
         store = ResultsStore(_folder(out))
         work = choose_executor(executor, workers=workers, address=address, device=chosen.device)
         transport = chosen.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
         plan = make_plan(chosen, models=given, data=images, surrogates=lent, fit_data=seen, transport=transport)
-        plan = take_part(plan, chosen_part) if chosen_part else plan
-        check_beside(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
-        line = chosen_line(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
-        warnings = list_unreachable(plan.cells)
+        plan = plan_for_part(plan, chosen_part) if chosen_part else plan
+        check_detectors_match(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
+        line = format_defaults_taken(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
+        warnings = short_steps_warnings(plan.cells)
         kept = "examples are kept (keep_images), which the detectors are measured on" if trained else ""
         notes = [
             *list_assumed(plan.cells),
@@ -322,7 +331,7 @@ def _settle(
 ) -> _Settled:
     """The config of the arguments of `evaluate`, which win over those of a file or a preset."""
     rest = {name: value for name, value in settings.items() if name not in _THREAT}
-    rest, parameters = split_settings(rest, read_table(settings.get("parameters"), "parameters by name"))
+    rest, parameters = split_settings(rest, read_mapping(settings.get("parameters"), "parameters by name"))
     base, stated = base_config(config, rest.pop("preset", None))
     settled = replace(base, **rest)
     threat = {
@@ -338,7 +347,7 @@ def _settle(
         chosen, notes = settled.attacks, []
     else:
         where = {"libraries": settled.libraries, "repaired": settled.repaired}
-        with attacks_apart(settled.isolation):
+        with attack_isolation_context(settled.isolation):
             chosen, notes = _list_choices("pgd" if attacks is None else attacks, threat, parameters, where)
     settled = replace(settled, attacks=chosen)
     if several := list(defences):
@@ -358,12 +367,14 @@ def _list_choices(
     if any(isinstance(attack, AttackChoice) for attack in several):
         if parameters or radii != [None] or any(rest.values()):
             raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
-        return tuple(each if isinstance(each, AttackChoice) else choice_from({"attack": each}) for each in several), []
+        return tuple(
+            each if isinstance(each, AttackChoice) else parse_attack_choice({"attack": each}) for each in several
+        ), []
     more = parameters_of(several)
     parameters = {name: read_parameter(name, value, more) for name, value in parameters.items()}
     shares, notes = spread_parameters(several, parameters, **where)
     choices = tuple(
-        choice_from({**rest, "attack": attack, "epsilon": radius, "parameters": share})
+        parse_attack_choice({**rest, "attack": attack, "epsilon": radius, "parameters": share})
         for attack, share in zip(several, shares, strict=True)
         for radius in radii
     )
@@ -377,7 +388,7 @@ def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
     notes += [
-        (name, describe_draws(name, is_random=True, draws=config.draws, eot=config.eot))
+        (name, describe_sampling(name, is_random=True, draws=config.draws, eot=config.eot))
         for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
     ]
     isolated = [] if given is not None else describe_isolated(config.isolation, (*config.models, *config.surrogate))
@@ -391,16 +402,18 @@ def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def _detect(detectors: Sequence[Any], begun: Evaluation, models: Any, images: Any, transport: Any) -> Measured | None:
+def _detect(
+    detectors: Sequence[Any], begun: Evaluation, models: Any, images: Any, transport: Any
+) -> DetectionSummary | None:
     """What the detectors detect among the examples of an evaluation; None without detectors."""
     if not detectors or begun.plan is None:
         return None
     config = begun.plan.config
-    how = {"device": config.device, "loading": Loading(transport, config.isolation)}
+    how = {"device": config.device, "loading": LoadOptions(transport, config.isolation)}
     try:
         return measure_detectors(begun.folder, detectors, models=models, data=images, **how)
     except DavylampError as error:  # the evaluation is finished, and stays
-        return Measured((), (str(error),))
+        return DetectionSummary((), (str(error),))
 
 
 def no_progress(_: Evaluation) -> AbstractContextManager[Any]:

@@ -8,33 +8,33 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from ..adapters.arguments import read_path, read_seed, read_table, read_text, read_whole
+from ..adapters.coercion import read_int, read_mapping, read_path, read_seed, read_text
 from ..adapters.data.datasets import Data
 from ..adapters.paths import expand_path
 from ..engine.checks.check_folder import STATES, check_folder, describe_folder
-from ..engine.detection.detect import list_unscored, measure_detectors, read_detectors
-from ..engine.detection.judging import RATES, Detection
+from ..engine.detection.detect import measure_detectors, models_to_score, read_detectors
+from ..engine.detection.detection_rates import RATES, Detection
 from ..engine.exchange.attackbench_export import export_attackbench
 from ..engine.exchange.attackbench_import import import_attackbench
 from ..engine.exchange.robustbench_import import boards_of, import_robustbench
 from ..engine.probes.probe_folder import probe_folder
 from ..engine.sharing.bundle import write_bundle
-from ..engine.sharing.describe import Terms
+from ..engine.sharing.describe import SharingTerms
 from ..engine.sharing.unpack import unpack_bundle
-from ..engine.store.outcomes import outcomes_of, read_outcomes
+from ..engine.store.results import as_results, read_outcomes
 from ..engine.tables.budget_curves import Against, Curves, build_curves
 from ..engine.tables.distance_curves import DistanceCurves, build_distance_curves
 from ..errors import InvalidInput, UnknownName
-from .handed_over import (
+from .python_inputs import (
     Progress,
     check_loading,
-    lend_models,
+    classifiers_from_modules,
+    coerce_labelled,
     loading_of,
     read_limit,
     read_numbers,
     read_several,
     silent,
-    take_labelled,
 )
 from .verb_result import VerbResult
 
@@ -69,7 +69,7 @@ def curve(
     """
     models, budgets = _names(model, "model"), read_numbers(budget, "budget")
     norm, seed = read_text(norm, "`norm` as text") or None, read_seed(seed)
-    bootstrap = read_whole(bootstrap, "`bootstrap` as a whole number from 0", 0, 2**31 - 1)
+    bootstrap = read_int(bootstrap, "`bootstrap` as a whole number from 0", 0, 2**31 - 1)
     if against not in (known := (*get_args(Against), "passes")):
         raise InvalidInput(f"expected `against` as {', '.join(known)}, got {against!r}")
     if against == "passes":
@@ -129,9 +129,9 @@ def check(
         asked = dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done)
         names = [name for name in asked if only is None or name in only]
         with ExitStack() as stack:
-            lent, _ = lend_models(model, stack, {}, version) if isinstance(model, Mapping) else (None, {})
+            lent, _ = classifiers_from_modules(model, stack, {}, version) if isinstance(model, Mapping) else (None, {})
             only = only if lent is None else list(lent)
-            images = None if data is None else take_labelled(data)
+            images = None if data is None else coerce_labelled(data)
             if isinstance(images, str):
                 raise InvalidInput(f"expected `data` as images and labels, got the name {images!r}")
             how = loading_of(loading, () if lent else names, outcomes.store.folder)
@@ -186,16 +186,16 @@ def detect(
     """
     check_loading(detect, loading)
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
-    modules = read_table(model, "`model` as modules by name")
+    modules = read_mapping(model, "`model` as modules by name")
     if version and not modules:
         raise InvalidInput("expected `version` with `model` as modules by name: a name says its version")
     rates = tuple(read_numbers(false_alarms, "false_alarms") or RATES)
-    detectors, outcomes = read_detectors(files, rates), outcomes_of(folder)
+    detectors, outcomes = read_detectors(files, rates), as_results(folder)
     with ExitStack() as stack:
-        lent = None if model is None else lend_models(modules, stack, {}, version)[0]
-        unscored = [] if lent else list_unscored(outcomes, detectors)
+        lent = None if model is None else classifiers_from_modules(modules, stack, {}, version)[0]
+        unscored = [] if lent else models_to_score(outcomes, detectors)
         how: dict[str, Any] = {"device": device, "loading": loading_of(loading, unscored, outcomes.store.folder)}
-        images: Any = None if data is None else take_labelled(data)
+        images: Any = None if data is None else coerce_labelled(data)
         measured = measure_detectors(outcomes, detectors, rates=rates, models=lent, data=images, **how)
     document = measured.document()
     count = len(measured.rows)
@@ -239,7 +239,7 @@ def export(
     Raises:
         DavylampError: as `write_bundle` and `export_attackbench`.
     """
-    terms = Terms(licence, creator, name, description)
+    terms = SharingTerms(licence, creator, name, description)
     if form == "bundle":
         if data is not None:
             raise InvalidInput("expected `data` with form='attackbench': a bundle has no images of the data set")
@@ -257,7 +257,7 @@ def export(
         raise InvalidInput("expected attackbench without a choice of `images`: its files have none")
     if expand_path(out).resolve() == expand_path(folder).resolve():
         raise InvalidInput(f"expected another folder than the results, got {out}")
-    exported = export_attackbench(folder, out, data=data if data is None else take_labelled(data))
+    exported = export_attackbench(folder, out, data=data if data is None else coerce_labelled(data))
     files = [{"file": str(file)} for file in exported.files]
     headline = f"{len(files)} file{'' if len(files) == 1 else 's'} for AttackBench"
     return VerbResult(headline, files, {"files": [*map(str, exported.files)]}, tuple(exported.notes), exported)
@@ -303,7 +303,7 @@ def import_results(
         return _imported(headline, boards, refused, [beside], published)
     if form != "attackbench":
         raise UnknownName("format", form, ("bundle", *FORMATS))
-    images: Data | str | None = data if data is None else take_labelled(data)
+    images: Data | str | None = data if data is None else coerce_labelled(data)
     done, refused = import_attackbench(what, out, model=model, data=images)
     notes = []
     if any(each.left_out for each in done):

@@ -10,30 +10,31 @@ from typing import Any
 
 from torch import nn
 
-from ..adapters import Classifier, Implementation, attack_of
-from ..adapters.arguments import read_list, read_radius, read_seed, read_table, read_whole
-from ..adapters.catalogue.lookup import accepts
-from ..adapters.models.borrowed import borrowed
+from ..adapters import Classifier, Implementation, canonical_attack
+from ..adapters.catalogue.lookup import accepts_parameter
+from ..adapters.coercion import read_int, read_list, read_mapping, read_radius, read_seed
 from ..adapters.models.images import check_labels
-from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.models.remote.server_usage import total_usage
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version
 from ..adapters.paths import expand_path
-from ..adapters.running.access import check_any_access
+from ..adapters.running.requirements import check_any_access
 from ..benchmarks.reproductions import find_table
 from ..benchmarks.shared.paper_table import Options, PaperTable
 from ..engine.certify import certified_accuracy, check_radii, count_classes, split_smoothed
 from ..engine.certify import certify as certify_images
-from ..engine.challenge.attempts import Attempt
+from ..engine.challenge.attempts import AttackOutcome
 from ..engine.challenge.challenge import challenge as challenge_model
-from ..engine.challenge.document import Challenge
+from ..engine.challenge.challenge_result import ChallengeResult
 from ..engine.challenge.robust_accuracy import RobustAccuracy, measure_robust_accuracy
-from ..engine.challenge.suite import Effort
+from ..engine.challenge.suite import ChallengeBudget
 from ..engine.plan.plan import Plan
 from ..engine.searches.saturation import saturating_budget
 from ..errors import DavylampError, InvalidInput, UnknownName, Unsupported
-from .handed_over import (
+from .python_inputs import (
     Progress,
     check_loading,
+    coerce_labelled,
     images_of,
     lend_model,
     loading_of,
@@ -41,7 +42,6 @@ from .handed_over import (
     read_number,
     read_numbers,
     silent,
-    take_labelled,
     take_source,
 )
 from .verb_result import VerbResult
@@ -100,7 +100,9 @@ def robust_accuracy(
     limit, (source, rounded) = read_limit(limit), take_source(inputs, labels, data)
     with ExitStack() as stack:
         lent: Any = (
-            add_version(model, version) if isinstance(model, str) else stack.enter_context(borrowed(model, version))
+            add_version(model, version)
+            if isinstance(model, str)
+            else stack.enter_context(as_classifier(model, version))
         )
         measured = measure_robust_accuracy(
             lent,
@@ -135,9 +137,9 @@ def challenge(
     seed: int = 0,
     device: str = "cpu",
     version: str = "",
-    progress: Callable[[Attempt], object] = lambda _: None,
+    progress: Callable[[AttackOutcome], object] = lambda _: None,
     **loading: Any,
-) -> Challenge:
+) -> ChallengeResult:
     """Evaluate a defence by attacks that adapt to it; the result says whether it falls, masks gradients or holds.
 
     Args:
@@ -172,7 +174,7 @@ def challenge(
     with ExitStack() as stack:
 
         def lend(given: Any, name: str, version: str = "") -> Classifier:
-            lent = stack.enter_context(borrowed(given, version))
+            lent = stack.enter_context(as_classifier(given, version))
             if not isinstance(given, Classifier):
                 lent.name = name
             return lent
@@ -200,11 +202,14 @@ def challenge(
 
 def _read_effort(effort: Any) -> dict[str, int]:
     """What is spent instead of the defaults, checked."""
-    given, known = read_table(effort, "effort as whole numbers by name"), [field.name for field in fields(Effort)]
+    given, known = (
+        read_mapping(effort, "effort as whole numbers by name"),
+        [field.name for field in fields(ChallengeBudget)],
+    )
     for name in given:
         if name not in known:
             raise UnknownName("effort", str(name), known)
-    return {name: read_whole(value, f"`{name}` as a whole number from 1", 1, _MOST) for name, value in given.items()}
+    return {name: read_int(value, f"`{name}` as a whole number from 1", 1, _MOST) for name, value in given.items()}
 
 
 def certify(
@@ -266,8 +271,8 @@ def certify(
     check_radii(radii)
     settings: dict[str, Any] = {
         "sigma": deviation,
-        "first": read_whole(first, f"`first` as a whole number from 1 to {_MOST}", 1, _MOST),
-        "draws": read_whole(draws, f"`draws` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "first": read_int(first, f"`first` as a whole number from 1 to {_MOST}", 1, _MOST),
+        "draws": read_int(draws, f"`draws` as a whole number from 1 to {_MOST}", 1, _MOST),
         "alpha": read_number(alpha, "alpha"),
         "seed": read_seed(seed),
     }
@@ -280,7 +285,7 @@ def certify(
         check_labels(images.labels, len(images.labels), count_classes(classifier, shown))
         count = stack.enter_context(progress(len(images.labels)))
         certificates = certify_images(classifier, shown, **settings, progress=partial(count, name))
-        traffic = traffic_of(classifier).line
+        traffic = total_usage(classifier).line
     lines = [line._asdict() for line in certified_accuracy(certificates, images.labels, radii)]
     columns = (images.names, images.labels.tolist(), *(values.tolist() for values in certificates))
     names = ("image", "label", "predicted", "radius", "chance", "not_finite")
@@ -350,13 +355,13 @@ def saturation(
     """
     check_loading(saturation, loading)
     radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
-    given, threshold = read_table(parameters, "parameters by name"), read_number(threshold, "threshold")
+    given, threshold = read_mapping(parameters, "parameters by name"), read_number(threshold, "threshold")
     rows = rows_of(attack, read_list(libraries, "libraries as names", str), repaired=repaired)
     norm = norm or next(iter(rows[0].classes))
     rows = [row for row in rows if norm in row.classes]
     if not rows:
         raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
-    if all(attack_of(row).kind != "fixed-budget" for row in rows):
+    if all(canonical_attack(row).kind != "fixed-budget" for row in rows):
         raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
     source, rounded = take_source(inputs, labels, data)
     model = add_version(model, version) if isinstance(model, str) else model
@@ -377,7 +382,7 @@ def saturation(
                 failed[row.name] = str(error)
             else:
                 lines.append({"implementation": row.name, **reached._asdict()})
-        traffic = traffic_of(classifier).line
+        traffic = total_usage(classifier).line
     if not lines:
         raise Unsupported("; ".join(dict.fromkeys(failed.values())))
     headline = f"{attack} on {name}, {source if isinstance(source, str) else 'given'}"
@@ -388,7 +393,7 @@ def saturation(
 
 
 def _matched(row: Implementation) -> dict[str, Any]:
-    return {name: value for name, value in attack_of(row).matched.items() if accepts(row, name)}
+    return {name: value for name, value in canonical_attack(row).matched.items() if accepts_parameter(row, name)}
 
 
 def reproduce(
@@ -435,9 +440,9 @@ def reproduce(
         raise InvalidInput(f"expected {name} without `{option}`, got it: {name} runs no model")
     with ExitStack() as stack:
         if isinstance(models, Mapping):
-            given["models"] = {each: stack.enter_context(borrowed(model)) for each, model in models.items()}
+            given["models"] = {each: stack.enter_context(as_classifier(model)) for each, model in models.items()}
         if data is not None:
-            given["data"] = take_labelled(data)
+            given["data"] = coerce_labelled(data)
         result = table.run(Options(quick=quick, seed=seed, progress=progress, **given))
     lines = result["lines"] if "lines" in result else [*_records_in(result)]
     notes = tuple(map(str, result.get("notes", ())))

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import pandas as pd
 
-from ..adapters.arguments import wrong_type
+from ..adapters.coercion import type_error
 from ..adapters.parameters import parse_number
 from ..adapters.threat_model import NORMS
 from ..engine import ResultsStore
@@ -15,7 +15,7 @@ from ..engine.store.data_frames import check_made_alike, choose_examples, load_o
 from ..engine.store.imported import published_note
 from ..engine.tables.metric_matrix import build_layers
 from ..errors import InvalidInput, UnknownName, as_invalid_input
-from ..report.text.ranking import Placed, Ranked, pair_sentences, separating_sentences
+from ..report.text.ranking import PlacementOutput, RankingOutput, pair_sentences, separating_sentences
 from ..scoring import (
     VIEWS,
     Placement,
@@ -24,7 +24,7 @@ from ..scoring import (
     choose_results,
     describe_items,
     differential_items,
-    drop_each,
+    leave_one_out,
     metrics_of,
     of_subjects,
     place_results,
@@ -229,7 +229,7 @@ def rank(
             raise UnknownName("keyword", name, known, meant=_MEANT.get(name, ""))
     for each in (results, against):
         if not (isinstance(each, (str, Path, pd.DataFrame)) or each is against is None):
-            raise wrong_type("a results folder, a CSV table of metrics or a frame of `load`", each)
+            raise type_error("a results folder, a CSV table of metrics or a frame of `load`", each)
     choices = {"against": against, "budget": budget, "per": per, "norm": norm, "knowledge": knowledge}
     choices |= {"subjects": subjects, "unequal": unequal, "original": original, "examples": examples, **options}
     stated = {name: value for name, value in choices.items() if value is not None}
@@ -324,7 +324,7 @@ def rank_in_detail(
         items: how many images will be shown, which is refused where there are none.
 
     Returns:
-        `Ranked`s, or one `Placed`.
+        `RankingOutput`s, or one `PlacementOutput`.
 
     Raises:
         DavylampError: as `rank`.
@@ -334,13 +334,13 @@ def rank_in_detail(
     asked = _settle(results, given, named)
     subjects, against = asked.chosen.subjects, given.get("against")
     if against is not None:
-        return [Placed(f"{results} against {against}", *asked.place())]
+        return [PlacementOutput(f"{results} against {against}", *asked.place())]
     if asked.of_metrics:
         layers = []
         for each in asked.rank_layers(sensitivity=sensitivity):
             which = "" if is_csv(results) else f", {each.layer} attacks"
             title = f"{subjects} of {results}{which}: {each.ranking.method}, {each.metrics} metrics"
-            layers.append(Ranked(title, each.ranking, sensitivity=each.without, layer=each.layer))
+            layers.append(RankingOutput(title, each.ranking, sensitivity=each.without, layer=each.layer))
         return layers
     with as_invalid_input():
         return [_describe(asked, asked.rank(), library=library, sensitivity=sensitivity, stability=stability)]
@@ -361,7 +361,7 @@ def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = (
 
 def _describe(
     asked: _RankRequest, ranked: ImageRanking, *, library: str | None, sensitivity: bool, stability: bool
-) -> Ranked:
+) -> RankingOutput:
     """A ranking by images, with what its items tell."""
     (ranking, responses), chosen, options = ranked, asked.chosen, asked.options
     names = responses.subjects
@@ -377,10 +377,10 @@ def _describe(
     if sensitivity:
         if len(names) < 3:
             raise InvalidInput(f"expected at least 3 {chosen.subjects} for `sensitivity`, got {len(names)}")
-        dropped = drop_each(
+        dropped = leave_one_out(
             lambda kept: rank_matrix(of_subjects(responses, kept), **options).score, names, axis="subjects"
         )
-    return Ranked(
+    return RankingOutput(
         f"{chosen.subjects} of {asked.results}: {ranking.method}, {size}",
         ranking,
         table,
@@ -515,7 +515,7 @@ def rank_layers(
             wrong[layer] = error
             continue
         columns = list(matrix.frame.columns)
-        without = drop_each(score, columns, axis="items") if sensitivity else None
+        without = leave_one_out(score, columns, axis="items") if sensitivity else None
         ranking = replace(ranking, notes=(*ranking.notes, *matrix.notes))
         every.append(LayerRanking(layer, ranking, len(columns), without))
     if not every:

@@ -9,39 +9,39 @@ from typing import Any
 from torch import nn
 
 from ..adapters import ATTACKS, IMPLEMENTATIONS, Classifier, ThreatModel
-from ..adapters.arguments import read_radius, read_seed, read_table, read_target
-from ..adapters.catalogue.customary import choose_threat_model
-from ..adapters.catalogue.lookup import row_of
+from ..adapters.catalogue.default_threat_model import choose_threat_model
+from ..adapters.catalogue.lookup import resolve_implementation
+from ..adapters.coercion import read_mapping, read_radius, read_seed, read_target
 from ..adapters.data.datasets import Data
-from ..adapters.models.borrowed import borrowed
 from ..adapters.models.detectors.detector_file import read_detector_name
-from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.models.remote.server_usage import total_usage
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import add_version, load_model
 from ..adapters.running.targets import check_target
 from ..engine import Config, ResultsStore, make_plan
-from ..engine.cell import FitData
-from ..engine.detection.train_detector import LearnedAttack, check_shown, save_detector, train_detector
-from ..engine.plan.choices import chosen_line
-from ..engine.plan.config_file import choice_from, parameters_of, parse_text, read_parameter
+from ..engine.attack_run import FitData
+from ..engine.detection.train_detector import TrainingAttack, check_shown, save_detector, train_detector
+from ..engine.plan.choices import format_defaults_taken
+from ..engine.plan.config_file import parameters_of, parse_attack_choice, parse_text, read_parameter
 from ..engine.plan.plan import Plan
-from ..engine.run.evaluate import learn
+from ..engine.run.evaluate import fit_attacks
 from ..engine.searches.kinds import parse_search
-from ..engine.store.files import check_place
+from ..engine.store.atomic_files import check_output_path
 from ..engine.store.other_records import describe_fit
-from ..engine.training.harden import Hardened
+from ..engine.training.harden import TrainingResult
 from ..engine.training.harden import harden as harden_classifier
 from ..engine.training.methods import find_method
 from ..engine.training.prepare import Prepared, base_name, prepare_training
 from ..errors import InvalidInput, Unsupported
-from .handed_over import (
+from .python_inputs import (
     LOADING,
     check_loading,
+    classifiers_from_modules,
+    coerce_labelled,
     images_of,
     lend_model,
-    lend_models,
     loading_of,
     read_limit,
-    take_labelled,
 )
 from .verb_result import VerbResult
 
@@ -63,7 +63,7 @@ def harden(
     fresh: bool = False,
     begin: Callable[[Prepared, int], AbstractContextManager[Any]] | None = None,
     **parameters: Any,
-) -> Hardened:
+) -> TrainingResult:
     """Train a copy of a model to be robust, and measure it on images that it did not learn from.
 
     Args:
@@ -95,8 +95,8 @@ def harden(
         if isinstance(model, str):
             classifier, base = load_model(model, device, fold=False), base_name(model)
         else:
-            classifier, base = stack.enter_context(borrowed(model)), ""
-        images, apart = take_labelled(data), None if validation is None else take_labelled(validation)
+            classifier, base = stack.enter_context(as_classifier(model)), ""
+        images, apart = coerce_labelled(data), None if validation is None else coerce_labelled(validation)
         asked = (method, norm, read_radius(epsilon), parameters)
         more = {"seed": seed, "mixed_precision": mixed_precision, "fresh": fresh}
         prepared = prepare_training(classifier, images, apart, asked, held_out=held_out, limit=limit, **more)
@@ -153,9 +153,9 @@ def train(
         DavylampError: if it learns nothing, or cannot do what is asked.
     """
     check_loading(train, loading)
-    seed, radius, given = read_seed(seed), read_radius(epsilon), read_table(parameters, "parameters by name")
+    seed, radius, given = read_seed(seed), read_radius(epsilon), read_mapping(parameters, "parameters by name")
     limit, rule = read_limit(limit), read_target(target)
-    of_attack = read_table(attack_parameters, "attack_parameters by name")
+    of_attack = read_mapping(attack_parameters, "attack_parameters by name")
     model = add_version(model, version) if isinstance(model, str) else model
     is_attack = isinstance(what, str) and parse_search(what).inside in {*ATTACKS, *IMPLEMENTATIONS}
     with ExitStack() as stack:
@@ -165,16 +165,16 @@ def train(
                 raise InvalidInput(f"expected {wanted} to train {what}, which is an attack")
             known = {"attack": what, "norm": norm, "epsilon": radius, "parameters": _parameters(given, what)}
             more = {"limit": limit, "seeds": (seed,), "device": device, **loading}
-            lent, settings = lend_models(model, stack, more, version)
-            return _train_attack(known, lent, take_labelled(data), settings, out, tell)
+            lent, settings = classifiers_from_modules(model, stack, more, version)
+            return _train_attack(known, lent, coerce_labelled(data), settings, out, tell)
         row, values = read_detector_name(what, given)
-        check_shown(row, None if attack is None else LearnedAttack(attack, ThreatModel("linf"), {}))
+        check_shown(row, None if attack is None else TrainingAttack(attack, ThreatModel("linf"), {}))
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
             raise InvalidInput(f"expected `attack` with {', '.join(alone)}: the attack whose examples {what} learns")
-        out = check_place("detector.pt" if out is None else out)
+        out = check_output_path("detector.pt" if out is None else out)
         classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)
-        images = images_of(classifier, take_labelled(data), limit)
+        images = images_of(classifier, coerce_labelled(data), limit)
         shown = None
         if attack is not None:
             shown = _shown(attack, (norm, radius, rule), of_attack, images.inputs[0].numel())
@@ -189,7 +189,7 @@ def train(
             f"adversarial images; its line is drawn on {calibrated} other clean ones"
         )
         line = {"file": str(out), "detector": row.full_name, **counts, "calibrated_on": calibrated}
-        notes = tuple(filter(None, [traffic_of(classifier).line]))
+        notes = tuple(filter(None, [total_usage(classifier).line]))
         return VerbResult(headline, [line], {"file": str(out), **trained.card}, notes, trained)
 
 
@@ -204,13 +204,13 @@ def _train_attack(
     """Have an attack learn once from images, and keep it in a results folder."""
     settings |= {"models": tuple(lent)} if lent else {}
     images, name = (data, "given") if isinstance(data, Data) else (None, data)
-    config = Config(attacks=(choice_from(known),), data=name, **settings)
+    config = Config(attacks=(parse_attack_choice(known),), data=name, **settings)
     if lent is None:
         loading_of({"tell": tell, **{word: settings[word] for word in LOADING if word in settings}}, config.models)
     plan = _only_learning(make_plan(config, models=lent, data=images))
-    if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):
+    if line := format_defaults_taken(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):
         tell(line)
-    learned = learn(plan, ResultsStore(out), retry_failed=True)
+    learned = fit_attacks(plan, ResultsStore(out), retry_failed=True)
     names = {cell.fit_key: f"{cell.row.name} on {cell.subject.model}" for cell in plan.cells}
     lines: list[dict[str, Any]] = [
         {"key": key, "name": names[key], "failed": each}
@@ -243,12 +243,12 @@ def _only_learning(plan: Plan) -> Plan:
 
 def _shown(
     attack: str, threat: tuple[str | None, float | None, str], given: Mapping[str, Any], components: int
-) -> LearnedAttack:
+) -> TrainingAttack:
     """The attack whose examples a detector learns, with its threat model."""
     norm, radius, target = threat
-    row, target = row_of(attack), check_target(target) if target else ""
+    row, target = resolve_implementation(attack), check_target(target) if target else ""
     rules = choose_threat_model(row.attack, [row], components, norm=norm, epsilon=radius, targeted=bool(target))
-    return LearnedAttack(row.name, rules, _parameters(given, attack), target or "second-likely")
+    return TrainingAttack(row.name, rules, _parameters(given, attack), target or "second-likely")
 
 
 def _parameters(given: Mapping[str, Any], attack: str) -> dict[str, Any]:

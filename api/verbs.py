@@ -13,40 +13,40 @@ from torch import Tensor, nn
 
 from ..adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
 from ..adapters import run_attack as run_row
-from ..adapters.arguments import (
+from ..adapters.catalogue.default_threat_model import choose_threat_model
+from ..adapters.catalogue.lookup import ATTACKS, find_library, resolve_implementation
+from ..adapters.catalogue.step_size import resolve_step_size
+from ..adapters.coercion import (
+    read_int,
     read_list,
     read_radius,
     read_seed,
     read_target,
-    read_whole,
-    wrong_type,
+    type_error,
 )
-from ..adapters.catalogue.customary import choose_threat_model
-from ..adapters.catalogue.lookup import ATTACKS, find_library, row_of
-from ..adapters.catalogue.step_size import resolve_step
 from ..adapters.data.datasets import corrupt, load_data
-from ..adapters.models.borrowed import borrowed
-from ..adapters.models.defences.names import describe_draws, describe_gradients
-from ..adapters.models.ensemble import ensemble_of
+from ..adapters.models.defences.names import describe_gradients, describe_sampling
+from ..adapters.models.ensemble import mean_logit_ensemble
+from ..adapters.models.extract_logits import explain_accuracy
 from ..adapters.models.images import read_labels
-from ..adapters.models.outputs import explain_accuracy
-from ..adapters.models.remote.traffic import traffic_of
+from ..adapters.models.remote.server_usage import total_usage
+from ..adapters.models.temporary_classifier import as_classifier
 from ..adapters.models.zoo.load import load_model
-from ..adapters.running.draws import clean_logits
 from ..adapters.running.fit import Fitted
 from ..adapters.running.fit import fit_attack as fit_row
+from ..adapters.running.sampling import clean_logits
 from ..adapters.running.surrogate import run_transfer
-from ..adapters.running.targets import note_moved, targets_for
+from ..adapters.running.targets import moved_target_note, targets_for
 from ..engine import AttackChoice, Comparison
 from ..engine.comparison.compare import compare as compare_rows
 from ..engine.comparison.compare import matched_parameters
-from ..engine.comparison.searches import SearchRow, is_search, search_rows
+from ..engine.comparison.searches import SearchImplementation, is_search, search_rows
 from ..engine.plan.choices import chosen_of, chosen_text, join_chosen, no_library
-from ..engine.searches.reach import note_library_step, warn_repeated_draws, warn_unreachable
+from ..engine.searches.step_reach import note_library_step, short_steps_warning, warn_repeated_draws
 from ..errors import InvalidInput
-from .handed_over import (
-    list_modules,
-    take_images,
+from .python_inputs import (
+    as_model_list,
+    coerce_images,
 )
 
 _MOST = 2**31 - 1  # of a whole number
@@ -99,31 +99,33 @@ def run_attack(
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
     """
-    row, epsilon, target = row_of(attack), read_radius(epsilon), read_target(target)
-    (inputs, rounded), seed = take_images(inputs), read_seed(parameters.get("seed", 0))
+    row, epsilon, target = resolve_implementation(attack), read_radius(epsilon), read_target(target)
+    (inputs, rounded), seed = coerce_images(inputs), read_seed(parameters.get("seed", 0))
     labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, [row], inputs, norm, epsilon, target)
-    parameters = resolve_step(parameters, rules.epsilon)
+    parameters = resolve_step_size(parameters, rules.epsilon)
     asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
     notes = _notes([row], rules if threat_model is not None else asked, rules, rounded)
     notes += tuple(filter(None, [note_library_step(row, rules, parameters)]))
     notes += warnings_before([row], rules, parameters, parameters.get("eot"), model)
     with ExitStack() as stack:
-        classifier, asked_model = stack.enter_context(borrowed(model)), None
-        before = traffic_of(classifier)
+        classifier, asked_model = stack.enter_context(as_classifier(model)), None
+        before = total_usage(classifier)
         if surrogate is not None:
-            asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in list_modules(surrogate)])
+            asked_model = mean_logit_ensemble(
+                [stack.enter_context(as_classifier(each)) for each in as_model_list(surrogate)]
+            )
         if rules.targeted and "targets" not in parameters:
             logits = clean_logits(asked_model or classifier, inputs, labels)
             rule = target or "second-likely"
             goal = targets_for(asked_model or classifier, logits, labels.to(logits.device), rule, seed)
-            notes += tuple(note_moved([rule], labels))
+            notes += tuple(moved_target_note([rule], labels))
             parameters |= {"targets": goal, **({} if asked_model else {"logits": logits})}
         if asked_model is None:
             result = run_row(row, classifier, inputs, labels, rules, **parameters)
         else:
             result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
-        asked_of_servers = traffic_of(classifier) - before
+        asked_of_servers = total_usage(classifier) - before
         draws, eot = parameters.get("draws"), parameters.get("eot")
         read = hints_after(classifier, result, draws=draws, eot=eot, surrogate=asked_model)
         said = [*_learned_from(row, result), *read, asked_of_servers.line]
@@ -157,11 +159,11 @@ def fit_attack(
     Raises:
         DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
     """
-    row, images = row_of(attack), take_images(inputs)[0]
-    goal = None if target is None else read_whole(target, "target as a class number", 0, _MOST)
+    row, images = resolve_implementation(attack), coerce_images(inputs)[0]
+    goal = None if target is None else read_int(target, "target as a class number", 0, _MOST)
     rules = _rules(None, [row], images, norm, read_radius(epsilon), read_target(goal))
     labels = read_labels(labels, len(images))
-    with borrowed(model) as classifier:
+    with as_classifier(model) as classifier:
         return fit_row(row, classifier, images, labels, rules, target=goal, **parameters)
 
 
@@ -213,21 +215,21 @@ def compare(
     """
     epsilon, target, seed = read_radius(epsilon), read_target(target), read_seed(seed)
     rows = rows_of(attack, libraries, repaired=repaired, norm=norm)
-    inputs, rounded = take_images(inputs)
+    inputs, rounded = coerce_images(inputs)
     labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
     if isinstance(attack, str) and is_search(attack) and threat_model is None and epsilon is None:
         rules = replace(rules, epsilon=None)  # it knows how far to look
     others: list[Any] = [beside] if callable(beside) else read_list(beside, "attacks to compare with")
     for other in others:
-        rows += search_rows(other, rules.norm) if is_search(other) else [row_of(other)]
+        rows += search_rows(other, rules.norm) if is_search(other) else [resolve_implementation(other)]
     name = attack if isinstance(attack, str) else rows[0].attack
     asked = AttackChoice(name, norm, epsilon, target, parameters, defaults=defaults)  # type: ignore[arg-type]
     notes = _notes(rows, rules if threat_model is not None else asked, rules, rounded)
     shared = parameters if defaults else matched_parameters(name, rules, parameters)
     notes += warnings_before(rows, rules, shared, eot, model)
-    with borrowed(model) as classifier:
-        before = traffic_of(classifier)
+    with as_classifier(model) as classifier:
+        before = total_usage(classifier)
         comparison = compare_rows(
             name,
             classifier,
@@ -242,9 +244,9 @@ def compare(
             draws=draws,
             eot=eot,
         )
-        asked_of_servers = traffic_of(classifier) - before
+        asked_of_servers = total_usage(classifier) - before
         result = next((row.result for row in comparison.rows if row.result is not None), None)
-        moved = note_moved([target], labels) if rules.targeted and target else []
+        moved = moved_target_note([target], labels) if rules.targeted and target else []
         said = [*moved, *hints_after(classifier, result, draws=draws, eot=eot), asked_of_servers.line]
         return replace(comparison, notes=(*comparison.notes, *notes, *filter(None, said)))
 
@@ -269,7 +271,7 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
     if isinstance(attack, str) and attack in ATTACKS:
         rows = [row for row in implementations_of(attack) if repaired or not row.variant]
     else:
-        rows = [row_of(attack)]
+        rows = [resolve_implementation(attack)]
     chosen = [row for row in rows if not wanted or row.library in wanted]
     if not chosen:
         raise no_library(attack if isinstance(attack, str) else rows[0].name, rows, wanted)
@@ -297,7 +299,7 @@ def _rules(
 ) -> ThreatModel:
     """The threat model that was given, or that of the keywords: one of them says it, not both."""
     if threat_model is not None and not isinstance(threat_model, ThreatModel):
-        raise wrong_type("a ThreatModel, or norm and epsilon by keyword", threat_model)
+        raise type_error("a ThreatModel, or norm and epsilon by keyword", threat_model)
     if threat_model is None:
         size = inputs[0].numel()
         return choose_threat_model(rows[0].attack, rows, size, norm=norm, epsilon=epsilon, targeted=bool(target))
@@ -321,8 +323,8 @@ def warnings_before(
         model: under attack.
     """
     is_drawn = isinstance(model, Classifier) and model.random and type(eot) is int
-    single = [row for row in rows if not isinstance(row, SearchRow)]
-    lines = [warn_unreachable(row, rules, parameters) for row in single]
+    single = [row for row in rows if not isinstance(row, SearchImplementation)]
+    lines = [short_steps_warning(row, rules, parameters) for row in single]
     lines += [warn_repeated_draws(row, rules.norm, parameters, eot) for row in single if is_drawn]
     return tuple(filter(None, lines))
 
@@ -347,7 +349,7 @@ def hints_after(
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
     passed = describe_gradients((surrogate or classifier).name)
     counts = {"draws": draws or classifier.draws, "eot": eot or classifier.eot}
-    drawn = "" if surrogate else describe_draws(classifier.name, is_random=classifier.random, **counts)
+    drawn = "" if surrogate else describe_sampling(classifier.name, is_random=classifier.random, **counts)
     read = [classifier.output_note, classifier.precision_note, passed, drawn, hint, surrogate and surrogate.output_note]
     return [*classifier.loading_notes, *filter(None, read)]
 

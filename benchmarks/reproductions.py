@@ -99,11 +99,11 @@ def _table_of_file(name: str) -> PaperTable:
 
 
 def _walled(function: Callable[..., Any], name: str, surroundings: AbstractContextManager[Any]) -> Callable[..., Any]:
-    from ..adapters.user_code import user_code
+    from ..adapters.user_code_guard import guard_user_code
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        with surroundings, user_code(name):
+        with surroundings, guard_user_code(name):
             return function(*arguments, **options)
 
     return call

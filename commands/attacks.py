@@ -9,7 +9,7 @@ from ..engine.plan.config import AttackChoice
 from ..errors import UnknownName, Unsupported
 from .config_options import FromConfig, Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_settings, settle_attacks, tell
+from .loading import LOADING, loading_settings, set_attack_isolation, tell
 from .options import (
     Data,
     Json,
@@ -47,12 +47,12 @@ def list_attacks(
             print_attacks(_list_attacks(libraries), console)
         _say_refused()
         return
-    from ..adapters.catalogue.findings import FINDINGS
-    from ..adapters.catalogue.lookup import describe
+    from ..adapters.catalogue.known_issues import FINDINGS
+    from ..adapters.catalogue.lookup import describe_implementation
     from ..adapters.parameters import PARAMETERS
 
     chosen = choose_rows(attack, libraries, repaired=True)
-    rows = [describe(row) for row in chosen]
+    rows = [describe_implementation(row) for row in chosen]
     if as_json:
         print(catalogue_json(rows))  # noqa: T201 - standard output is the product
     else:
@@ -65,7 +65,7 @@ def list_attacks(
 
 def _list_attacks(libraries: list[str] | None) -> list[dict[str, Any]]:
     """A record for each attack: what is known of it without a look into its libraries, nor torch."""
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
 
     known_libraries = catalogue().libraries
     for name in libraries or []:
@@ -84,7 +84,7 @@ def _list_attacks(libraries: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _say_refused() -> None:
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
     from ..report.text.console import print_error
 
     for name, reason in catalogue().refused.items():
@@ -136,7 +136,7 @@ def compare_libraries(
     form = one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
     style = latex_style(latex_words)
     view.check(form)
-    settle_attacks(how)
+    set_attack_isolation(how)
     beside = split_list("--with", beside) or []
     parameters = read_parameters(vars(words), threat.pop("parameters", []), [attack, *beside])
     choice = {"norm": None, **threat, "attack": attack, "defaults": defaults, "parameters": parameters}
@@ -160,7 +160,7 @@ def _rows_to_compare(
     """The rows of an attack or a search, of these libraries, and those beside them, which come from any library."""
     from ..engine.comparison.searches import is_search, search_rows
     from ..engine.plan.choices import threat_model_of
-    from ..engine.plan.config_file import choice_from
+    from ..engine.plan.config_file import parse_attack_choice
 
     def rows_of(name: str, norm: str | None, libraries: list[str] | None) -> list[Any]:
         if is_search(name):
@@ -170,7 +170,7 @@ def _rows_to_compare(
     rows = rows_of(choice["attack"], choice["norm"], libraries)
     if not beside:
         return rows
-    norm = threat_model_of(choice_from(choice), rows).norm  # which attacks best(auto) is, follows from it
+    norm = threat_model_of(parse_attack_choice(choice), rows).norm  # which attacks best(auto) is, follows from it
     for name in beside:
         others = rows_of(name, norm, None)
         if not any(norm in row.classes for row in others):
@@ -185,7 +185,7 @@ def _rows_to_compare(
 def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
     """Load the model and its images and compare the rows on them: the model, the comparison, what was chosen for it."""
     from ..adapters.data.datasets import load_data_for
-    from ..adapters.data.repeated import note_fewer
+    from ..adapters.data.duplicates import note_fewer
     from ..adapters.models.zoo.load import load_model
     from ..api.verbs import warnings_before
     from ..engine import compare
@@ -247,36 +247,36 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
 
 def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     """Print what the verb's notes say of the model: how it was read, what gradients and draws prove, what was asked."""
-    from ..adapters.models.remote.traffic import traffic_of
-    from ..adapters.models.room.isolated import describe_isolated
+    from ..adapters.models.remote.server_usage import total_usage
+    from ..adapters.models.sandbox.isolated import describe_isolated
     from ..adapters.result import UNSTEADY
-    from ..adapters.running.targets import note_moved
+    from ..adapters.running.targets import moved_target_note
     from ..api.verbs import hints_after
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
     notes = [note for note in comparison.notes if note != UNSTEADY]
     apart = describe_isolated(config.isolation, config.models)
-    moved = [] if result is None else note_moved([choice.target for choice in config.attacks], result.labels)
+    moved = [] if result is None else moved_target_note([choice.target for choice in config.attacks], result.labels)
     hints = hints_after(classifier, result, draws=config.draws, eot=config.eot)
-    for line in filter(None, (*notes, *apart, *moved, *hints, traffic_of(classifier).line)):
+    for line in filter(None, (*notes, *apart, *moved, *hints, total_usage(classifier).line)):
         tell(line)
 
 
 def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, Any], rows: list[Any]) -> Any:
     """What a comparison is asked for as a checked config: what can be refused without a model is refused here."""
-    from ..adapters.catalogue.lookup import accepts, require_library
+    from ..adapters.catalogue.lookup import accepts_parameter, require_library
     from ..engine.comparison.searches import check_searches
     from ..engine.plan.choices import spread_parameters, threat_model_of
     from ..engine.plan.config import Config
-    from ..engine.plan.config_file import choice_from
+    from ..engine.plan.config_file import parse_attack_choice
 
-    asked = choice_from(choice)
+    asked = parse_attack_choice(choice)
     config = Config(**settings, **values, attacks=(asked,))
     for name in config.libraries:
         require_library(name)
     threat_model = threat_model_of(asked, rows)
     check_searches(rows, threat_model, asked.parameters, defaults=asked.defaults)
-    if not all(any(accepts(row, name) for row in rows) for name in asked.parameters):
+    if not all(any(accepts_parameter(row, name) for row in rows) for name in asked.parameters):
         spread_parameters([asked.attack], asked.parameters, config.libraries, repaired=True)
     return config
 
@@ -297,12 +297,12 @@ def _say_chosen(comparison: Any, chosen: dict[str, Any], config: Any, given: set
 
 
 def _print_comparison(comparison: Any, title: str, console: Any, *, defaults: bool = False) -> None:
-    from ..adapters.catalogue.findings import FINDINGS
+    from ..adapters.catalogue.known_issues import FINDINGS
     from ..adapters.catalogue.lookup import library_defaults
-    from ..engine.comparison.searches import SearchRow
+    from ..engine.comparison.searches import SearchImplementation
     from ..report.text.comparison import print_comparison
 
     norm = comparison.threat_model.norm
-    rows = [row.implementation for row in comparison.rows if not isinstance(row.implementation, SearchRow)]
+    rows = [row.implementation for row in comparison.rows if not isinstance(row.implementation, SearchImplementation)]
     known = {row.name: library_defaults(row, norm) for row in rows} if defaults else None
     print_comparison(comparison, title, FINDINGS, console, defaults=known)

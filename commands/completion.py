@@ -37,7 +37,7 @@ DATA = (
 
 def attacks() -> list[str]:
     """Attacks, and each library's version of them."""
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
 
     known = catalogue()
     return [*dict.fromkeys(row.attack for row in known.implementations.values()), *known.implementations, "best"]
@@ -45,7 +45,7 @@ def attacks() -> list[str]:
 
 def libraries() -> list[str]:
     """Attack libraries."""
-    from ..adapters.catalogue.joined import catalogue
+    from ..adapters.catalogue.assemble import catalogue
 
     return list(catalogue().libraries)
 
@@ -90,11 +90,11 @@ def completer_of(parameter: str) -> Callable[[str], list[str]] | None:
     if names is None:
         return None
 
-    def complete(incomplete: str) -> list[str]:
+    def with_config_options(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
         return [f"{before}{comma}{name}" for name in names() if name.startswith(last)]
 
-    return complete
+    return with_config_options
 
 
 def _fixed(names: Iterable[str]) -> Callable[[], list[str]]:

@@ -28,7 +28,7 @@ def check_rows(
 ) -> None:
     """Run implementations on misbehaving models (NaN, saturated, random...); exit code 1 on a false result."""
     from ..adapters.catalogue.lookup import find_implementation
-    from ..adapters.contract.conformance import PLANTS, check_conformance
+    from ..adapters.contract.misbehaving_models import PLANTS, run_misbehaving_model_checks
     from ..report.text.checks import print_conformance
     from ..report.text.console import make_console
 
@@ -42,7 +42,7 @@ def check_rows(
         chosen += [row for row in matching if row not in chosen]
     console = make_console(stderr=True)
     findings = []
-    for finding in check_conformance(
+    for finding in run_misbehaving_model_checks(
         chosen, plants=plant, every_norm=not first_norm, parameters=read_parameters({}, param or [])
     ):
         findings.append(finding)

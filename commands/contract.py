@@ -28,8 +28,8 @@ def check_promises(
     Exit code 1 if a promise is broken or a false result comes.
     """
     from ..adapters import LIBRARIES
-    from ..adapters.contract.conformance import check_conformance
-    from ..adapters.contract.promises import Promise, check_contract
+    from ..adapters.contract.contract_checks import ContractCheck, run_contract_checks
+    from ..adapters.contract.misbehaving_models import run_misbehaving_model_checks
     from ..adapters.threat_model import NORMS
     from ..report.text.checks import print_promises
     from ..report.text.console import make_console
@@ -53,15 +53,15 @@ def check_promises(
         for row in rows:
             status.update(row.name)
             norms = [each for each in row.classes if not norm or each in norm]
-            checked = list(check_contract(row, norms=norms, parameters=parameters))
+            checked = list(run_contract_checks(row, norms=norms, parameters=parameters))
             idle = {each.norm for each in checked if (each.promise, each.state) == ("runs", "broken")}
             promises += checked
-            for lapse in [] if quick else check_conformance([row], norms=norms, parameters=parameters):
+            for lapse in [] if quick else run_misbehaving_model_checks([row], norms=norms, parameters=parameters):
                 if lapse.norm in idle and not lapse.complaint:  # what does not run tells no lie, and no truth
                     continue
                 state = "broken" if lapse.complaint else "kept"
                 detail = lapse.complaint or lapse.outcome
-                promises.append(Promise(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, detail))
+                promises.append(ContractCheck(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, detail))
     broken = [promise for promise in promises if promise.state == "broken"]
     if as_json:
         print(json.dumps([promise._asdict() for promise in promises], indent=1))  # noqa: T201 - the product

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from .config_options import Given
-from .failures import say_interrupted
+from .errors import print_interrupted
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
 from .options import Json, one_format, read_whole, split_list, split_models
@@ -106,7 +106,7 @@ def tabulate_corruptions(
     try:
         tables = [corrupt_table(names, by=first, **drawing, **asked, **where)]  # type: ignore[arg-type]
     except KeyboardInterrupt:
-        say_interrupted(out)
+        print_interrupted(out)
         raise
     if form:
         print(FORMATS[form](tables[0]), end="" if form != "json" else "\n")  # noqa: T201 - the product

@@ -16,8 +16,8 @@ def list_defences(
     as_json: Json = False,
 ) -> None:
     """List every defence in front of a model (MODEL+NAME:key=value), and every method of `davylamp harden`."""
+    from ..adapters.models.defences.catalogue import LEFT_OUT, ROWS
     from ..adapters.models.defences.names import known_defences
-    from ..adapters.models.defences.rows import LEFT_OUT, ROWS
     from ..engine.training.methods import METHODS, describe_method
     from ..errors import UnknownName
 
@@ -57,7 +57,7 @@ def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen
 
 def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:
     """Methods of training; the numbers that all of them have are those of the first."""
-    from ..engine.training.methods import meaning_of
+    from ..engine.training.methods import describe_parameter
     from ..engine.training.settings import LOOP
     from ..report.text.console import print_table
 
@@ -71,7 +71,7 @@ def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: boo
     shared = ", ".join(f"{word} {value}" for word, value in LOOP.items())
     console.print(f"all of them: {shared}", highlight=False, markup=False)
     if explained:
-        words = {word: meaning_of(word) for method in methods for word in method["defaults"]}
+        words = {word: describe_parameter(word) for method in methods for word in method["defaults"]}
         print_table("Parameters", ("name", "meaning"), list(words.items()), console)
     for method in methods:
         if method["called"]:

@@ -146,7 +146,7 @@ def _devices() -> list[str]:
 
 
 def _sandbox() -> str:
-    from ..adapters.models.room.sandbox import find_sandbox
+    from ..adapters.models.sandbox.bubblewrap import find_sandbox
 
     sandbox = find_sandbox()
     return "a sandbox (bubblewrap)" if sandbox.program else f"a process of their own, no sandbox: {sandbox.explained}"

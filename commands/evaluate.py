@@ -11,13 +11,13 @@ import typer
 
 from ..engine.plan.config import AttackChoice
 from ..errors import InvalidInput
+from .baseline import BaselineOptions, place_newcomers
 from .config_options import FromConfig, Given, in_options
 from .detectors import print_detections
-from .ending import say_result
-from .failures import say_interrupted
+from .errors import print_interrupted
+from .evaluation_summary import print_summary
 from .input_options import InputOptions
-from .loading import default_isolate, settle_attacks
-from .newcomers import BaselineOptions, place_newcomers
+from .loading import default_isolate, set_attack_isolation
 from .options import OUTPUT, Json, all_failed, read_parameters
 from .progress import show_progress
 
@@ -29,7 +29,7 @@ _THREAT = FromConfig(("norm", "epsilon", "target", "parameters", "defaults"), At
 
 
 @dataclass(frozen=True)
-class Running:
+class ExecutionOptions:
     """Where an evaluation runs, and what of an earlier one it keeps."""
 
     executor: Annotated[str, typer.Option(rich_help_panel="Execution", help="local or ray")] = "local"
@@ -80,7 +80,7 @@ def evaluate_models(
         ),
     ] = None,
     how: Annotated[Given, FromConfig()],
-    run: Running,
+    run: ExecutionOptions,
     against: BaselineOptions,
     detector: Annotated[
         list[Path] | None,
@@ -111,7 +111,7 @@ def evaluate_models(
     try:
         done = evaluate(**given, **run.given, out=out, progress=_begin)
     except KeyboardInterrupt:
-        say_interrupted(out)
+        print_interrupted(out)
         raise
     _print_json(done) if as_json else _print(done, out)
     if all_failed(done.failed, done.attempted, "cells"):
@@ -125,7 +125,7 @@ def _complete(given: Given, seen: InputOptions) -> Given:
     from ..engine.plan.config_file import base_config, expand_models
 
     base, stated = base_config(given["config"], given.get("preset"))
-    settle_attacks(given, base if "isolate" in stated else None)
+    set_attack_isolation(given, base if "isolate" in stated else None)
     given = {**({} if "isolate" in stated else {"isolate": default_isolate()}), **given}
     if "measures" in given:
         given["measures"] = tuple(dict.fromkeys((*base.measures, *given["measures"])))
@@ -149,7 +149,7 @@ def _print_config(given: Given) -> None:
 
 def _begin(evaluation: "Evaluation") -> AbstractContextManager[Any]:
     """Print what was chosen and what a reader should know before it runs, then the progress."""
-    from ..engine.expected_passes import expected_work
+    from ..engine.query_estimates import expected_work
     from ..report.text.console import print_error
 
     for line in filter(None, (evaluation.chosen, *(f"- {in_options(note)}" for note in evaluation.notes))):
@@ -207,7 +207,7 @@ def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
         text = f"next, when every part is done: davylamp status {folder}; davylamp table {folder}"
         make_console().print(text, highlight=False, markup=False, soft_wrap=True)
     elif len(summary.failed) < len(plan.cells):
-        say_result(plan, store, out)
+        print_summary(plan, store, out)
 
 
 def _is_whole(plan: Any, store: Any) -> bool:
@@ -216,7 +216,7 @@ def _is_whole(plan: Any, store: Any) -> bool:
 
 
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:
-    from ..adapters.models.remote.answer_cache import spent_lines
+    from ..adapters.models.remote.answer_cache import format_usage
     from ..adapters.paths import expand_path
     from ..report.text.console import make_console
 
@@ -231,7 +231,7 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
         console.print(f"- part {plan.part} has nothing to do: there are fewer pieces than parts", highlight=False)
     if summary.traffic:
         console.print(f"- {summary.traffic.line}", highlight=False, markup=False)
-    for line in spent_lines(expand_path(out)):
+    for line in format_usage(expand_path(out)):
         console.print(f"- {line}", highlight=False, markup=False)
     for name, reason in plan.failed.items():
         console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)

@@ -18,25 +18,25 @@ def default_isolate() -> Any:
     return _DEFAULT_ISOLATE
 
 
-def settle_attacks(values: Given, stated: Any = None) -> None:
+def set_attack_isolation(values: Given, stated: Any = None) -> None:
     """Say where attacks of files run, before any of them is looked for; what is wrong is said where it is read.
 
     Args:
         values: of the options.
         stated: a config that options win over.
     """
-    from ..adapters.models.room.apart import keep_attacks_apart
-    from ..adapters.models.room.isolating import Isolation
+    from ..adapters.models.sandbox.attack_isolation import set_attack_isolation
+    from ..adapters.models.sandbox.isolation import Isolation
 
     said = {"isolate": None, "time_limit": None, "memory_limit": None}
     said = {word: values.get(word) if values.get(word) is not None else getattr(stated, word, None) for word in said}
     isolate = said["isolate"] or default_isolate()
-    keep_attacks_apart(Isolation(isolate, said["time_limit"] or Isolation.seconds, said["memory_limit"]))
+    set_attack_isolation(Isolation(isolate, said["time_limit"] or Isolation.seconds, said["memory_limit"]))
 
 
 def loading_settings(values: Given) -> Given:
     """Fields of `Config`, as the options say; files' models run in a process of their own unless they say otherwise."""
-    settle_attacks(values)
+    set_attack_isolation(values)
     return {**values, "isolate": values.get("isolate") or default_isolate()}
 
 
@@ -56,12 +56,12 @@ def tell(line: str) -> None:
     print_error(line if line.startswith("chosen: ") else f"- {in_options(line)}")
 
 
-def start_rooms(isolation: Any, models: Iterable[str]) -> None:
+def prestart_processes(isolation: Any, models: Iterable[str]) -> None:
     """Begin to start what isolated models need, and say on standard error which they are, and how they are run."""
-    from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
+    from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
     from ..report.text.console import print_error
 
     names = list(models)
-    prepare_rooms(isolation, names)
+    prestart_processes(isolation, names)
     for line in describe_isolated(isolation, names):
         print_error(f"- {line}")

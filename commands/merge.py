@@ -14,9 +14,9 @@ Results = Annotated[Path, typer.Argument(help="a results folder of `davylamp eva
 ManyResults = Annotated[list[Path], typer.Argument(help="results folders or BUNDLE.zip; several are read as one")]
 
 
-def open_sources(context: typer.Context, sources: Sequence[Path]) -> Path:
+def open_results_arguments(context: typer.Context, sources: Sequence[Path]) -> Path:
     """The folder to read: the one that was given, or a temporary one, which goes when the command ends."""
-    from ..engine.sharing.opening import open_results
+    from ..engine.sharing.open_results import open_results
 
     return context.with_resource(open_results(*sources))
 
@@ -25,15 +25,15 @@ def open_named(
     context: typer.Context, results: Sequence[Path], against: str | None
 ) -> tuple[Path, str | None, Callable[[str], str]]:
     """The folder to read where bundles or several were given, and a title's text with what was given in its place."""
-    from ..engine.sharing.opening import is_bundle
+    from ..engine.sharing.open_results import is_bundle
 
     tables = [str(path) for path in results if path.suffix == ".csv"]
     if tables and len(results) > 1:
         raise InvalidInput(f"expected one CSV table, or results folders, got {len(results)} with {tables[0]}")
-    folder = open_sources(context, results) if len(results) > 1 or is_bundle(results[0]) else results[0]
+    folder = open_results_arguments(context, results) if len(results) > 1 or is_bundle(results[0]) else results[0]
     names = {str(folder): " + ".join(map(str, results))}
     if against is not None and is_bundle(against):
-        names[str(place := open_sources(context, [Path(against)]))] = against
+        names[str(place := open_results_arguments(context, [Path(against)]))] = against
         against = str(place)
 
     def titles(text: str) -> str:
@@ -58,7 +58,7 @@ def merge_results(
     from ..engine.sharing.merge import merge_folders
     from ..report.text.console import make_console
 
-    opened = [open_sources(context, [folder]) for folder in folders]
+    opened = [open_results_arguments(context, [folder]) for folder in folders]
     places = {str(folder): place for folder, place in zip(folders, opened, strict=True)}
     whose = None if prefer is None else places.get(prefer, prefer)
     merged = merge_folders(opened, out, prefer=whose, link=link)

@@ -96,7 +96,7 @@ def latex_style(words: str | None) -> Any:
 def versions_of(folder: Path) -> dict[str, str]:
     """Of davylamp, torch and the attack libraries that made the results of a folder, for a caption."""
     from ..adapters.catalogue.lookup import LIBRARIES
-    from ..engine.store.plans import list_cells
+    from ..engine.store.plan_records import list_cells
     from ..report.citations.usage import libraries_of
     from ..report.sections.provenance import collect_versions
 

@@ -24,7 +24,7 @@ class Kind(str, Enum):
     transfer = "transfer"
 
 
-class Style(str, Enum):
+class FontFamily(str, Enum):
     """Of the letters."""
 
     sans = "sans"
@@ -52,7 +52,7 @@ def draw_figures(
     width: Annotated[
         str, typer.Option(help="width: column (3.25 in), text (6.75 in), or 3.5in, 8.5cm, 246pt")
     ] = "column",
-    style: Annotated[Style, typer.Option(help="typeface, like Helvetica or like Times")] = Style.sans,
+    style: Annotated[FontFamily, typer.Option(help="typeface, like Helvetica or like Times")] = FontFamily.sans,
     norm: Annotated[
         str | None, typer.Option(help="accuracy, passes: only this norm: linf, l2, l1, l0 or unrestricted")
     ] = None,

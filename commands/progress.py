@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from .time_left import TimeLeft, duration
+from .eta import TimeLeft, duration
 
 _EVERY = 60.0  # seconds between two lines
 _OFTEN = 0.1  # seconds between two looks at the bar
@@ -24,8 +24,8 @@ def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = Non
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ..report.text.console import make_console, printable
-    from ..report.text.fitting import short_name
+    from ..report.text.console import escape_control_characters, make_console
+    from ..report.text.fit_to_terminal import short_name
 
     console, pace = make_console(stderr=True), TimeLeft(total, work or {})
     if not console.is_terminal:
@@ -45,7 +45,9 @@ def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = Non
             early = time.monotonic() - begun < _EARLY
             left = "" if seconds is None or early else f"about {duration(seconds)} left"
             what: dict[str, Any] = (
-                {"description": _cut(short_name(printable(name)), console.width - _BESIDE)} if name else {}
+                {"description": _cut(short_name(escape_control_characters(name)), console.width - _BESIDE)}
+                if name
+                else {}
             )
             count = f"{pace.done}/{pace.total}"
             bar.update(task, total=pace.total, completed=pace.done + pace.partly, count=count, left=left, **what)
@@ -83,7 +85,7 @@ class Advance:
 
     def asked(self, name: str, passes: int) -> None:
         """Note passes that were just made for the images that are next of this name."""
-        self._pace.ask(name, passes)
+        self._pace.add_queries(name, passes)
         self._look(name)
 
 

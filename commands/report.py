@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
-from .merge import open_sources
+from .merge import open_results_arguments
 from .options import split_list
 
 DEFAULT = "report.html"
@@ -24,7 +24,7 @@ def report_results(
     together: Annotated[bool, typer.Option("--together", help="read all folders as one")] = False,
 ) -> None:
     """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
-    from ..engine.store.files import check_place
+    from ..engine.store.atomic_files import check_output_path
     from ..report.page.build import build_differences, build_report, write_file
     from ..report.text.console import make_console
 
@@ -32,11 +32,11 @@ def report_results(
         raise InvalidInput(f"expected one results folder, two to compare, or --together, got {len(folders)}")
     if out.is_dir():
         raise InvalidInput(f"expected a file for -o, got the folder {out}")
-    check_place(out)
+    check_output_path(out)
     if together or len(folders) == 1:
-        text = build_report(open_sources(context, folders), bootstrap=bootstrap, seed=seed)
+        text = build_report(open_results_arguments(context, folders), bootstrap=bootstrap, seed=seed)
     else:
-        text = build_differences(*(open_sources(context, [folder]) for folder in folders))
+        text = build_differences(*(open_results_arguments(context, [folder]) for folder in folders))
     path = write_file(text, out)
     size = len(text.encode()) / 1e6
     make_console().print(f"{path}: {size:.1f} MB; it opens in a browser, without a network", highlight=False)

@@ -8,7 +8,7 @@ import typer
 
 from ..benchmarks.reproductions import collect_tables
 from ..errors import InvalidInput, Unavailable
-from .failures import say_interrupted
+from .errors import print_interrupted
 from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import TableOptions
 
@@ -47,7 +47,7 @@ def reproduce(
         try:
             done = recompute(name, **given, **more)  # type: ignore[arg-type]
         except KeyboardInterrupt:
-            say_interrupted(out, "-o FOLDER keeps what is finished, to go on from there")
+            print_interrupted(out, "-o FOLDER keeps what is finished, to go on from there")
             raise
     result, table = done.document, done.made
     if form == "latex":

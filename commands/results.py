@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ..errors import InvalidInput
-from .merge import ManyResults, open_sources
+from .merge import ManyResults, open_results_arguments
 from .options import (
     Json,
     Knowledge,
@@ -81,7 +81,7 @@ def show_table(
         raise InvalidInput(f"expected {first} without {options}{others}")
     if published and as_latex:
         raise InvalidInput("expected --published without --latex: the best of rows over other images is no best")
-    folder = open_sources(context, folders)
+    folder = open_results_arguments(context, folders)
     if published:
         from ..engine.tables.imported_table import build_published
 
@@ -91,14 +91,14 @@ def show_table(
 
         table = build_references(folder, **drawing)
     elif transfer:
-        from ..engine.tables.transfer_table import build_transfer, transfer_rows
+        from ..engine.tables.transfer_table import build_transfer, transfer_long_format
 
         rates = build_transfer(folder, **drawing)
         if not form:
             with view.open() as console:
                 print_transfer(rates, console)
             return
-        table = transfer_rows(rates)
+        table = transfer_long_format(rates)
     else:
         chosen = {"pooled": pooled, "mixed": mixed, "knowledge": knowledge}
         table = _build(folder, by, split_list("--metric", metric), defence, chosen, **drawing)
@@ -140,7 +140,7 @@ def show_curves(
 
     form = one_format({"csv": as_csv, "json": as_json})
     view.check(form)
-    folder, budgets = open_sources(context, folders), split_list("--budget", budget)
+    folder, budgets = open_results_arguments(context, folders), split_list("--budget", budget)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed, "out": out}
     curves: Any = curve(folder, against=against, norm=norm, model=split_models(model), budget=budgets, **drawing)
     of_passes = against == "passes"

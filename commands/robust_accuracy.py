@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .config_options import Given
-from .failures import say_interrupted
+from .errors import print_interrupted
 from .input_options import InputOptions
 from .loading import LOADING, loading_keywords
 from .options import Data, Json
@@ -36,7 +36,7 @@ def measure_model(
 ) -> None:
     """Measure robust accuracy with AutoAttack: one number with its interval, and what makes it doubtful."""
     from ..api.measuring import robust_accuracy
-    from ..engine.expected_passes import expected_work
+    from ..engine.query_estimates import expected_work
     from ..report.text.console import make_console
 
     try:
@@ -54,7 +54,7 @@ def measure_model(
             **loading_keywords(how),
         )
     except KeyboardInterrupt:
-        say_interrupted(out or "", "with -o FOLDER the same command goes on")
+        print_interrupted(out or "", "with -o FOLDER the same command goes on")
         raise
     if as_json:
         print(json.dumps(done.to_dict(), indent=2, allow_nan=False))  # noqa: T201 - standard output is the product

@@ -83,8 +83,8 @@ def find_saturation(
 
 
 def _print(done: Any, console: Any) -> None:
-    from ..adapters.words import radius_text
-    from ..engine import share_interval
+    from ..adapters.display_text import format_radius
+    from ..engine import proportion_interval
     from ..report.text.console import print_notes, print_table
 
     norm, lines, notes = done.document["norm"], done.rows, []
@@ -93,17 +93,17 @@ def _print(done: Any, console: Any) -> None:
             why = "nothing was fooled" if not any(line["ratios"]) else "it still grows at the largest radius"
             notes.append(f"{line['implementation']}: no budget: {why}")
         counts = zip(line["budgets"], line["violations"], strict=True)
-        if where := ", ".join(f"{count} at {radius_text(norm, budget)}" for budget, count in counts if count):
+        if where := ", ".join(f"{count} at {format_radius(norm, budget)}" for budget, count in counts if count):
             notes.append(f"{line['implementation']}: results that prove nothing count as not fooled: {where}")
     print_notes(notes, console)
-    columns = ("implementation", "n", "at", *(radius_text(norm, budget) for budget in lines[0]["budgets"]))
+    columns = ("implementation", "n", "at", *(format_radius(norm, budget) for budget in lines[0]["budgets"]))
     rows = []
     for line in lines:
-        at = "-" if line["epsilon"] is None else radius_text(norm, line["epsilon"])
+        at = "-" if line["epsilon"] is None else format_radius(norm, line["epsilon"])
         rows.append([line["implementation"], line["attacked"], at, *(f"{ratio:.3f}" for ratio in line["ratios"])])
     print_table(f"{done.headline}: share fooled at each {norm} radius", columns, rows, console, rest="stack")
     n = lines[0]["attacked"]
-    low, high = share_interval(n, n)
+    low, high = proportion_interval(n, n)
     console.print(f"with {n} images a share of 1 is {low:.2f} to {high:.2f}")
     saturated = ", ".join(f"{name} {at}" for name, _, at, *_ in rows if at != "-")
     console.print(f"at: the smallest radius that loses nothing against the best one: {saturated or 'none was found'}")

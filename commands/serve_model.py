@@ -26,7 +26,7 @@ def serve_model(
     """Serve a model over HTTP by the Open Inference Protocol (KServe v2)."""
     from ..adapters.http_server import HttpServer
     from ..adapters.models.remote.served_model import OUTPUTS, ServedModel
-    from ..api.handed_over import loading_of
+    from ..api.python_inputs import loading_of
     from ..report.text.console import make_console
 
     names = split_list("--allow-host", allow_host) or ()
@@ -36,7 +36,7 @@ def serve_model(
         loading_of(loading_keywords(apart), [model]).load(model, device), name=name, outputs=outputs, datatype=datatype
     )
     console = make_console()
-    server = HttpServer(host, port, served.answer, names=names, largest=largest << 20)
+    server = HttpServer(host, port, served.handle_request, names=names, largest=largest << 20)
     url = f"{server.url}/v2/models/{served.name}"
     console.print(f"{url}   (stop with Ctrl-C)", highlight=False, soft_wrap=True)
     server.run()

@@ -36,7 +36,7 @@ def start_server(
     """Serve tasks, components and leaderboards (`davylamp serve FOLDER --tasks`)."""
     from ..report.text.console import make_console, print_error
     from ..server.folder import ServerFolder, Settings
-    from ..server.web.listening import WorkerProcesses, serve_tasks
+    from ..server.web.run_server import WorkerProcesses, serve_tasks
 
     host = host.strip().removeprefix("[").removesuffix("]")
     opened = ServerFolder(folder, database, Settings(trust=trust))
@@ -85,18 +85,18 @@ def work(
     import signal
 
     from ..server.folder import ServerFolder, Settings
-    from ..server.tasks.preparing import RunningOn
+    from ..server.tasks.preparing import ExecutorSettings
     from ..server.tasks.sandboxed import TaskLimits
-    from ..server.tasks.work import TaskWorker, Working
-    from ..server.web.listening import end_with_parent
+    from ..server.tasks.work import TaskWorker, WorkerSettings
+    from ..server.web.run_server import end_with_parent
 
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     if until_closed:
         end_with_parent(stopped)
     opened = ServerFolder(folder, database, Settings(trust=trust), create=False)
-    where = RunningOn(executor, workers, address, device)
-    working = Working(where, TaskLimits(time_limit, memory_limit, disk_limit), trust=trust)
+    where = ExecutorSettings(executor, workers, address, device)
+    working = WorkerSettings(where, TaskLimits(time_limit, memory_limit, disk_limit), trust=trust)
     TaskWorker(opened, working, stopped.is_set).run()
 
 
@@ -245,7 +245,7 @@ def fetch(
     server: Address = "",
 ) -> None:
     """Fetch a finished task with all of its results, a component's file or a cell's record from a server."""
-    from ..adapters.paths import check_place
+    from ..adapters.paths import check_output_path
     from ..server.client.http_client import ServerClient
 
     kind, _, text = what.rpartition(":")
@@ -254,7 +254,7 @@ def fetch(
         raise InvalidInput(f"expected NUMBER of a task, component:NUMBER or cell:NUMBER, got {what!r}")
     path, ending = _FETCHED[kind]
     path, target = path.format(text), out or Path(f"{kind}-{text}{ending}")
-    check_place(target)
+    check_output_path(target)
     client, checked = ServerClient(server), ""
     client.save(path, target)
     if kind == "task":

@@ -22,10 +22,10 @@ def show_status(
     """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
     from collections import Counter
 
-    from ..adapters.models.remote.answer_cache import spent_lines
+    from ..adapters.models.remote.answer_cache import format_usage
     from ..adapters.paths import expand_path
-    from ..engine.store.notes import remedy
-    from ..engine.store.plans import find_failed, list_parts, survey_folder
+    from ..engine.store.notes import repair_hint
+    from ..engine.store.plan_records import find_failed, list_parts, survey_folder
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_notes
 
@@ -43,7 +43,7 @@ def show_status(
         _print_cells(rows, console)
         lines = _lines_of_parts(parts)
         lines += [f"left out: {name}: {reason}" for name, reason in left_out.items()]
-        lines += [*spent_lines(expand_path(folder)), *(f"{line}{remedy(line)}" for line in damaged)]
+        lines += [*format_usage(expand_path(folder)), *(f"{line}{repair_hint(line)}" for line in damaged)]
         print_notes(lines, console)
         counted = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
         console.print(f"{folder}: {counted}")
@@ -78,13 +78,13 @@ def _status_row(state: Any) -> dict[str, Any]:
 
 def _print_cells(rows: list[dict[str, Any]], console: Any) -> None:
     """How cells stand, those that are done last; why one failed in a line of its own."""
-    from ..adapters.words import radius_text
+    from ..adapters.display_text import format_radius
     from ..report.text.console import print_notes, print_table
 
     names = ("attack", "model", "status", "norm", "epsilon", "images", "seed", "seconds", "cell")
     lines = []
     for row in sorted(rows, key=lambda row: row["status"] == "done"):
-        epsilon = None if row["epsilon"] is None else radius_text(row["norm"], row["epsilon"])
+        epsilon = None if row["epsilon"] is None else format_radius(row["norm"], row["epsilon"])
         lines.append([{**row, "epsilon": epsilon}[name] for name in names])
     order = ("status", "norm", "epsilon", "images", "seconds", "seed", "cell")
     print_table("", names, lines, console, keys=2, order=order)

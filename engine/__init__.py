@@ -6,25 +6,27 @@ What it offers is loaded when it is used: a command that reads a folder needs no
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..deprecation import current_name
+
 if TYPE_CHECKING:
-    from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
-    from ..intervals import share_interval
-    from .checks.verdicts import Pair
-    from .comparison.compare import Comparison, Row, compare
+    from ..adapters.catalogue.default_threat_model import choose_threat_model, default_epsilon
+    from ..intervals import proportion_interval
+    from .checks.verdicts import PairComparison
+    from .comparison.compare import Comparison, ImplementationResult, compare
     from .exchange.attackbench_export import export_attackbench
     from .exchange.attackbench_import import import_attackbench
+    from .plan.build_plan import make_plan
     from .plan.config import AttackChoice, Config
     from .plan.config_file import read_config, write_config
-    from .plan.make import make_plan
     from .plan.plan import Plan
     from .run.corruptions import CorruptionPlan, measure_corruptions
     from .run.evaluate import EvaluationSummary, evaluate
-    from .searches.portfolio import PortfolioResult, best_of
-    from .searches.radius_search import SearchResult, best_effort
+    from .searches.portfolio import PortfolioResult, search_portfolio
+    from .searches.radius_search import RadiusSearchResult, search_radius
     from .searches.saturation import Saturation, saturating_budget
-    from .searches.single import on_pixels
+    from .searches.single import round_to_8bit
     from .statistics.paired_tests import mcnemar, wilcoxon
-    from .statistics.verdict import Judgement
+    from .statistics.verdict import PairVerdict
     from .store.data_frames import load, load_clean, load_transfer
     from .store.store import ResultsStore
     from .tables.budget_curves import Curves, build_curves
@@ -34,20 +36,19 @@ if TYPE_CHECKING:
     from .tables.table import Table, build_table
     from .tables.transfer_table import Transfer, build_transfer
 
-    Summary = EvaluationSummary  # its name in 0.1.0
 
 _HOMES = {
-    "..adapters.catalogue.customary": (
+    "..adapters.catalogue.default_threat_model": (
         "choose_threat_model",
         "default_epsilon",
     ),
-    "..intervals": ("share_interval",),
+    "..intervals": ("proportion_interval",),
     ".comparison.compare": (
         "Comparison",
-        "Row",
+        "ImplementationResult",
         "compare",
     ),
-    ".checks.verdicts": ("Pair",),
+    ".checks.verdicts": ("PairComparison",),
     ".exchange.attackbench_export": ("export_attackbench",),
     ".exchange.attackbench_import": ("import_attackbench",),
     ".plan.config": (
@@ -58,7 +59,7 @@ _HOMES = {
         "read_config",
         "write_config",
     ),
-    ".plan.make": ("make_plan",),
+    ".plan.build_plan": ("make_plan",),
     ".plan.plan": ("Plan",),
     ".run.corruptions": (
         "CorruptionPlan",
@@ -70,22 +71,22 @@ _HOMES = {
     ),
     ".searches.portfolio": (
         "PortfolioResult",
-        "best_of",
+        "search_portfolio",
     ),
     ".searches.radius_search": (
-        "SearchResult",
-        "best_effort",
+        "RadiusSearchResult",
+        "search_radius",
     ),
     ".searches.saturation": (
         "Saturation",
         "saturating_budget",
     ),
-    ".searches.single": ("on_pixels",),
+    ".searches.single": ("round_to_8bit",),
     ".statistics.paired_tests": (
         "mcnemar",
         "wilcoxon",
     ),
-    ".statistics.verdict": ("Judgement",),
+    ".statistics.verdict": ("PairVerdict",),
     ".store.data_frames": (
         "load",
         "load_clean",
@@ -109,6 +110,17 @@ _HOMES = {
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_RENAMED = {
+    "Judgement": "PairVerdict",
+    "Pair": "PairComparison",
+    "Row": "ImplementationResult",
+    "SearchResult": "RadiusSearchResult",
+    "Summary": "EvaluationSummary",
+    "best_effort": "search_radius",
+    "best_of": "search_portfolio",
+    "on_pixels": "round_to_8bit",
+    "share_interval": "proportion_interval",
+}
 
 __all__ = [
     "AttackChoice",
@@ -117,19 +129,16 @@ __all__ = [
     "CorruptionPlan",
     "Curves",
     "EvaluationSummary",
-    "Judgement",
-    "Pair",
+    "ImplementationResult",
+    "PairComparison",
+    "PairVerdict",
     "Plan",
     "PortfolioResult",
+    "RadiusSearchResult",
     "ResultsStore",
-    "Row",
     "Saturation",
-    "SearchResult",
-    "Summary",
     "Table",
     "Transfer",
-    "best_effort",
-    "best_of",
     "build_corruptions",
     "build_curves",
     "build_defence",
@@ -148,18 +157,19 @@ __all__ = [
     "make_plan",
     "mcnemar",
     "measure_corruptions",
-    "on_pixels",
+    "proportion_interval",
     "read_config",
+    "round_to_8bit",
     "saturating_budget",
-    "share_interval",
+    "search_portfolio",
+    "search_radius",
     "wilcoxon",
     "write_config",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Summary":  # its name in 0.1.0
-        name = "EvaluationSummary"
+    name = current_name("davylamp.engine", name, _RENAMED)
     if name not in _HOME_OF:
         raise AttributeError(f"module 'davylamp.engine' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name], __name__), name)

@@ -8,18 +8,18 @@ from torch import Tensor
 
 from ..adapters import AttackResult, Classifier, Implementation, find_implementation
 from ..adapters.paths import is_file_name
-from ..adapters.running.access import look
-from ..adapters.running.draws import clean_logits, drawing
 from ..adapters.running.fit import Fitted
 from ..adapters.running.precision import precision_of
+from ..adapters.running.requirements import detect_output_format
+from ..adapters.running.sampling import clean_logits, sampling_context
 from ..adapters.running.targets import targets_for
 from ..errors import InvalidInput
-from .cell import Cell, is_foreign
+from .attack_run import AttackRun, is_foreign
 from .cell_defaults import CURVE
 
 
 def attack_shard(  # noqa: PLR0913 - as run_attack
-    cell: Cell,
+    cell: AttackRun,
     classifier: Classifier,
     inputs: Tensor,
     labels: Tensor,
@@ -56,10 +56,13 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     options |= {} if fitted is None else {"fitted": fitted}
     options |= {"with_curves": True} if CURVE in cell.measures and not cell.search.searches_radius else {}
     options |= cell.search.options_of_cells
-    with drawing(classifier, draws=cell.draws or None, eot=cell.eot), drawing(surrogate or classifier, eot=cell.eot):
+    with (
+        sampling_context(classifier, draws=cell.draws or None, eot=cell.eot),
+        sampling_context(surrogate or classifier, eot=cell.eot),
+    ):
         if cell.threat_model.targeted:
             logits = clean_logits(classifier, inputs, labels, logits)
-            look(surrogate or classifier, inputs)
+            detect_output_format(surrogate or classifier, inputs)
             seen = logits if surrogate is None else surrogate.predict_logits(inputs)
             targets = targets_for(surrogate or classifier, seen, labels, cell.target, cell.seed + first)
             options |= {"targets": targets}
@@ -68,12 +71,12 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     return result if fitted is None else replace(result, knowledge=cell.knowledge)
 
 
-def precisions_of(cell: Cell) -> tuple[str | None, ...]:
+def precisions_of(cell: AttackRun) -> tuple[str | None, ...]:
     """What the passes of a cell's attack are made in: as it was given, or each that a search tries."""
     return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
 
 
-def _row_to_run(cell: Cell) -> Implementation:
+def _row_to_run(cell: AttackRun) -> Implementation:
     """The row of a cell; a user's attack that was read from a folder is looked for in its file."""
     name = cell.search.inside
     return find_implementation(name) if is_foreign(cell) and is_file_name(name) else cell.row

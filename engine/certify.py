@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..adapters import Classifier
 from ..adapters.models.classifier import PASS_SIZE, check_several
-from ..adapters.models.defences.names import is_defence, read_defence
+from ..adapters.models.defences.names import is_defence, parse_defence
 from ..adapters.running.seeding import call_seed, seeded
 from ..errors import InvalidInput
-from ..intervals import share_interval
+from ..intervals import proportion_interval
 
 ABSTAIN = -1
 
@@ -31,7 +31,7 @@ class Certificates(NamedTuple):
     not_finite: np.ndarray
 
 
-class Certified(NamedTuple):
+class CertifiedAccuracy(NamedTuple):
     """The share of images that are right and certified within a radius, with its 95 % interval; n images."""
 
     radius: float
@@ -86,7 +86,7 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
             likeliest = int(chosen_by.argmax())
             hits = int(counted[likeliest])
             not_finite[place] = first + draws - chosen_by.sum() - counted.sum()
-            chance[place] = least_chance(hits, draws, alpha)
+            chance[place] = probability_lower_bound(hits, draws, alpha)
             if chance[place] > 0.5:
                 predicted[place] = likeliest
             if progress is not None:
@@ -95,12 +95,12 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
     return Certificates(predicted, radius, chance, not_finite)
 
 
-def least_chance(hits: int, draws: int, alpha: float) -> float:
+def probability_lower_bound(hits: int, draws: int, alpha: float) -> float:
     """Clopper and Pearson's lower bound of a chance at confidence 1 - alpha."""
     return float(scipy.special.betaincinv(hits, draws - hits + 1, alpha)) if hits else 0.0
 
 
-def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[float, ...]) -> list[Certified]:
+def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[float, ...]) -> list[CertifiedAccuracy]:
     """The certified accuracy at each radius.
 
     Args:
@@ -116,7 +116,7 @@ def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[
     lines = []
     for radius in radii:
         held = int((right & (certificates.radius >= radius)).sum())
-        lines.append(Certified(radius, held / len(right), *share_interval(held, len(right)), len(right)))
+        lines.append(CertifiedAccuracy(radius, held / len(right), *proportion_interval(held, len(right)), len(right)))
     return lines
 
 
@@ -141,7 +141,7 @@ def split_smoothed(model: str) -> tuple[str, float]:
         InvalidInput: if its last defence is not randomized smoothing.
     """
     original, _, last = model.rpartition("+")
-    named = read_defence(last) if original and is_defence(last) else None
+    named = parse_defence(last) if original and is_defence(last) else None
     if named is None or named.defence.name != "smoothing":
         raise InvalidInput(f"expected MODEL+smoothing:sigma=0.25, which has a certificate, got {model!r}")
     return original, float(named.parameters["sigma"])

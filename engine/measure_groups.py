@@ -97,12 +97,12 @@ def with_setting(measure: str, name: str, value: str) -> str:
     return f"{measure}{',' if ':' in measure else ':'}{name}={value}"
 
 
-def sealed_measure(measure: str, digest: str) -> str:
+def pin_measure(measure: str, digest: str) -> str:
     """A measure with the digest of what it reads from elsewhere, so that other data give another cell."""
     return f"{measure}{_MARK}{digest}"
 
 
-def seal_of(measure: str) -> str:
+def pinned_digest(measure: str) -> str:
     """The digest in a sealed measure; "" if there is none."""
     return measure.partition(_MARK)[2]
 

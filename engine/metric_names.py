@@ -26,22 +26,22 @@ _OPTIONS = {"sequences": " --sequence all", "baseline": " --baseline MODEL"}
 _NUMBERS = ("p", "threshold")  # parameters that an evaluation can be asked for
 
 
-class Access(NamedTuple):
+class MetricCommand(NamedTuple):
     """How a metric is had: what `davylamp evaluate` must be asked for ("": nothing), and the command that shows it."""
 
     needs: str
     shown_by: str
 
 
-def access_of(symbol: str) -> Access:
+def metric_command(symbol: str) -> MetricCommand:
     """How a metric is had from the command line."""
     record = METRICS[symbol]
     if record.group == "corruption":
-        return Access("", f"davylamp corrupt-table MODELS{''.join(_OPTIONS[need] for need in record.needs)}")
+        return MetricCommand("", f"davylamp corrupt-table MODELS{''.join(_OPTIONS[need] for need in record.needs)}")
     rows = " --by models" if record.across == "worst" or record.only == ("models",) else ""
     rows = " --defence ORIGINAL DEFENDED" if record.group.startswith("defence") else rows
     needs = ", ".join(_CONDITIONS[need] for need in record.needs if need in _CONDITIONS)
-    return Access(needs, f"davylamp table FOLDER{rows} --metric")
+    return MetricCommand(needs, f"davylamp table FOLDER{rows} --metric")
 
 
 def facts_of(symbol: str) -> Metric:
@@ -49,7 +49,7 @@ def facts_of(symbol: str) -> Metric:
     return record_of(symbol) or PLAIN
 
 
-def base_of(symbol: str) -> str:
+def base_symbol(symbol: str) -> str:
     """The metric of a symbol: "QI_Wup" of "QI_Wup@0.5"; the symbol itself without a record."""
     return facts_of(symbol).symbol or symbol
 
@@ -65,7 +65,7 @@ def is_parametrised(symbol: str) -> bool:
     return symbol != record.symbol and record.parameter in _NUMBERS
 
 
-def options_of(symbol: str) -> dict[str, Any]:
+def metric_parameter(symbol: str) -> dict[str, Any]:
     """The parameter that a symbol carries, by name.
 
     Raises:
@@ -127,7 +127,7 @@ def unknown_measure(kind: str, name: str) -> UnknownName:
     if not symbols:
         return UnknownName(kind, name, known_groups())
     group = GROUP_OF.get(symbols[0], "")
-    access = access_of(symbols[0])
+    access = metric_command(symbols[0])
     needs = f" (with {access.needs})" if access.needs else ""
     hint = f"{symbols[0]} needs no group{needs}: {access.shown_by}"
     return UnknownName(kind, name, [], meant=group, hint=f"{hint} {symbols[0]}" if "--metric" in hint else hint)

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from ..adapters import Classifier
-from ..adapters.data.datasets import Data, choose_named, classes_key, load_data_for
-from ..adapters.models.ensemble import ensemble_of
+from ..adapters.data.datasets import Data, label_mapping_key, load_data_for, select_by_name
+from ..adapters.models.ensemble import mean_logit_ensemble
 from ..adapters.models.remote.transport import Transport
-from ..adapters.models.room.isolating import NOT_ISOLATED, Isolation
+from ..adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ..adapters.models.zoo.load import load_model
 from ..errors import InvalidInput
 
 
-class Loading(NamedTuple):
+class LoadOptions(NamedTuple):
     """How models that are loaded by name are asked and kept apart.
 
     Args:
@@ -33,7 +33,7 @@ class Loading(NamedTuple):
         return load_model(name, device, transport=self.transport, isolation=self.isolation)
 
 
-LOADED_HERE = Loading()
+LOADED_HERE = LoadOptions()
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ModelSource:
 
     name: str
     classifier: Classifier | None = None
-    loading: Loading = LOADED_HERE
+    loading: LoadOptions = LOADED_HERE
 
     def load(self, device: str) -> Classifier:
         """The classifier on a device."""
@@ -80,7 +80,7 @@ class DataSource:
         """The images, prepared for a classifier."""
         if self.data is not None:
             end, given = self.limit, self.data
-            return choose_named(Data(given.inputs[:end], given.labels[:end], given.names[:end]), self.chosen)
+            return select_by_name(Data(given.inputs[:end], given.labels[:end], given.names[:end]), self.chosen)
         return load_data_for(classifier, self.name, self.limit, self.chosen)
 
 
@@ -124,7 +124,7 @@ def _pixels(image: Tensor) -> bytes:
     return sha256(image.contiguous().cpu().numpy().tobytes()).digest()
 
 
-class LastLoaded:
+class LoadedCache:
     """The last model and its images that were asked for stay loaded."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class LastLoaded:
         self._surrogate: tuple[Any, Classifier] | None = None
         self._data: tuple[Any, Data] | None = None
 
-    def take_over(self, other: "LastLoaded") -> None:
+    def adopt(self, other: "LoadedCache") -> None:
         """Have the model and the images that another loaded, unless there is one here; it lets go of them."""
         if self._model is None:
             self._model, self._data = other._model, other._data
@@ -162,13 +162,13 @@ class LastLoaded:
         """What examples are made on, beside the model that they are judged on: the mean of several models' logits."""
         key = (tuple((source.name, id(source.classifier)) for source in sources), device)
         if self._surrogate is None or self._surrogate[0] != key:
-            self._surrogate = (key, ensemble_of([source.load(device) for source in sources]))
+            self._surrogate = (key, mean_logit_ensemble([source.load(device) for source in sources]))
         return self._surrogate[1]
 
     def data(self, source: DataSource, classifier: Classifier) -> Data:
         """The images of a source, loaded once as long as no others are asked for."""
         made_for = (classifier.resize, classifier.crop, classifier.interpolation)
-        made_for = (*made_for, classifier.channels, classifier.class_names, classes_key(classifier, source.name))
+        made_for = (*made_for, classifier.channels, classifier.class_names, label_mapping_key(classifier, source.name))
         key = (source.name, source.limit, source.chosen, id(source.data), *made_for)
         if self._data is None or self._data[0] != key:
             self._data = (key, source.load(classifier))

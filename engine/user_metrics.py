@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..adapters.models.identity.digest import identify_code
-from ..adapters.models.identity.source_files import state_of_code
-from ..adapters.models.restoring import StateGuard
+from ..adapters.models.identity.source_files import code_state
+from ..adapters.models.state_guard import StateGuard
 from ..adapters.paths import split_file_name
 from ..adapters.running.seeding import seeded
-from ..adapters.switches import switches_kept
-from ..adapters.user_code import user_code
+from ..adapters.torch_state import preserve_torch_state
+from ..adapters.user_code_guard import guard_user_code
 from ..adapters.user_file import load_object
 from ..errors import InvalidInput, ModelFailed
 
@@ -60,7 +60,7 @@ class UserMetric(NamedTuple):
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
         try:
-            with seeded(0), switches_kept(), self.surroundings, user_code(self.name, descriptors=True):
+            with seeded(0), preserve_torch_state(), self.surroundings, guard_user_code(self.name, descriptors=True):
                 returned = self.function(**{name: given[name] for name in self.needs})
         finally:
             changed = guard is not None and guard.restore(lambda: given["model"](given["inputs"][:1]))
@@ -90,7 +90,7 @@ def find_metric(name: str) -> UserMetric:
         InvalidInput: if it is no function of the vocabulary.
     """
     path = split_file_name(name)[0].resolve()
-    return _load(name, path, state_of_code(path))
+    return _load(name, path, code_state(path))
 
 
 @lru_cache(maxsize=64)

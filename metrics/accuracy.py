@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .common import check, check_choice, check_classes, check_logits, claims, confidence
+from .common import as_float, check, check_choice, check_classes, check_logits, confidence
 from .registry import Reduction, metric, reduce
 
 
@@ -37,7 +37,7 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
         ValueError: if shapes, types or values are not as described.
     """
     check_classes(check_logits(logits=logits), labels=labels)
-    return reduce(claims(logits.argmax(1) == labels, logits), reduction)
+    return reduce(as_float(logits.argmax(1) == labels, logits), reduction)
 
 
 @metric(
@@ -74,7 +74,7 @@ def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] =
     check_choice("classes", classes, ("met", "all"))
     predicted = logits.argmax(1)
     hits, actual, assigned = (
-        claims(torch.bincount(which, minlength=sizes["K"]), logits)
+        as_float(torch.bincount(which, minlength=sizes["K"]), logits)
         for which in (labels[predicted == labels], labels, predicted)
     )
     f1 = 2 * hits / (actual + assigned)
@@ -160,4 +160,4 @@ def robust_accuracy(
     check_classes(sizes, labels=labels, **({} if targets is None else {"targets": targets}))
     predicted = several.argmax(2)
     kept = predicted == labels if targets is None else predicted != targets
-    return reduce(claims((logits.argmax(1) == labels) & kept.all(0), logits), reduction)
+    return reduce(as_float((logits.argmax(1) == labels) & kept.all(0), logits), reduction)

@@ -7,7 +7,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .common import FINITE, check, check_choice, check_classes, check_images, check_logits, defined, precise
+from .common import (
+    FINITE,
+    at_least_float32,
+    check,
+    check_choice,
+    check_classes,
+    check_images,
+    check_logits,
+    nan_where_undefined,
+)
 from .registry import Reduction, metric, reduce
 
 Layout = Literal["maps", "maps-last", "tokens"]
@@ -120,7 +129,9 @@ def predicted_attention_similarity(
     sizes = check_classes(check_logits(logits=logits), labels=labels)
     named = {"predicted_cams": predicted_cams, "predicted_adv_cams": predicted_adv_cams}
     check(named, "N h w", within=CAMS_WITHIN, sizes=sizes)
-    return reduce(defined(_cosine(predicted_cams, predicted_adv_cams), logits.argmax(1) == labels), reduction)
+    return reduce(
+        nan_where_undefined(_cosine(predicted_cams, predicted_adv_cams), logits.argmax(1) == labels), reduction
+    )
 
 
 @metric(
@@ -155,12 +166,12 @@ def true_attention_similarity(
     """
     sizes = check_classes(check_logits(logits=logits), labels=labels)
     check({"true_cams": true_cams, "true_adv_cams": true_adv_cams}, "N h w", within=CAMS_WITHIN, sizes=sizes)
-    return reduce(defined(_cosine(true_cams, true_adv_cams), logits.argmax(1) == labels), reduction)
+    return reduce(nan_where_undefined(_cosine(true_cams, true_adv_cams), logits.argmax(1) == labels), reduction)
 
 
 def _cosine(cams: Tensor, adv_cams: Tensor) -> Tensor:
     """Cosine of each pair of maps, NaN if one is all zero; scaled first, so that small maps do not vanish."""
-    pairs = [precise(maps).flatten(1) for maps in (cams, adv_cams)]
+    pairs = [at_least_float32(maps).flatten(1) for maps in (cams, adv_cams)]
     directions = [maps / maps.amax(1, keepdim=True) for maps in pairs]
     norms = [torch.linalg.vector_norm(maps, dim=1) for maps in directions]
     return (torch.linalg.vecdot(*directions) / (norms[0] * norms[1])).clamp(0, 1)
@@ -257,7 +268,7 @@ def _maps_of_each(activations: Tensor, gradients: Sequence[Tensor], layout: Layo
 
 def _maps(activations: Tensor, gradient: Tensor, layout: Layout | None) -> Tensor:
     """Grad-CAM from the activations of a layer and their gradient."""
-    activations, gradient = (precise(_channels_first(values, layout)) for values in (activations, gradient))
+    activations, gradient = (at_least_float32(_channels_first(values, layout)) for values in (activations, gradient))
     return torch.einsum("nchw,nc->nhw", activations, gradient.mean((2, 3))).relu()
 
 

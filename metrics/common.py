@@ -133,17 +133,17 @@ def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
         raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def precise(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
     """Float64 and float32 stay as they are; half precision becomes float32."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
-def defined(values: Tensor, where: Tensor) -> Tensor:
+def nan_where_undefined(values: Tensor, where: Tensor) -> Tensor:
     """The values as floats, NaN where the metric is undefined."""
     return values.where(where, nan)
 
 
-def claims(true: Tensor, like: Tensor) -> Tensor:
+def as_float(true: Tensor, like: Tensor) -> Tensor:
     """1 for true and 0 for false, in the precision that goes with the tensor `like`."""
     return true.to(torch.float64 if like.dtype == torch.float64 else torch.float32)
 
@@ -151,12 +151,12 @@ def claims(true: Tensor, like: Tensor) -> Tensor:
 def confidence(logits: Tensor, classes: Tensor) -> Tensor:
     """Softmax probability of one class per row; never holds the probabilities of more than `ROWS` rows."""
     parts = zip(logits.split(ROWS), classes.split(ROWS), strict=True)
-    return torch.cat([precise(rows).softmax(1).gather(1, index[:, None])[:, 0] for rows, index in parts])
+    return torch.cat([at_least_float32(rows).softmax(1).gather(1, index[:, None])[:, 0] for rows, index in parts])
 
 
 def grey_levels(images: Tensor) -> Tensor:
     """Nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
-    images = precise(images)
+    images = at_least_float32(images)
     return torch.add(images.new_tensor(0.5), images, alpha=255).floor_()
 
 
@@ -184,9 +184,9 @@ def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | N
         The values, shape (N,).
     """
     if not len(images[0]):
-        return precise(images[0]).new_empty(0)
+        return at_least_float32(images[0]).new_empty(0)
     at_once = at_once or values_at_once(images[0].device)
     size = max(at_once // max(images[0].shape[1:].numel(), 1), 1)
     groups = zip(*(tensor.split(size) for tensor in images), strict=True)
     with torch.no_grad():
-        return torch.cat([function(*map(precise, group)) for group in groups])
+        return torch.cat([function(*map(at_least_float32, group)) for group in groups])

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .common import check, check_classes, check_logits, claims, defined, precise
+from .common import as_float, at_least_float32, check, check_classes, check_logits, nan_where_undefined
 from .registry import Reduction, metric, reduce
 
 PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
@@ -46,7 +46,7 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
     check_logits(logits=logits, adv_logits=adv_logits)
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
-    fooled = claims(_rank(logits, adv_logits) > k, adv_logits)
+    fooled = as_float(_rank(logits, adv_logits) > k, adv_logits)
     return reduce(fooled if k < logits.shape[1] else torch.full_like(fooled, torch.nan), reduction)
 
 
@@ -84,9 +84,9 @@ def fooling_rate_auc(
     if len(ks) < 2 or ks[0] < 1 or any(low >= high for low, high in pairwise(ks)):
         raise ValueError(f"expected at least two increasing ks from 1, got {ks}")
     rank = _rank(logits, adv_logits)
-    area = claims(torch.zeros_like(rank), adv_logits)
+    area = as_float(torch.zeros_like(rank), adv_logits)
     for low, high in pairwise(ks):
-        area += (high - low) / 2 * (claims(rank > low, area) + claims(rank > high, area))
+        area += (high - low) / 2 * (as_float(rank > low, area) + as_float(rank > high, area))
     return reduce(area / (ks[-1] - ks[0]), reduction)
 
 
@@ -255,7 +255,7 @@ def weight_similarity(weight: Tensor) -> Tensor:
         ValueError: if the weight is not as described.
     """
     check({"weight": weight}, "C d")
-    rows = precise(weight)
+    rows = at_least_float32(weight)
     directions = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return (directions @ directions.T).clamp(-1, 1)
 
@@ -271,4 +271,4 @@ def _confused(before: Tensor, adv_logits: Tensor, similarity: Tensor, threshold:
     classes = adv_logits.shape[1]
     check({"similarity": similarity}, "C C", within=None, sizes={"C": classes})
     alike = similarity[before, adv_logits.argmax(1)]
-    return defined(claims(alike < threshold, adv_logits), ~alike.isnan())
+    return nan_where_undefined(as_float(alike < threshold, adv_logits), ~alike.isnan())

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .common import check, check_choice, claims, precise
+from .common import as_float, at_least_float32, check, check_choice
 from .registry import metric
 
 INFINITE = float("inf")
@@ -37,9 +37,9 @@ def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -
     """
     sizes = check({"errors": errors}, "corruptions severities", within=(0, 1))
     if baseline_errors is None:
-        return precise(errors).sum(1)
+        return at_least_float32(errors).sum(1)
     check({"baseline_errors": baseline_errors}, "corruptions severities", within=(0, 1), sizes=sizes)
-    return _ratio(precise(errors).sum(1), precise(baseline_errors).sum(1))
+    return _ratio(at_least_float32(errors).sum(1), at_least_float32(baseline_errors).sum(1))
 
 
 @metric(
@@ -101,7 +101,7 @@ def relative_corruption_error(
     check_choice("subtract", subtract, ("each", "once"))
     if not 0 <= clean_error <= 1:
         raise ValueError(f"expected clean_error from 0 to 1, got {clean_error}")
-    rates = precise(errors)
+    rates = at_least_float32(errors)
     return ((rates - clean_error).sum(1) if subtract == "each" else rates.sum(1) - clean_error).mean()
 
 
@@ -132,7 +132,7 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
     if sizes["frames"] < 2:
         raise ValueError(f"expected at least 2 frames, got {sizes['frames']}")
     reference = frames[:, :-1] if against == "previous" else frames[:, :1]
-    return claims(frames[:, 1:] != reference, frames).mean()
+    return as_float(frames[:, 1:] != reference, frames).mean()
 
 
 @metric(
@@ -177,7 +177,7 @@ def flip_rates(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> T
     """
     named = {"flip_probabilities": flip_probabilities, "base_flip_probabilities": base_flip_probabilities}
     check(named, "corruptions", within=(0, 1))
-    return _ratio(precise(flip_probabilities), precise(base_flip_probabilities))
+    return _ratio(at_least_float32(flip_probabilities), at_least_float32(base_flip_probabilities))
 
 
 def _ratio(values: Tensor, reference: Tensor) -> Tensor:

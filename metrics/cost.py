@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .common import check, check_success, defined, precise
+from .common import at_least_float32, check, check_success, nan_where_undefined
 from .registry import Reduction, metric, reduce
 
 LEVELS = 5
@@ -70,7 +70,7 @@ def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction =
         ValueError: if shapes, types or values are not as described.
     """
     check_success(check({"forwards": forwards}, "N", kind="number", within=AT_LEAST_ZERO), success=success)
-    return reduce(defined(precise(forwards), success), reduction)
+    return reduce(nan_where_undefined(at_least_float32(forwards), success), reduction)
 
 
 @metric(
@@ -100,4 +100,4 @@ def backward_queries(backwards: Tensor, success: Tensor, *, reduction: Reduction
         ValueError: if shapes, types or values are not as described.
     """
     check_success(check({"backwards": backwards}, "N", kind="number", within=AT_LEAST_ZERO), success=success)
-    return reduce(defined(precise(backwards), success), reduction)
+    return reduce(nan_where_undefined(at_least_float32(backwards), success), reduction)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .common import check, check_choice, claims, precise
+from .common import as_float, at_least_float32, check, check_choice
 from .registry import metric
 
 Neurons = Literal["unit", "channel"]
@@ -50,7 +50,7 @@ def multisection_coverage(
         ValueError: if shapes, types or values are not as described.
     """
     units = neuron_values(activations, neurons)
-    return claims(sections_reached(units, low, high, sections), units).mean()
+    return as_float(sections_reached(units, low, high, sections), units).mean()
 
 
 @metric(
@@ -80,7 +80,7 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
         ValueError: if shapes, types or values are not as described.
     """
     units = neuron_values(activations, neurons)
-    above, below = (claims(side, units) for side in beyond_ranges(units, low, high))
+    above, below = (as_float(side, units) for side in beyond_ranges(units, low, high))
     return (above.mean() + below.mean()) / 2
 
 
@@ -111,7 +111,7 @@ def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *
         ValueError: if shapes, types or values are not as described.
     """
     units = neuron_values(activations, neurons)
-    return claims(beyond_ranges(units, low, high)[0], units).mean()
+    return as_float(beyond_ranges(units, low, high)[0], units).mean()
 
 
 @metric(
@@ -143,7 +143,7 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
     widths = [units.shape[1] for units in all_units]
     if not 1 <= k <= min(widths, default=0):
         raise ValueError(f"expected k from 1 to {min(widths, default=0)}, the smallest layer, got {k}")
-    return claims(torch.cat([most_active(units, k) for units in all_units]), all_units[0]).mean()
+    return as_float(torch.cat([most_active(units, k) for units in all_units]), all_units[0]).mean()
 
 
 def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) -> Tensor:
@@ -201,7 +201,7 @@ def neuron_values(activations: Tensor, neurons: Neurons = "unit", name: str = "a
     check_choice("neurons", neurons, ("unit", "channel"))
     maps = isinstance(activations, Tensor) and activations.ndim == 4
     check({name: activations}, "N C h w" if maps else "N units")
-    activations = precise(activations)
+    activations = at_least_float32(activations)
     if not maps:
         return activations
     return activations.mean((2, 3)) if neurons == "channel" else activations.flatten(1)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .common import check, check_classes, check_logits, check_success, claims, defined, precise
+from .common import as_float, at_least_float32, check, check_classes, check_logits, check_success, nan_where_undefined
 from .registry import Reduction, metric, reduce
 
 GRID = 64  # first guesses of the rate of an exponential
@@ -40,10 +40,10 @@ def success_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     """
     check({"distances": distances}, "N", kind="number", within=(0, inf))
     check({"budgets": budgets}, "B", kind="number", within=(0, inf))
-    distances = precise(distances)
+    distances = at_least_float32(distances)
     reached = torch.searchsorted(distances.sort().values, budgets.to(distances), right=True)
     finite = distances.isfinite().sum()
-    return claims(torch.minimum(reached, finite), distances) / len(distances)
+    return as_float(torch.minimum(reached, finite), distances) / len(distances)
 
 
 def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
@@ -173,12 +173,12 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     check({"distances": distances, "best_distances": best_distances}, "N", kind="number", within=(0, inf))
     if (distances < best_distances).any():
         raise ValueError("expected distances >= best_distances, got a smaller one")
-    attack, best = precise(distances), precise(best_distances)
+    attack, best = at_least_float32(distances), at_least_float32(best_distances)
     if not len(best) or best.isinf().any():
         return best.new_tensor(nan)
     largest = best.max()
     area, least_area = attack.minimum(largest).mean(), best.mean()
-    return 1 - (area - least_area) / (claims(best > 0, best).mean() * largest - least_area)
+    return 1 - (area - least_area) / (as_float(best > 0, best).mean() * largest - least_area)
 
 
 @metric(
@@ -213,8 +213,8 @@ def quantised_success(
     sizes = check_logits(logits=logits, adv_logits=adv_logits)
     check_classes(sizes, labels=labels)
     check_success(sizes, success=success)
-    survives = claims(adv_logits.argmax(1) != labels, adv_logits)
-    return reduce(defined(survives, success & (logits.argmax(1) == labels)), reduction)
+    survives = as_float(adv_logits.argmax(1) != labels, adv_logits)
+    return reduce(nan_where_undefined(survives, success & (logits.argmax(1) == labels)), reduction)
 
 
 def _decay_rate(distances: np.ndarray, shares: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.special import xlogy
 
 from .accuracy import clean_accuracy, macro_f1, true_class_confidence
-from .common import ROWS, check_classes, check_logits, claims, confidence, defined, precise
+from .common import ROWS, as_float, at_least_float32, check_classes, check_logits, confidence, nan_where_undefined
 from .differences import difference
 from .registry import Reduction, metric, reduce
 
@@ -139,7 +139,7 @@ def classification_confidence_variance(
     """
     check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
     change = (confidence(defended_logits, labels) - confidence(logits, labels)).abs()
-    return reduce(defined(change, _both_right(logits, defended_logits, labels)), reduction)
+    return reduce(nan_where_undefined(change, _both_right(logits, defended_logits, labels)), reduction)
 
 
 @metric(
@@ -182,13 +182,13 @@ def classification_output_stability(
         raise ValueError(f"expected base > 1, got {base}")
     groups = zip(logits.split(ROWS), defended_logits.split(ROWS), strict=True)
     divergence = torch.cat([_jensen_shannon(*pair) for pair in groups]) / log(base)
-    return reduce(defined(divergence, _both_right(logits, defended_logits, labels)), reduction)
+    return reduce(nan_where_undefined(divergence, _both_right(logits, defended_logits, labels)), reduction)
 
 
 def _right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """1 where each of the two models is right, 0 where it is wrong, after the check of the arguments."""
     check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
-    return claims(logits.argmax(1) == labels, logits), claims(defended_logits.argmax(1) == labels, logits)
+    return as_float(logits.argmax(1) == labels, logits), as_float(defended_logits.argmax(1) == labels, logits)
 
 
 def _both_right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ def _both_right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> Tens
 
 def _jensen_shannon(logits: Tensor, defended_logits: Tensor) -> Tensor:
     """Divergence between the softmax of each pair of rows, in nats; 0 log 0 is 0."""
-    p, q = precise(logits).softmax(1), precise(defended_logits).softmax(1)
+    p, q = at_least_float32(logits).softmax(1), at_least_float32(defended_logits).softmax(1)
     middle = (p + q) / 2
     terms = xlogy(p, p) + xlogy(q, q) - xlogy(p, middle) - xlogy(q, middle)
     return terms.sum(1).clamp_min(0) / 2

@@ -6,7 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .common import Normalisation, check_choice, check_images, check_pairs, defined, grey_levels, in_groups, l2_divisor
+from .common import (
+    Normalisation,
+    check_choice,
+    check_images,
+    check_pairs,
+    grey_levels,
+    in_groups,
+    l2_divisor,
+    nan_where_undefined,
+)
 from .registry import Reduction, metric, reduce
 
 INFINITE = float("inf")
@@ -42,7 +51,7 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     """
     check_pairs(inputs, adv_inputs, success)
     largest = in_groups(lambda clean, attacked: _norm(attacked - clean, INFINITE), inputs, adv_inputs)
-    return reduce(defined(largest, success), reduction)
+    return reduce(nan_where_undefined(largest, success), reduction)
 
 
 @metric(
@@ -85,7 +94,7 @@ def euclidean_distortion(
     check_pairs(inputs, adv_inputs, success)
     divisor = l2_divisor(inputs.shape[1:].numel(), normalisation)
     norm = in_groups(lambda clean, attacked: _norm(attacked - clean, 2), inputs, adv_inputs)
-    return reduce(defined(norm / divisor, success), reduction)
+    return reduce(nan_where_undefined(norm / divisor, success), reduction)
 
 
 @metric(
@@ -134,7 +143,7 @@ def pixel_change_ratio(
         return (differs.amax(1) if unit == "pixel" else differs).flatten(1).mean(1)
 
     ratio = in_groups(changed, inputs, adv_inputs)
-    return reduce(defined(ratio, success), reduction)
+    return reduce(nan_where_undefined(ratio, success), reduction)
 
 
 @metric(
@@ -174,7 +183,7 @@ def relative_distortion(
     check_pairs(inputs, adv_inputs, success)
     size = in_groups(lambda images: _norm(images, p), inputs)
     ratio = in_groups(lambda clean, attacked: _norm(attacked - clean, p), inputs, adv_inputs) / size
-    return reduce(defined(ratio, success & (size > 0)), reduction)
+    return reduce(nan_where_undefined(ratio, success & (size > 0)), reduction)
 
 
 @metric(
@@ -281,7 +290,7 @@ def perturbation_sensitivity_distance(
             change *= deviation if weighting == "product" else 1 - deviation
         return change.flatten(1).sum(1)
 
-    return reduce(defined(in_groups(weighted, inputs, adv_inputs), success), reduction)
+    return reduce(nan_where_undefined(in_groups(weighted, inputs, adv_inputs), success), reduction)
 
 
 def _norm(images: Tensor, p: float) -> Tensor:

@@ -5,7 +5,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .common import ROWS, check_choice, check_classes, check_logits, claims, confidence, defined, precise
+from .common import (
+    ROWS,
+    as_float,
+    at_least_float32,
+    check_choice,
+    check_classes,
+    check_logits,
+    confidence,
+    nan_where_undefined,
+)
 from .registry import Reduction, metric, reduce
 
 Counted = Literal["successes", "all"]
@@ -42,8 +51,8 @@ def misclassification_ratio(
         ValueError: if shapes, types or values are not as described.
     """
     check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels)
-    fooled = claims(adv_logits.argmax(1) != labels, adv_logits)
-    return reduce(defined(fooled, logits.argmax(1) == labels), reduction)
+    fooled = as_float(adv_logits.argmax(1) != labels, adv_logits)
+    return reduce(nan_where_undefined(fooled, logits.argmax(1) == labels), reduction)
 
 
 @metric(
@@ -77,8 +86,8 @@ def targeted_attack_success(
         ValueError: if shapes, types or values are not as described.
     """
     check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels, targets=targets)
-    reached = claims(adv_logits.argmax(1) == targets, adv_logits)
-    return reduce(defined(reached, (logits.argmax(1) == labels) & (targets != labels)), reduction)
+    reached = as_float(adv_logits.argmax(1) == targets, adv_logits)
+    return reduce(nan_where_undefined(reached, (logits.argmax(1) == labels) & (targets != labels)), reduction)
 
 
 @metric(
@@ -116,7 +125,7 @@ def adversarial_confidence_increase(
     check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels)
     predicted = adv_logits.argmax(1)
     rise = confidence(adv_logits, predicted) - confidence(logits, predicted)
-    return reduce(defined(rise, logits.argmax(1) == labels), reduction)
+    return reduce(nan_where_undefined(rise, logits.argmax(1) == labels), reduction)
 
 
 @metric(
@@ -150,7 +159,7 @@ def true_confidence_reduction(
     """
     check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels)
     fall = confidence(logits, labels) - confidence(adv_logits, labels)
-    return reduce(defined(fall, logits.argmax(1) == labels), reduction)
+    return reduce(nan_where_undefined(fall, logits.argmax(1) == labels), reduction)
 
 
 @metric(
@@ -192,7 +201,7 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
         ValueError: if shapes, types or values are not as described.
     """
     check_classes(check_logits(adv_logits=adv_logits), labels=labels)
-    return reduce(claims(adv_logits.argmax(1) == labels, adv_logits), reduction)
+    return reduce(as_float(adv_logits.argmax(1) == labels, adv_logits), reduction)
 
 
 @metric(
@@ -224,7 +233,7 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
     """
     check_classes(check_logits(adv_logits=adv_logits), labels=labels)
     predicted = adv_logits.argmax(1)
-    return reduce(defined(confidence(adv_logits, predicted), predicted != labels), reduction)
+    return reduce(nan_where_undefined(confidence(adv_logits, predicted), predicted != labels), reduction)
 
 
 @metric(
@@ -291,11 +300,11 @@ def noise_tolerance(
     check_classes(sizes, labels=labels)
     if sizes["K"] < 2:
         raise ValueError(f"expected adv_logits of at least 2 classes, got {sizes['K']}")
-    top = torch.cat([precise(rows).softmax(1).topk(2).values for rows in adv_logits.split(ROWS)])
+    top = torch.cat([at_least_float32(rows).softmax(1).topk(2).values for rows in adv_logits.split(ROWS)])
     return reduce(_counted(top[:, 0] - top[:, 1], adv_logits, labels, over), reduction)
 
 
 def _counted(values: Tensor, adv_logits: Tensor, labels: Tensor, over: Counted) -> Tensor:
     """The values, NaN for the images that the choice leaves out."""
     check_choice("over", over, ("successes", "all"))
-    return values if over == "all" else defined(values, adv_logits.argmax(1) != labels)
+    return values if over == "all" else nan_where_undefined(values, adv_logits.argmax(1) != labels)

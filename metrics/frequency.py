@@ -12,10 +12,10 @@ from .common import (
     Sizes,
     check_choice,
     check_pairs,
-    defined,
     grey_levels,
     in_groups,
     l2_divisor,
+    nan_where_undefined,
 )
 from .registry import Reduction, metric, reduce
 
@@ -71,7 +71,7 @@ def low_frequency_distortion(
     """
     sizes = check_pairs(inputs, adv_inputs, success)
     norm = _band_norm(sizes, "low", normalisation, method)
-    return reduce(defined(in_groups(norm, inputs, adv_inputs), success), reduction)
+    return reduce(nan_where_undefined(in_groups(norm, inputs, adv_inputs), success), reduction)
 
 
 @metric(
@@ -115,7 +115,7 @@ def high_frequency_distortion(
     """
     sizes = check_pairs(inputs, adv_inputs, success)
     norm = _band_norm(sizes, "high", normalisation, method)
-    return reduce(defined(in_groups(norm, inputs, adv_inputs), success), reduction)
+    return reduce(nan_where_undefined(in_groups(norm, inputs, adv_inputs), success), reduction)
 
 
 def _band_norm(

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from .common import check, check_choice, precise
+from .common import at_least_float32, check, check_choice
 from .registry import Reduction, metric, reduce
 
 INFINITE = float("inf")
@@ -40,7 +40,9 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
     """
     dims = _dims(activations)
     check({"activations": activations, "adv_activations": adv_activations}, dims)
-    return reduce((precise(adv_activations) - precise(activations)).abs().flatten(1).mean(1), reduction)
+    return reduce(
+        (at_least_float32(adv_activations) - at_least_float32(activations)).abs().flatten(1).mean(1), reduction
+    )
 
 
 @metric(
@@ -76,7 +78,9 @@ def neuron_uncertainty(
     dims = _dims(activations)
     check({"activations": activations}, dims)
     check_choice("over", over, ("positions", "images"))
-    maps = precise(activations).flatten(2) if activations.ndim == 4 else precise(activations)[..., None]
+    maps = (
+        at_least_float32(activations).flatten(2) if activations.ndim == 4 else at_least_float32(activations)[..., None]
+    )
     if over == "positions":
         return reduce((maps - maps.mean(2, keepdim=True)).square().mean((1, 2)), reduction)
     neurons = maps.mean(2)

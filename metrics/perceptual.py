@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from .common import check_pairs, defined, in_groups, values_at_once
+from .common import check_pairs, in_groups, nan_where_undefined, values_at_once
 from .registry import Reduction, metric, reduce
 from .vgg import Features, load_features, stage_features, stage_weights
 
@@ -61,7 +61,7 @@ def multi_scale_gmsd(
         return share * gradients + (1 - share) * 0.01 * _colour_error(inputs, adv_inputs)
 
     at_once = 2 * values_at_once(inputs.device)  # many short steps: the cost of a call weighs more than the cache
-    return reduce(defined(in_groups(difference, inputs, adv_inputs, at_once=at_once), success), reduction)
+    return reduce(nan_where_undefined(in_groups(difference, inputs, adv_inputs, at_once=at_once), success), reduction)
 
 
 @metric(
@@ -154,7 +154,7 @@ def structural_similarity(
         value = piq.ssim(inputs, adv_inputs, data_range=1.0, reduction="none", downsample=False)
         return torch.as_tensor(value)
 
-    return reduce(defined(in_groups(similarity, inputs, adv_inputs), success), reduction)
+    return reduce(nan_where_undefined(in_groups(similarity, inputs, adv_inputs), success), reduction)
 
 
 def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:

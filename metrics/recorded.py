@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .common import check, check_success, defined, precise
+from .common import at_least_float32, check, check_success, nan_where_undefined
 from .registry import Reduction, metric, reduce
 
 AT_LEAST_ZERO = (0.0, float("inf"))
@@ -25,7 +25,7 @@ def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "m
         ValueError: if shapes, types or values are not as described.
     """
     check_success(check({"values": values}, "N", kind="number", within=AT_LEAST_ZERO), counting=counting)
-    return reduce(defined(precise(values), counting), reduction)
+    return reduce(nan_where_undefined(at_least_float32(values), counting), reduction)
 
 
 def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:

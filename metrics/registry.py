@@ -139,13 +139,13 @@ def symbols_named(name: str) -> tuple[str, ...]:
         return (name,)
     wanted = _plain(name)
     symbols = tuple(symbol for symbol in METRICS if _plain(symbol) == wanted)
-    return symbols or tuple(record.symbol for record in METRICS.values() if wanted in map(_plain, names_of(record)))
+    return symbols or tuple(record.symbol for record in METRICS.values() if wanted in map(_plain, aliases_of(record)))
 
 
 def near_symbols(name: str) -> list[str]:
     """The symbols of metrics whose symbol, or else another name, is spelt almost as `name`."""
     symbols = {symbol.casefold(): symbol for symbol in METRICS}
-    called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in names_of(each)}
+    called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in aliases_of(each)}
     wanted = name.strip().casefold()
     near = [symbols[text] for text in get_close_matches(wanted, symbols)]
     return near or list(dict.fromkeys(called[text] for text in get_close_matches(wanted, called)))
@@ -175,7 +175,7 @@ def default_symbols(table: Table) -> tuple[str, ...]:
     return tuple(symbols)
 
 
-def names_of(record: Metric) -> tuple[str, ...]:
+def aliases_of(record: Metric) -> tuple[str, ...]:
     """Everything but its symbol that a metric is called by."""
     return (*record.aliases, record.title, record.function.__name__)
 

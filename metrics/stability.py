@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .common import check, check_classes, check_images, check_logits, defined, precise
+from .common import at_least_float32, check, check_classes, check_images, check_logits, nan_where_undefined
 from .registry import Reduction, metric, reduce
 
 INFINITE = float("inf")
@@ -55,7 +55,7 @@ def empirical_boundary_distance(
     """
     sizes = _check_examples(inputs, labels)
     grid = _checked_grid(directions, magnitudes, sizes)
-    distance = precise(inputs).new_full((sizes["N"],), grid[-1])
+    distance = at_least_float32(inputs).new_full((sizes["N"],), grid[-1])
     right = _right(model, inputs, labels)
     distance[~right] = 0
     left = right.nonzero()[:, 0]
@@ -107,7 +107,7 @@ def boundary_steps(
     sizes = _check_examples(inputs, labels)
     if not step_size > 0 or limit < 1:
         raise ValueError(f"expected step_size > 0 and limit >= 1, got {step_size} and {limit}")
-    steps = defined(precise(inputs).new_zeros(sizes["N"]), ~_right(model, inputs, labels))
+    steps = nan_where_undefined(at_least_float32(inputs).new_zeros(sizes["N"]), ~_right(model, inputs, labels))
     left, moved = steps.isnan().nonzero()[:, 0], inputs[steps.isnan()]
     for step in range(1, limit + 1):
         if not len(left):
@@ -182,13 +182,13 @@ def noise_ratios(
     check({"noisy_inputs": noisy_inputs}, "N m C H W", within=(0, 1), sizes=sizes)
     if not epsilon > 0:
         raise ValueError(f"expected epsilon > 0, got {epsilon}")
-    loss = cross_entropy(precise(logits), labels, reduction="none")
+    loss = cross_entropy(at_least_float32(logits), labels, reduction="none")
     repeated = labels[:, None].expand(-1, sizes["m"])
-    noisy_loss = cross_entropy(precise(noisy_logits).flatten(0, 1), repeated.flatten(), reduction="none")
+    noisy_loss = cross_entropy(at_least_float32(noisy_logits).flatten(0, 1), repeated.flatten(), reduction="none")
     rise = (noisy_loss.unflatten(0, repeated.shape) - loss[:, None]).abs()
-    distance = (precise(noisy_inputs) - precise(inputs)[:, None]).abs().flatten(2).amax(2)
+    distance = (at_least_float32(noisy_inputs) - at_least_float32(inputs)[:, None]).abs().flatten(2).amax(2)
     rounding = 4 * torch.finfo(distance.dtype).eps
-    return defined(rise / distance, (distance > 0) & (distance <= epsilon + rounding)).flatten()
+    return nan_where_undefined(rise / distance, (distance > 0) & (distance <= epsilon + rounding)).flatten()
 
 
 def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:

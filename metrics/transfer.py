@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .common import check, check_choice, check_index, claims, defined
+from .common import as_float, check, check_choice, check_index, nan_where_undefined
 from .registry import Reduction, metric, reduce
 
 
@@ -61,8 +61,8 @@ def observable_transfer_rate(
     wrong = adv_predictions != labels
     fooled, valid = wrong[source], predictions[source] == labels
     others = wrong.sum(0) - fooled.long()
-    rate = claims(others * fooled, wrong) / (sizes["M"] - 1) if sizes["M"] > 1 else claims(fooled, wrong) * nan
-    return reduce(defined(rate, valid & fooled if over == "fooled" else valid), reduction)
+    rate = as_float(others * fooled, wrong) / (sizes["M"] - 1) if sizes["M"] > 1 else as_float(fooled, wrong) * nan
+    return reduce(nan_where_undefined(rate, valid & fooled if over == "fooled" else valid), reduction)
 
 
 def transfer_by_source(rates: Tensor) -> Tensor:

@@ -1,7 +1,10 @@
 """Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
 
+from typing import Any
+
 from ..conventions import KNOWLEDGE
-from .baselines import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
+from ..deprecation import current_name
+from .baselines import LeaveOneOut, agreement, bootstrap, borda, leave_one_out, mean_response
 from .canary import RULES, VIEWS, metrics_of, place_row, rank_metrics, rank_table
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, check_responses, choose_model, fit_irt
@@ -12,14 +15,14 @@ from .items import (
     differential_groups,
     differential_items,
     informative_items,
-    kinds_of,
+    item_kinds,
     libraries_of,
 )
-from .placement import Placement, place_newcomer, place_results
+from .placement import Placement, place_new_subject, place_results
 from .projections import Projection, Subsample, describe_projections, project_pairs, rank_subsamples
 from .ranking import Ranking, rank_matrix, rank_responses, rank_results
 from .response_model import ResponseModel
-from .responses import Responses, build_responses, check_several, choose_results, complete_items, of_subjects
+from .responses import Responses, build_responses, check_rankable, choose_results, complete_items, of_subjects
 from .significance import design_effect, missing_by_subject
 
 __all__ = [
@@ -28,8 +31,8 @@ __all__ = [
     "RULES",
     "VIEWS",
     "Diagnostics",
-    "Dropped",
     "IRTFit",
+    "LeaveOneOut",
     "Placement",
     "Projection",
     "Ranking",
@@ -40,8 +43,8 @@ __all__ = [
     "bootstrap",
     "borda",
     "build_responses",
+    "check_rankable",
     "check_responses",
-    "check_several",
     "choose_model",
     "choose_results",
     "complete_items",
@@ -52,18 +55,18 @@ __all__ = [
     "diagnose",
     "differential_groups",
     "differential_items",
-    "drop_each",
     "fit_irt",
     "informative_items",
-    "kinds_of",
+    "item_kinds",
+    "leave_one_out",
     "libraries_of",
+    "mean_response",
     "metrics_of",
     "missing_by_subject",
     "of_subjects",
-    "place_newcomer",
+    "place_new_subject",
     "place_results",
     "place_row",
-    "plain_mean",
     "project_pairs",
     "rank_matrix",
     "rank_metrics",
@@ -72,3 +75,18 @@ __all__ = [
     "rank_subsamples",
     "rank_table",
 ]
+
+_RENAMED = {
+    "Dropped": "LeaveOneOut",
+    "check_several": "check_rankable",
+    "drop_each": "leave_one_out",
+    "kinds_of": "item_kinds",
+    "place_newcomer": "place_new_subject",
+    "plain_mean": "mean_response",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RENAMED:
+        raise AttributeError(f"module 'davylamp.scoring' has no attribute {name!r}")
+    return globals()[current_name("davylamp.scoring", name, _RENAMED)]

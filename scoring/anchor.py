@@ -9,7 +9,7 @@ from torch import Tensor
 from .gibbs import State, draw_settings, weigh_items
 from .grid import make_tables
 from .irt import IRTFit
-from .ranking import stretch
+from .ranking import widen_by_design_effect
 from .response_model import observe, statistics
 
 DRAWS = 4000  # of a new subject and the baseline together, about
@@ -75,7 +75,7 @@ class Anchor:
                 log[part] += torch.einsum("u,uct->ct", times, curves.log())
         return log
 
-    def chances(self, items: Sequence[int] | np.ndarray) -> Tensor:
+    def response_probabilities(self, items: Sequence[int] | np.ndarray) -> Tensor:
         """Probability of a response 1 to items, at each ability of the grid and for each draw.
 
         Args:
@@ -96,7 +96,7 @@ class Anchor:
         Returns:
             Shape (D, count).
         """
-        weight = self.weigh(log)
+        weight = self.posterior(log)
         total = weight.cumsum(1)
         generator = torch.Generator().manual_seed(self._seed)  # the same likelihood gives the same draws
         offset = torch.rand(len(total), count, generator=generator, dtype=torch.double)
@@ -106,13 +106,13 @@ class Anchor:
         step = self.ability[:, 1:2] - self.ability[:, :1]
         return np.take_along_axis(self.ability, place.numpy(), 1) + step * inside.numpy()
 
-    def weigh(self, log: Tensor) -> Tensor:
+    def posterior(self, log: Tensor) -> Tensor:
         """Posterior of a newcomer's ability on the grid for each draw, shape (D, T), from its log-likelihood."""
         return (log + self.prior).double().softmax(1)
 
     def expect(self, log: Tensor) -> float:
         """Posterior mean of a newcomer's ability on the scale of the fit, from its log-likelihood."""
-        return float((self.weigh(log).numpy() * self.ability).sum(1).mean())
+        return float((self.posterior(log).numpy() * self.ability).sum(1).mean())
 
     def _curves(self, items: np.ndarray, value: float) -> Iterator[tuple[slice, Tensor]]:
         """Chance, or density, of a response to items, (items, C, T), for C draws after the other."""
@@ -142,10 +142,10 @@ def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: 
     """
     count = max(1, DRAWS // len(log))
     baseline, drawn = anchor.baseline.repeat(count, 0), anchor.draw(log, count).reshape(-1, 1)
-    return np.hstack([stretch(baseline, effect), stretch(drawn, effect_of_newcomer)])
+    return np.hstack([widen_by_design_effect(baseline, effect), widen_by_design_effect(drawn, effect_of_newcomer)])
 
 
-def effect_of_some(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
+def partial_design_effect(effect: float, clusters: np.ndarray, some: np.ndarray) -> float:
     """The design effect where fewer items of an image were answered: 1 + (m - 1) times the same correlation (Kish).
 
     Args:

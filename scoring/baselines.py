@@ -9,7 +9,7 @@ from scipy.stats import kendalltau, rankdata
 FEWEST = 5  # images that are resampled
 
 
-def plain_mean(responses: np.ndarray) -> np.ndarray:
+def mean_response(responses: np.ndarray) -> np.ndarray:
     """Mean response of each subject, over the items that it has.
 
     Args:
@@ -41,7 +41,7 @@ def borda(responses: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore"):
             won[one] = (above * both).sum(1) / both.sum(1)
     np.fill_diagonal(won, np.nan)
-    return plain_mean(won)
+    return mean_response(won)
 
 
 def borda_parts(responses: np.ndarray) -> np.ndarray:
@@ -63,7 +63,7 @@ def borda_parts(responses: np.ndarray) -> np.ndarray:
     return parts
 
 
-def borda_of_shares(shares: np.ndarray) -> np.ndarray:
+def expected_borda(shares: np.ndarray) -> np.ndarray:
     """The Borda count that is expected where each response is 1 with the probability of its share, independently.
 
     Of two responses p and q the first is above with p (1 - q), both are equal with p q + (1 - p) (1 - q): the first
@@ -82,7 +82,7 @@ def borda_of_shares(shares: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         won = 0.5 + (sums - sums.T) / (2 * both)
     np.fill_diagonal(won, np.nan)
-    return plain_mean(won)
+    return mean_response(won)
 
 
 def bootstrap(
@@ -111,7 +111,7 @@ def bootstrap(
         return np.full((replicates, len(responses)), np.nan)
     generator = np.random.default_rng(seed)
     chosen = generator.integers(len(names), size=(replicates, len(names)))
-    if score is plain_mean:
+    if score is mean_response:
         return _resampled_means(responses, cluster, chosen)
     members = np.split(np.argsort(cluster, kind="stable"), np.bincount(cluster).cumsum()[:-1])
     return np.stack([score(responses[:, np.concatenate([members[each] for each in row])]) for row in chosen])
@@ -128,7 +128,7 @@ def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndar
         return (times @ sums) / (times @ counts)
 
 
-class Dropped(NamedTuple):
+class LeaveOneOut(NamedTuple):
     """What leaving something out does to a ranking.
 
     Attributes:
@@ -142,9 +142,9 @@ class Dropped(NamedTuple):
     moved: float
 
 
-def drop_each(
+def leave_one_out(
     score: Callable[[np.ndarray], np.ndarray], names: Sequence[str], *, axis: Literal["subjects", "items"]
-) -> list[Dropped]:
+) -> list[LeaveOneOut]:
     """Rank again without each subject, or without each item (or metric), in turn.
 
     Args:
@@ -164,10 +164,10 @@ def drop_each(
         try:
             before, after = full[kept] if axis == "subjects" else full, score(kept)
         except ValueError:
-            records.append(Dropped(name, float("nan"), float("nan")))
+            records.append(LeaveOneOut(name, float("nan"), float("nan")))
             continue
         moved = np.abs(rankdata(-before) - rankdata(-after)).max()
-        records.append(Dropped(name, agreement(before, {"": after})[""], int(np.ceil(moved))))
+        records.append(LeaveOneOut(name, agreement(before, {"": after})[""], int(np.ceil(moved))))
     return sorted(records, key=lambda record: (np.isnan(record.moved), np.isnan(record.tau), record.tau))
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from .baselines import bootstrap, plain_mean
+from .baselines import bootstrap, mean_response
 from .diagnostics import Diagnostics
 from .irt import IRTFit, check_seed, fit_irt
 from .placement import Placement
@@ -172,14 +172,14 @@ def rank_table(
         alone = f"one {view}, {subjects[0]}" if subjects else "no subject"
         raise ValueError(f"{alone}: nothing to rank it against; expected at least 2 subjects")
     check_seed(seed)
-    responses = scaled(values, metrics, view)
+    responses = normalise_metrics(values, metrics, view)
     model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
     layers, _, notes = _fit_layers(responses, subjects, metrics, view, model, seed)
     final = layers[-1]
     draws = _propagated(layers[:-1], model, seed) if propagate and len(layers) > 1 else final.ability
     low, high = final.expected.min(), final.expected.max()
     kept = draws.reshape(-1, len(subjects))
-    resampled = bootstrap(plain_mean, responses, metrics, seed=seed)
+    resampled = bootstrap(mean_response, responses, metrics, seed=seed)
     ranking = make_ranking(
         f"CANARY, {curve} curve",
         subjects,
@@ -284,7 +284,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
     if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:
         raise ValueError(f"expected another subject with some of {', '.join(metrics)}, got {name}: {row!r:.60}")
-    responses = scaled(values, metrics, view)
+    responses = normalise_metrics(values, metrics, view)
     table = _directed(np.vstack([values, row]), metrics, view)
     answers = np.array([_normalised(column[-1:], among=column[:-1])[0] for column in table.T])
     beyond = [
@@ -320,7 +320,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
         (np.append(final.expected, anchor.expect(log)) - low) / (high - low),
         (joint_draws(anchor, log, 1.0, 1.0) - low) / (high - low),
         both,
-        bootstrap(plain_mean, both, [metric for metric, has in zip(metrics, seen, strict=True) if has], seed=seed),
+        bootstrap(mean_response, both, [metric for metric, has in zip(metrics, seen, strict=True) if has], seed=seed),
         replace(final, diagnostics=_worst(layers)),
     )
     problem = ranking.diagnostics.problem if ranking.diagnostics else None
@@ -328,7 +328,7 @@ def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
     return Placement(name, replace(ranking, notes=notes), int(seen.sum()), 0, notes)
 
 
-def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
+def normalise_metrics(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
     """Metrics as responses: scaled by `RULES`, max-min normalised and rounded to two decimals.
 
     Args:

@@ -14,7 +14,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from .grid import Prior, Tables, make_tables
-from .program import item_response
+from .irt_model import item_response
 from .response_model import ITEM_SITES, statistics
 
 SAVED = 20_000  # items of all chains: Pyro is given the draws of more to throw away

@@ -8,7 +8,7 @@ import torch
 from scipy.special import roots_jacobi
 from torch import Tensor
 
-from .program import item_response, trace_sites
+from .irt_model import item_response, trace_sites
 from .response_model import HALF_NORMAL, PRECISION, ResponseModel, statistics
 
 

@@ -122,7 +122,7 @@ def fit_irt(
         method = "svi"
     with _FITTING:
         if method == "nuts":
-            from .program import sample_nuts
+            from .irt_model import sample_nuts
 
             sites, divergences = sample_nuts(model, *data, chains, warmup, draws, seed)
             fit = _finish(model, *_parts(sites), "nuts", divergences)

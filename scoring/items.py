@@ -11,7 +11,7 @@ from scipy.stats import false_discovery_control
 from .irt import IRTFit
 from .response_model import OGIVE
 from .responses import Responses
-from .result_rows import some_of
+from .result_rows import abbreviate_list
 
 FALSE = 0.05  # share of false discoveries among the images that are named
 
@@ -60,7 +60,7 @@ def _short_radius(match: re.Match[str]) -> str:
     return f"{levels:.4g}/255" if abs(levels - round(levels, 2)) < 1e-6 else f"{float(match[0]):.4g}"
 
 
-def kinds_of(responses: Responses) -> tuple[str, ...]:
+def item_kinds(responses: Responses) -> tuple[str, ...]:
     """What each item is beside its image: the attack and its threat model, or the model that was attacked.
 
     Args:
@@ -299,7 +299,7 @@ def describe_differences(table: pd.DataFrame, what: str = "images") -> list[str]
         parts = []
         for word, odd in (("worse", of_group[of_group["effect"] < 0]), ("better", of_group[of_group["effect"] > 0])):
             if len(odd):
-                parts.append(f"{word} than expected on {len(odd)} ({some_of(list(odd['item']))})")
+                parts.append(f"{word} than expected on {len(odd)} ({abbreviate_list(list(odd['item']))})")
         if parts:
             sentences.append(f"At equal ability {group} is {' and '.join(parts)} of {images} {what}.")
     if sentences:

@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 
 from ..intervals import LEVEL
-from .baselines import bootstrap, plain_mean
+from .baselines import bootstrap, mean_response
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
 from .ranking import Ranking, make_ranking, note_stretch
-from .responses import Per, Subjects, Unequal, build_against, check_several, choose_results
-from .result_rows import some_of
+from .responses import Per, Subjects, Unequal, build_against, check_rankable, choose_results
+from .result_rows import abbreviate_list
 from .significance import design_effect
 
 if TYPE_CHECKING:
-    from .adaptive import Choice
+    from .adaptive_selection import SelectionResult
 
 NEW = " (new)"  # after the name of what is another thing in the new results
 
@@ -44,7 +44,7 @@ class Placement:
     responses: int
     images: int
     notes: tuple[str, ...] = ()
-    choice: "Choice | None" = None
+    choice: "SelectionResult | None" = None
 
     @property
     def rank(self) -> int:
@@ -103,7 +103,7 @@ class Placement:
         return document
 
 
-def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyword
+def place_new_subject(  # noqa: PLR0913 - the data by position, the choices by keyword
     responses: np.ndarray,
     subjects: Sequence[str],
     newcomer: np.ndarray,
@@ -137,7 +137,7 @@ def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyw
     Raises:
         ValueError: if the baseline cannot be ranked, or the newcomer answered nothing.
     """
-    from .anchor import Anchor, effect_of_some, joint_draws
+    from .anchor import Anchor, joint_draws, partial_design_effect
 
     values = check_responses(responses)
     answers = np.asarray(newcomer, dtype=float)
@@ -158,9 +158,9 @@ def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyw
         f"{fit.model.name}, {fit.model.response} responses, items anchored",
         (*subjects, name),
         np.append(fit.expected, anchor.expect(log)),
-        joint_draws(anchor, log, effect, effect_of_some(effect, images, images[seen])),
+        joint_draws(anchor, log, effect, partial_design_effect(effect, images, images[seen])),
         both,
-        bootstrap(plain_mean, both, images[seen].tolist(), seed=seed),
+        bootstrap(mean_response, both, images[seen].tolist(), seed=seed),
         fit,
         images=len(set(images[seen])),
     )
@@ -217,22 +217,24 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     """
     aligned = align_results(*(choose_results(rows, norm, knowledge) for rows in (baseline, new)))
     matrices = build_against(aligned.results, subjects, budget, per=per, unequal=unequal, original=original)
-    from .adaptive import choose_again
+    from .adaptive_selection import replay_selection
 
     fits = {} if fits is None else fits
     placements = []
     for matrix in matrices:
         names, images = matrix.subjects[:-1], np.array(matrix.images)
-        check_several(matrix._replace(subjects=names))
+        check_rankable(matrix._replace(subjects=names))
         answered = ~np.isnan(matrix.values[:-1]).all(0)
         values, images = matrix.values[:, answered], images[answered].tolist()
         key = values[:-1].tobytes()
         if key not in fits:
             fits[key] = fit_irt(values[:-1], choose_model(values[:-1], model), method=method, seed=seed)
-        placed = place_newcomer(values[:-1], names, values[-1], matrix.subjects[-1], images, seed=seed, fit=fits[key])
+        placed = place_new_subject(
+            values[:-1], names, values[-1], matrix.subjects[-1], images, seed=seed, fit=fits[key]
+        )
         size = f"{placed.responses} of {values.shape[1]} items answered, {placed.images} of {len(set(images))} images"
         notes = (*placed.notes, size, *aligned.notes, *matrix.notes)
-        choice = choose_again(fits[key], values, images, width, batch, seed) if adaptive else None
+        choice = replay_selection(fits[key], values, images, width, batch, seed) if adaptive else None
         placements.append(replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes), choice=choice))
     return tuple(placements)
 
@@ -277,7 +279,7 @@ def _name_models(baseline: Any, new: Any, notes: list[str]) -> Any:
         return new
     other = _changed(baseline, new, "model", "model_digest")
     if other:
-        notes.append(f"of the same name, but not the model of the baseline: {some_of(other)}")
+        notes.append(f"of the same name, but not the model of the baseline: {abbreviate_list(other)}")
     return new.assign(model=new["model"].map(lambda name: f"{name}{NEW}" if name in other else name))
 
 
@@ -289,10 +291,10 @@ def _name_code(baseline: Any, new: Any, notes: list[str]) -> Any:
     theirs, ours = (dict(zip(each["implementation"], each["version"], strict=True)) for each in (baseline, new))
     code = [name for name in other if "code " in f"{theirs[name]}{ours[name]}"]
     if code:
-        notes.append(f"of the same name, but not the code of the baseline: {some_of(code)}")
+        notes.append(f"of the same name, but not the code of the baseline: {abbreviate_list(code)}")
     versions = {f"{name}: {ours[name]} here, {theirs[name]} there" for name in other if name not in code}
     if versions:
-        notes.append(f"run by another version than the baseline: {some_of(sorted(versions))}")
+        notes.append(f"run by another version than the baseline: {abbreviate_list(sorted(versions))}")
     mark = new["implementation"].isin(code)
     return new.assign(
         **{name: new[name].where(~mark, new[name].map(str) + NEW) for name in ("attack", "implementation")}
@@ -320,7 +322,8 @@ def _name_data(baseline: Any, new: Any, notes: list[str]) -> Any:
                 new = new.assign(data=new["data"].where(same.notna() | (new["data"] != name), name + NEW))
     if shared and digests:
         notes.append(
-            f"images of {some_of(sorted(shared))} are matched by name: as a set they are not those of the baseline"
+            f"images of {abbreviate_list(sorted(shared))} are matched by name: "
+            "as a set they are not those of the baseline"
         )
     return new
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from .baselines import FEWEST
 from .ranking import Ranking, rank_matrix
-from .responses import Responses, of_items
+from .responses import Responses, select_items
 
 TIMES = 10  # of the present images: more are not counted out
 CHANCES = (0.1, 0.5, 0.9)
@@ -154,7 +154,7 @@ def rank_subsamples(
     for share in sorted(shares):
         size, widths = int(share * len(names)), []
         for subset in np.split(shuffled[: size * (len(names) // size)], len(names) // size) if size else ():
-            part = of_items(responses, np.isin(of_item, subset))
+            part = select_items(responses, np.isin(of_item, subset))
             try:
                 widths.append(_measure(rank_matrix(part, seed=seed, **options)))  # type: ignore[arg-type]
             except ValueError:

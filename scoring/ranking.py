@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from ..intervals import LEVEL, tail_of
-from .baselines import FEWEST, agreement, bootstrap, borda, borda_of_shares, borda_parts, plain_mean
+from ..intervals import LEVEL, tail_probability
+from .baselines import FEWEST, agreement, bootstrap, borda, borda_parts, expected_borda, mean_response
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
 from .plots import draw_figure
-from .responses import Responses, build_responses, check_several, complete_items
+from .responses import Responses, build_responses, check_rankable, complete_items
 from .result_rows import Per, Subjects, Unequal
 from .significance import design_effect, pair_deviations, paired_p_values, tell_apart, tie_groups
 
@@ -194,11 +194,11 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
         raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {sizes}")
     if scoring not in get_args(Scoring):
         raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
-    count, several = borda if shares is None else borda_of_shares, len(set(images))
-    resampled = bootstrap(plain_mean, plain, images, seed=seed)
+    count, several = borda if shares is None else expected_borda, len(set(images))
+    resampled = bootstrap(mean_response, plain, images, seed=seed)
     options: dict[str, Any] = {"images": several, "count": count}
     if scoring != "irt":
-        rule = plain_mean if scoring == "mean" else count
+        rule = mean_response if scoring == "mean" else count
         draws = resampled if scoring == "mean" else bootstrap(rule, plain, images, seed=seed)
         # Borda counts of shares differ as the shares do.
         options["p_values"] = paired_p_values(borda_parts(plain) if rule is borda else plain, images)
@@ -210,7 +210,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
         return replace(ranking, notes=(*ranking.notes, *notes))
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed)
     effect = design_effect(fit, values, images)
-    draws = stretch(fit.ability.reshape(-1, len(values)), effect)
+    draws = widen_by_design_effect(fit.ability.reshape(-1, len(values)), effect)
     name = f"{fit.model.name}, {fit.model.response} responses"
     ranking = make_ranking(name, subjects, fit.expected, draws, plain, resampled, fit, **options)
     notes = [VARIATIONAL] if fit.diagnostics.sampler == "svi" else []
@@ -220,7 +220,7 @@ def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by key
     return replace(ranking, notes=(*ranking.notes, *notes))
 
 
-def stretch(draws: np.ndarray, effect: float) -> np.ndarray:
+def widen_by_design_effect(draws: np.ndarray, effect: float) -> np.ndarray:
     """Draws, shape (D, N), that lie as much farther from their means as a design effect requires."""
     return draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
 
@@ -260,7 +260,7 @@ def rank_matrix(
 
 def _rank_matrix(responses: Responses, scoring: Scoring, options: dict[str, Any]) -> tuple[Ranking, Responses]:
     """The ranking of `rank_matrix`, and the responses that were scored."""
-    check_several(responses)
+    check_rankable(responses)
     if scoring != "irt":
         responses = complete_items(responses)
     matrix = responses.values, responses.subjects, responses.images
@@ -334,7 +334,7 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         responses: that were scored, shape (N, M).
         resampled: plain means of resampled images, shape (replicates, N).
         fit: of the item response model.
-        images: that were resampled, for expanded percentile intervals (`tail_of`); 0: plain percentiles.
+        images: that were resampled, for expanded percentile intervals (`tail_probability`); 0: plain percentiles.
         p_values: of the paired test over images that a significant difference needs as well, shape (N, N).
         count: Borda count of the responses.
 
@@ -342,13 +342,13 @@ def make_ranking(  # noqa: PLR0913 - the draws by position, what is known of the
         The ranking.
     """
     plain = (1 - LEVEL) / 2
-    expanded = tail_of(images) if images else plain
+    expanded = tail_probability(images) if images else plain
     tail = plain if p_values is None else expanded
     best, worst = _rank_bounds(draws)
     rank_low, rank_high = _rank_interval(best, worst, tail)
     bootstrap_low, bootstrap_high = _rank_interval(*_rank_bounds(resampled), expanded)
     low, high = _score_interval(draws, tail)
-    mean = plain_mean(responses)
+    mean = mean_response(responses)
     beats = np.stack([0.5 + 0.5 * ((one[:, None] > draws).mean(0) - (one[:, None] < draws).mean(0)) for one in draws.T])
     deviations = pair_deviations(draws, beats, p_values)
     apart, critical = tell_apart(deviations, draws)

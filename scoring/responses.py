@@ -15,10 +15,10 @@ from .result_rows import (
     ResultRows,
     Subjects,
     Unequal,
+    abbreviate_list,
     is_of_models,
     notes_on_rows,
     read_rows,
-    some_of,
 )
 from .significance import missing_by_subject
 
@@ -153,7 +153,7 @@ def build_against(
     names, known = (list(rows.labels["subject"][which].unique()) for which in (is_new, ~is_new))
     both, new_names = [name for name in names if name in known], [name for name in names if name not in known]
     if not new_names:
-        raise ValueError(f"expected {subjects} that the baseline lacks, got {some_of(both)}: it has them")
+        raise ValueError(f"expected {subjects} that the baseline lacks, got {abbreviate_list(both)}: it has them")
     matrices = []
     for name in new_names:
         kept, left_out = _shared(rows.labels, is_new, name, choices)
@@ -163,7 +163,7 @@ def build_against(
                 f"expected a response of {name}, got none: every one is missing ({'; '.join(matrix.notes)})"
             )
         order = np.argsort(np.array(matrix.subjects) == name, kind="stable")
-        notes = (f"left out: the new results of {some_of(both)}: the baseline has them",) if both else ()
+        notes = (f"left out: the new results of {abbreviate_list(both)}: the baseline has them",) if both else ()
         matrices.append(_in_rows(matrix, order)._replace(notes=(*matrix.notes, *notes)))
     return tuple(matrices)
 
@@ -212,10 +212,10 @@ def complete_items(responses: Responses) -> Responses:
     if not len(kept):
         raise ValueError(f"expected an item that all {len(responses.subjects)} subjects answered, got none")
     note = f"means are over the {len(kept)} of {total} items that every subject answered"
-    return of_items(responses, kept)._replace(notes=(*responses.notes, note))
+    return select_items(responses, kept)._replace(notes=(*responses.notes, note))
 
 
-def of_items(responses: Responses, kept: np.ndarray) -> Responses:
+def select_items(responses: Responses, kept: np.ndarray) -> Responses:
     """Some of the items, by their places or as bool, shape (M,)."""
     items, images = (tuple(np.array(part, dtype=object)[kept]) for part in (responses.items, responses.images))
     shares = None if responses.shares is None else responses.shares[:, kept]
@@ -225,7 +225,7 @@ def of_items(responses: Responses, kept: np.ndarray) -> Responses:
 def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Responses:
     """Some of the subjects, by their places, and the items that one of them has a response to."""
     some = _in_rows(responses, kept)
-    return of_items(some, np.flatnonzero(~np.isnan(some.values).all(0)))
+    return select_items(some, np.flatnonzero(~np.isnan(some.values).all(0)))
 
 
 def _in_rows(responses: Responses, places: Sequence[int] | np.ndarray) -> Responses:
@@ -234,7 +234,7 @@ def _in_rows(responses: Responses, places: Sequence[int] | np.ndarray) -> Respon
     return responses._replace(values=responses.values[rows], subjects=names, shares=shares)
 
 
-def check_several(responses: Responses) -> None:
+def check_rankable(responses: Responses) -> None:
     """Raise ValueError, which says where else the numbers are, unless there are at least two subjects."""
     if len(responses.subjects) > 1:
         return
@@ -309,7 +309,7 @@ def _common(labels: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
         of_group = ran[:, of_attempt == each]
         gone = int((~of_group.all(0)).sum())
         if gone:
-            lacking = some_of([str(names[row]) for row in np.flatnonzero(~of_group.all(1))])
+            lacking = abbreviate_list([str(names[row]) for row in np.flatnonzero(~of_group.all(1))])
             what = name if gone == of_group.shape[1] else f"{gone} of {of_group.shape[1]} responses to {name}"
             lines.append(f"left out: {what}: no result {'on' if of_models else 'of'} {lacking}")
     if not kept.any():
@@ -343,7 +343,7 @@ def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tup
     if fewer:
         left_out.append(f"left out: {fewer} results of the baseline at items that {name} answered otherwise")
     if len(unknown):
-        groups = some_of(list(map(str, unknown["group"].unique())))
+        groups = abbreviate_list(list(map(str, unknown["group"].unique())))
         left_out.append(f"left out: {len(unknown)} results of {name} that the baseline lacks: {groups}")
     return counts & (kept | of_name), left_out
 
@@ -353,7 +353,7 @@ def _nothing_shared(baseline: Any, new: Any, name: str) -> str:
     for column, what in (("image", "an image"), ("group", "a run"), ("item", "an item")):
         one, other = (list(map(str, each[column].unique())) for each in (new, baseline))
         if not set(one) & set(other):
-            have = f"got {some_of(one)}; the baseline has {some_of(other)}"
+            have = f"got {abbreviate_list(one)}; the baseline has {abbreviate_list(other)}"
             return f"expected {what} of {name} that the baseline has, too, {have}"
     return f"expected a result of {name} on an image under an attack that the baseline has, got none"
 
@@ -364,7 +364,7 @@ def _note_uneven(labels: Any) -> list[str]:
     total = labels["attempt"].nunique()
     if (counts == total).all():
         return []
-    shares = some_of([f"{name} {count / total:.0%}" for name, count in counts.items()])
+    shares = abbreviate_list([f"{name} {count / total:.0%}" for name, count in counts.items()])
     return [
         f"subjects met different attacks, kept as asked: {shares} of all. A score is biased if what was run hangs on "
         "how it would have ended"

@@ -77,7 +77,7 @@ def is_of_models(subjects: str) -> bool:
     return subjects in ("models", "defences")
 
 
-def some_of(names: Sequence[str]) -> str:
+def abbreviate_list(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + rest
@@ -120,7 +120,7 @@ def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
     if not together.any() or together.all():
         return results, []
     why = "several attacks, each on the images that those before it left, and no single one"
-    return results[~together], [f"left out: {some_of(names)}: {why}"]
+    return results[~together], [f"left out: {abbreviate_list(names)}: {why}"]
 
 
 def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
@@ -135,13 +135,15 @@ def _add_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     originals = {base for base, defence in pairs.values() if defence != UNDEFENDED}
     if not originals:
         if alone := [name for name in names if "+" in name]:
-            raise ValueError(f"expected the undefended model of {some_of(alone)} beside it, got none: evaluate it, too")
+            raise ValueError(
+                f"expected the undefended model of {abbreviate_list(alone)} beside it, got none: evaluate it, too"
+            )
         raise ValueError(
             "expected defended models as NAME+DEFENCE (`davylamp evaluate --defence`), got none; "
             "give `original=NAME` if all other models are defences of it"
         )
     rest = [name for name, (base, defence) in pairs.items() if defence == UNDEFENDED and base not in originals]
-    notes = [f"left out: {some_of(rest)}: no model with a defence in front of it"] if rest else []
+    notes = [f"left out: {abbreviate_list(rest)}: no model with a defence in front of it"] if rest else []
     rows = rows[~rows["model"].isin(rest)]
     ways = list(map(str, rows["made_on"].unique())) if "made_on" in rows else ["own"]
     if len(ways) > 1:
@@ -319,11 +321,11 @@ def notes_on_rows(rows: Any, choices: Choices) -> list[str]:
         ]
         if len(threats) > 1:
             why = "these threat models are not equally hard, so the order is not of the attacks alone"
-            notes.append(f"ranked together: {some_of(threats)}: {why}")
+            notes.append(f"ranked together: {abbreviate_list(threats)}: {why}")
     if random := list(map(str, rows.loc[_is_random(rows), "model"].unique())):
         notes.append(
-            f"random: {some_of(random)}: judged by many draws; means and Borda counts are of the shares of draws, the "
-            "item response model has one draw of each response"
+            f"random: {abbreviate_list(random)}: judged by many draws; means and Borda counts are of the shares of "
+            "draws, the item response model has one draw of each response"
         )
     mixed = []
     if "knowledge" in rows and rows["knowledge"].nunique() > 1:

@@ -21,7 +21,7 @@ from pyro.optim import ClippedAdam
 from torch import Tensor
 from torch.distributions import biject_to
 
-from .program import item_response, pyro_context, trace_sites
+from .irt_model import item_response, pyro_context, trace_sites
 from .response_model import HALF_NORMAL, ITEM_SITES, ResponseModel
 
 BATCH = 512  # items of a step

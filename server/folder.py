@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..adapters.models.room.sandbox import LAB_MARK, find_exposing
+from ..adapters.models.sandbox.bubblewrap import LAB_MARK, find_exposing
 from ..adapters.paths import expand_path
 from ..errors import InvalidInput, MissingLibrary, Unavailable
 from .database.connecting import Database, sqlite_address

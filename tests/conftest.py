@@ -23,9 +23,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from davylamp import cli
-from davylamp.adapters.contract.linear import ContractCase, make_linear_case
-from davylamp.adapters.models.room import sandbox as sandboxes
-from davylamp.adapters.user_code import process_protected
+from davylamp.adapters.contract.linear_model import ContractCase, make_linear_case
+from davylamp.adapters.models.sandbox import bubblewrap as sandboxes
+from davylamp.adapters.user_code_guard import process_protected
 from davylamp.commands import loading
 
 torch.set_num_threads(1)

@@ -253,10 +253,10 @@ def test_the_check_of_rooms_can_fail(name, source):
 
 
 def names_twice(files: Files) -> list[str]:
-    """Classes of one name in two modules. A library's repairs are called as the library calls its classes."""
+    """Classes of one name in two modules. Patched classes of a library are called as the library calls its classes."""
     places = defaultdict(list)
     for name, source in files.items():
-        if not name.endswith("/repairs.py"):
+        if not name.endswith("/patches.py"):
             for node in ast.walk(ast.parse(source)):
                 if isinstance(node, ast.ClassDef):
                     places[node.name].append(name)

@@ -24,7 +24,7 @@ from davylamp.benchmarks.shared.paper_numbers import find_value, load_published
 from davylamp.benchmarks.shared.paper_result import PaperLine, join_results, plain_line, print_result
 from davylamp.engine import load
 from davylamp.engine.statistics.bootstrap import Estimate
-from davylamp.engine.training.ascent import ascend, begin
+from davylamp.engine.training.inner_maximisation import ascend, initial_perturbation
 from davylamp.metrics import half_distortion
 
 TABLES = list_tables()
@@ -391,7 +391,7 @@ def test_small_models_learn_and_the_defended_ones_withstand_more(monkeypatch, tm
     for name, model in small_models.small_models().items():
         accuracy[name] = float((model.predict_logits(data.inputs).argmax(1) == data.labels).double().mean())
         rules = ("linf", small_models.EPSILON, 5, 0.05)
-        start = begin(data.inputs, "linf", small_models.EPSILON, "none")
+        start = initial_perturbation(data.inputs, "linf", small_models.EPSILON, "none")
         adv = ascend(data.inputs, start, lambda x, m=model: nn.functional.cross_entropy(m(x), data.labels), rules)
         assert float((adv - data.inputs).abs().max()) <= small_models.EPSILON + 1e-6
         robust[name] = float((model.predict_logits(adv).argmax(1) == data.labels).double().mean())

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from davylamp.adapters.catalogue.lookup import implementations_of
-from davylamp.adapters.models.room.isolated import describe_isolated
-from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.sandbox.isolated import describe_isolated
+from davylamp.adapters.models.sandbox.isolation import Isolation
 
 ROOT = Path(__file__).parent.parent
 FACTORY = """

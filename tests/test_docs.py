@@ -20,13 +20,13 @@ import davylamp
 from davylamp import cli
 from davylamp.adapters import find_implementation
 from davylamp.adapters.data.datasets import Data
-from davylamp.adapters.models.defences.names import read_defence
+from davylamp.adapters.models.defences.names import parse_defence
 from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
 from davylamp.benchmarks import Options, PaperTable
 from davylamp.benchmarks.reproductions import find_table, list_tables
 from davylamp.benchmarks.shared.paper_numbers import load_rows
-from davylamp.engine.challenge.ruling import FEWEST_DRAWS, LEFT, OF_GRADIENTS, WITHIN, Verdict
+from davylamp.engine.challenge.challenge_verdict import FEWEST_DRAWS, LEFT, OF_GRADIENTS, WITHIN, Verdict
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -337,7 +337,7 @@ def test_the_defences_of_the_page_are_names(run):
     )
     assert {"jpeg:quality=50", "bit-depth:bits=2"} <= names
     for name in names:
-        read_defence(name)
+        parse_defence(name)
     code, out, _ = run("defences", "--json")
     shown = {way for row in json.loads(out)["defences"] for way in row["gradients"]}
     assert code == 0
@@ -365,7 +365,7 @@ def test_the_verdicts_of_the_page_are_those_of_a_challenge():
     text = (DOCS / "challenge-verdicts.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| [a-z ]+ \| `([^`]+)` \| `([a-z]+)` \|", text, re.MULTILINE)
     assert {word for _, word in table} == set(get_args(Verdict))
-    source = inspect.getsource(importlib.import_module("davylamp.engine.challenge.ruling"))
+    source = inspect.getsource(importlib.import_module("davylamp.engine.challenge.challenge_verdict"))
     for printed, _ in table:
         assert re.split(r"N |\.\.\.", printed)[0].rstrip(": ") in source
     assert (WITHIN, FEWEST_DRAWS, LEFT) == (0.05, 10, 0.01)

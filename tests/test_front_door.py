@@ -15,7 +15,7 @@ from torch import nn
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import implementations_of
-from davylamp.adapters.models.borrowed import borrowed
+from davylamp.adapters.models.temporary_classifier import as_classifier
 from davylamp.engine import compare
 from davylamp.engine.comparison.compare import verdict_groups
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
@@ -90,7 +90,7 @@ def test_it_is_as_it_was_after_an_error_too(mixed, digits):
     with pytest.raises(ModelFailed):
         davylamp.run_attack("foolbox:pgd", mixed, torch.rand(2, 3, 5, 5), [1, 2], epsilon=0.1)
     assert unchanged(before, mixed)
-    with pytest.raises(TypeError, match=r"torch\.nn\.Module"), borrowed(lambda images: images):
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"), as_classifier(lambda images: images):
         pass
 
 
@@ -327,7 +327,7 @@ def test_hooks_gradients_and_layout_are_put_back(digits):
     before, strides = snapshot(module), [parameter.stride() for parameter in module.parameters()]
     places = [parameter.data_ptr() for parameter in module.parameters()]
     first = module[0]
-    with suppress(KeyboardInterrupt), borrowed(module) as classifier:
+    with suppress(KeyboardInterrupt), as_classifier(module) as classifier:
         module.register_forward_hook(lambda *_: None)
         module[0].register_full_backward_hook(lambda *_: None)
         next(module.parameters()).grad.zero_()

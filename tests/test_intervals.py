@@ -8,14 +8,14 @@ import pytest
 from scipy import stats
 
 import davylamp
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 TRUTHS = (0.0, 0.02, 0.5, 0.98, 1.0)
 
 
 def coverage(count, truth):
     """Exact: the chance of every number of successes whose interval holds the truth."""
-    ends = [share_interval(k, count) for k in range(count + 1)]
+    ends = [proportion_interval(k, count) for k in range(count + 1)]
     held = [low - 1e-12 <= truth <= high + 1e-12 for low, high in ends]
     return float(stats.binom.pmf(np.arange(count + 1), count, truth)[held].sum())
 
@@ -29,10 +29,10 @@ def test_the_interval_covers_every_share(count):
 def test_the_interval_is_that_of_clopper_and_pearson():
     for successes, count in ((0, 12), (12, 12), (3, 12), (1, 1), (40, 100)):
         truth = stats.binomtest(successes, count).proportion_ci(0.95, method="exact")
-        assert share_interval(successes, count) == pytest.approx((truth.low, truth.high), abs=1e-12)
-    assert share_interval(0, 12)[0] == 0
-    assert share_interval(12, 12)[1] == 1
-    assert all(math.isnan(end) for end in share_interval(0, 0))
+        assert proportion_interval(successes, count) == pytest.approx((truth.low, truth.high), abs=1e-12)
+    assert proportion_interval(0, 12)[0] == 0
+    assert proportion_interval(12, 12)[1] == 1
+    assert all(math.isnan(end) for end in proportion_interval(0, 0))
 
 
 def test_a_result_prints_its_images_and_the_interval_that_a_comparison_has(digits):

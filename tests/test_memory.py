@@ -15,7 +15,7 @@ COUNTED = """
 import resource
 import torch
 from davylamp.adapters import Classifier
-from davylamp.memory import give_memory_back, keep_freed_memory
+from davylamp.memory import release_unused_memory, keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -37,7 +37,7 @@ blocks = [torch.ones(10_000_000) for _ in range(20)]
 full = resident()
 del blocks
 freed = resident()
-give_memory_back()
+release_unused_memory()
 print(plain, alone, kept, full, freed, resident())
 """
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc only")
@@ -127,18 +127,18 @@ def test_what_is_left_of_a_control_group_counts_where_it_is_less(tmp_path, line:
     stat = f"anon 60\n{names['files']} 30\n"
     files = {names["max"]: "100\n", names["now"]: "90\n", "memory.stat": stat}
     system = a_system(tmp_path, 700, line, {f"{folder}/{name}": text for name, text in files.items()})
-    assert memory.memory_left(system) == pytest.approx(0.4)  # of 100, 90 are used, 30 of them by files
+    assert memory.available_memory_fraction(system) == pytest.approx(0.4)  # of 100, 90 are used, 30 of them by files
     a_system(tmp_path, 300, line)
-    assert memory.memory_left(system) == pytest.approx(0.3)
+    assert memory.available_memory_fraction(system) == pytest.approx(0.3)
 
 
 def test_a_control_group_without_a_limit_leaves_what_the_machine_has(tmp_path):
     system = a_system(tmp_path, 700, "0::/jobs\n", {"sys/fs/cgroup/jobs/memory.max": "max\n"})
-    assert memory.memory_left(system) == 0.7
+    assert memory.available_memory_fraction(system) == 0.7
 
 
 def test_where_nothing_is_known_nothing_is_left(tmp_path):
-    assert memory.memory_left(tmp_path) == 0
+    assert memory.available_memory_fraction(tmp_path) == 0
 
 
 @pytest.mark.parametrize("more", ["\n", "Strange:\n", "no name\n"])
@@ -146,7 +146,7 @@ def test_lines_of_another_form_end_no_task(tmp_path, more: str):
     (a_system(tmp_path, 700) / "proc/meminfo").write_text(
         f"MemTotal: 9 kB\nMemAvailable: 9 kB\n{more}", encoding="ascii"
     )
-    assert memory.memory_left(tmp_path) == 0
+    assert memory.available_memory_fraction(tmp_path) == 0
 
 
 @linux
@@ -158,15 +158,15 @@ def test_a_control_group_may_be_called_anything(tmp_path, name: bytes):
     folder.mkdir(parents=True)
     for file, text in (("memory.max", "100\n"), ("memory.current", "90\n"), ("memory.stat", "inactive_file 30\n")):
         (folder / file).write_text(text, encoding="ascii")
-    assert memory.memory_left(system) == pytest.approx(0.4)
+    assert memory.available_memory_fraction(system) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(("left", "times"), [(0.49, 1), (0.5, 0)])
 def test_memory_is_given_back_where_less_than_half_is_left(monkeypatch: pytest.MonkeyPatch, left: float, times: int):
     calls = []
-    monkeypatch.setattr(memory, "memory_left", lambda: left)
-    monkeypatch.setattr(memory, "give_memory_back", lambda: calls.append("back"))
-    memory.give_memory_back_if_short()
+    monkeypatch.setattr(memory, "available_memory_fraction", lambda: left)
+    monkeypatch.setattr(memory, "release_unused_memory", lambda: calls.append("back"))
+    memory.release_unused_memory_if_low()
     assert len(calls) == times
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import davylamp
-from davylamp.api.handed_over import make_data
-from davylamp.api.placing import Asking, place_models, read_baseline
+from davylamp.api.baseline_placement import AdaptiveSettings, place_on_baseline, read_baseline
+from davylamp.api.python_inputs import labelled_images
 from davylamp.engine import AttackChoice, ResultsStore, evaluate
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.scoring import place_results
@@ -103,7 +103,7 @@ def test_a_second_call_runs_nothing_and_a_lost_batch_is_run_again(digits, baseli
     placed, folder = chosen
     store, base = ResultsStore(folder), read_baseline(baseline, adaptive=True)
     classifiers = {"new": davylamp.Classifier(newcomer["new"])}
-    data = make_data(digits.inputs, digits.labels, None)
+    data = labelled_images(digits.inputs, digits.labels, None)
     done = []
 
     def run(plan):
@@ -112,8 +112,8 @@ def test_a_second_call_runs_nothing_and_a_lost_batch_is_run_again(digits, baseli
 
     def again():
         done.clear()
-        asking = Asking(adaptive=True, width=1, batch=3)
-        (result,) = place_models(base, store, base.config, asking, models=classifiers, data=data, run=run)
+        asking = AdaptiveSettings(adaptive=True, width=1, batch=3)
+        (result,) = place_on_baseline(base, store, base.config, asking, models=classifiers, data=data, run=run)
         return result.choice, result.beats
 
     assert again() == (placed.choice, placed.beats)

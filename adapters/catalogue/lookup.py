@@ -13,11 +13,11 @@ from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
 from ..attack import Attack, Implementation, RunSetting
 from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
-from ..libraries.user.row import as_implementation, implementation_from_file, stated_defaults
+from ..libraries.user.as_implementation import as_implementation, declared_defaults, implementation_from_file
 from ..parameters import SUPPLIED, Parameter, check_parameter, find_parameter
 from ..paths import is_file_name
 from ..threat_model import ThreatModel
-from .joined import catalogue
+from .assemble import catalogue
 from .lazy import LazyMapping
 
 LIBRARIES: Mapping[str, Library] = LazyMapping(lambda: catalogue().libraries)
@@ -69,7 +69,7 @@ def find_implementation(name: str) -> Implementation:
     raise UnknownName("implementation", name, IMPLEMENTATIONS)
 
 
-def row_of(attack: Any) -> Implementation:
+def resolve_implementation(attack: Any) -> Implementation:
     """The row that is meant: a row, the name of one, or a user's attack (see `as_implementation`)."""
     if isinstance(attack, str):
         return find_implementation(attack)
@@ -83,7 +83,7 @@ def _with_known_attack(row: Implementation) -> Implementation:
     return row
 
 
-def attack_of(row: Implementation) -> Attack:
+def canonical_attack(row: Implementation) -> Attack:
     """The canonical attack of a row; a row outside the catalogue brings its description."""
     return row.described or find_attack(row.attack)
 
@@ -170,7 +170,7 @@ def load_apply(row: Implementation) -> Callable[..., Tensor]:
     return _load_object(row.apply or "davylamp.adapters.running.fit:add_perturbation", library)
 
 
-def load_context(row: Implementation) -> Callable[[], AbstractContextManager[Any]]:
+def load_call_context(row: Implementation) -> Callable[[], AbstractContextManager[Any]]:
     """What a row wants entered around each call of its library; one that does nothing where it wants nothing."""
     return _load_object(row.within, find_library(row.library)) if row.within else nullcontext
 
@@ -198,15 +198,17 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
         raise Unsupported(f"{row.name} cannot run: {row.broken}")
     if threat_model.norm not in row.classes:
         raise Unsupported(f"{row.name} does not have norm {threat_model.norm}; it has: {', '.join(row.classes)}")
-    fixed_budget = attack_of(row).kind == "fixed-budget" and threat_model.norm != "unrestricted"
+    fixed_budget = canonical_attack(row).kind == "fixed-budget" and threat_model.norm != "unrestricted"
     if fixed_budget and threat_model.epsilon is None:
         raise Unsupported(f"{row.name} is a fixed-budget attack: expected an epsilon, got none")
     if threat_model.targeted and row.targeted == "no":
         raise Unsupported(f"{row.name} has no targeted mode")
     checked = {name: check_parameter(name, value, row.more) for name, value in parameters.items()}
     for name in checked:
-        if not accepts(row, name):
-            raise Unsupported(f"{row.name} does not have parameter {name}; it has: {', '.join(accepted(row))}")
+        if not accepts_parameter(row, name):
+            raise Unsupported(
+                f"{row.name} does not have parameter {name}; it has: {', '.join(accepted_parameters(row))}"
+            )
     return checked
 
 
@@ -233,14 +235,14 @@ def check_settings(
             settings = {**check_support(row, threat_model, {**parameters, "step_size": extreme}), "step_size": steps}
     else:
         settings = check_support(row, threat_model, parameters)
-    if radii is not None and not takes_radii(row, threat_model.norm, settings):
+    if radii is not None and not supports_per_image_radii(row, threat_model.norm, settings):
         raise Unsupported(f"{row.name} does not take a radius for each image here: expected one epsilon, got radii")
     return settings
 
 
-def accepts(row: Implementation, parameter: str) -> bool:
+def accepts_parameter(row: Implementation, parameter: str) -> bool:
     """Whether a row takes a canonical parameter; any row that draws random numbers takes `restarts`."""
-    return parameter in accepted(row)
+    return parameter in accepted_parameters(row)
 
 
 def check_parameter_names(
@@ -260,17 +262,17 @@ def check_parameter_names(
     """
     for name in names:
         find_parameter(name, more)
-        if not any(accepts(row, name) for row in rows):
+        if not any(accepts_parameter(row, name) for row in rows):
             raise Unsupported(f"no implementation of {attack} has parameter {name}")
 
 
-def takes_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:
+def supports_per_image_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:
     """Whether one call of the row can give every image another radius."""
     start = "random_start"
     return row.per_image_radii and not {**library_defaults(row, norm), **parameters}.get(start, False)
 
 
-def accepted(row: Implementation) -> list[str]:
+def accepted_parameters(row: Implementation) -> list[str]:
     """The canonical parameters that a row takes, those of its class first."""
     names = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in names else []
@@ -284,7 +286,7 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     is a text, "0.03333 epsilon".
     """
     if row.given is not None:
-        return stated_defaults(row)
+        return declared_defaults(row)
     attack = load_class(row, norm)
     signature = inspect.signature(attack.__init__ if isinstance(attack, type) else attack).parameters
     words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}
@@ -297,12 +299,12 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty and value != ""}
 
 
-def describe(row: Implementation) -> dict[str, Any]:
+def describe_implementation(row: Implementation) -> dict[str, Any]:
     """All that the catalogue knows of a row, as plain values; `defaults` is None where the library is not installed.
 
     `defaults` are the library's, by norm where the norms differ.
     """
-    attack = attack_of(row)
+    attack = canonical_attack(row)
     try:
         by_norm = {norm: library_defaults(row, norm) for norm in row.classes}
     except MissingLibrary:
@@ -322,7 +324,7 @@ def describe(row: Implementation) -> dict[str, Any]:
         "targeted": row.targeted,
         "random": list(row.random),
         "status": row.status,
-        "parameters": accepted(row),
+        "parameters": accepted_parameters(row),
         "defaults": defaults,
         "repairs": list(row.repairs),
         "findings": list(row.findings),

@@ -17,7 +17,7 @@ def is_relative(value: object) -> bool:
     return isinstance(value, str) and bool(_RELATIVE.fullmatch(value))
 
 
-def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
+def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
     """The parameters with a relative `step_size` as the number that it is at one radius.
 
     "K epsilon / steps" is at most epsilon: with fewer steps than K one would leave the ball, and CleverHans refuses it.

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from ...errors import InvalidInput, Unavailable
 from ..models.images import check_images
-from ..user_code import one_line
+from ..user_code_guard import one_line
 
 _INPUT_KEYS = ("inputs", "x", "images")
 _LABEL_KEYS = ("labels", "y")
 _MOST_CLASSES = 2**31
 
 
-def read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
+def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
     """Images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
 
     Raises:

@@ -15,20 +15,26 @@ from torch import Tensor
 
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
-from ..models.room.apart import isolation_of_data
-from ..models.room.model_process import read_apart
-from ..models.zoo.demo import check_classes
+from ..models.sandbox.attack_isolation import isolation_of_data
+from ..models.sandbox.model_process import read_apart
+from ..models.zoo.demo import check_demo_classes
 from ..paths import expand_path, is_file_name
-from ..user_code import one_line
-from .array_files import check_arrays, read_arrays
-from .corruptions.corrupted_sets import FOLDERS, Corrupted, corruption_folder, read_corruption_arrays, split_corruption
+from ..user_code_guard import one_line
+from .array_files import check_arrays, load_npz
+from .bundled_images import DIGITS, IMAGENET, SAMPLES, WHOLE, list_samples, open_picture, read_test_digits
+from .corruptions.corrupted_sets import (
+    FOLDERS,
+    CorruptionSpec,
+    corruption_folder,
+    read_corruption_arrays,
+    split_corruption,
+)
 from .corruptions.generate import corrupt_images
-from .data_file import read_data_file
+from .hf_datasets import list_hub_set
 from .hub_parts import PREFIX as HUB
-from .hub_sets import list_hub_set
-from .image_folders import Item, has_wordnet_ids, list_folder
-from .published_sets import PREFIX, read_published
-from .samples import DIGITS, IMAGENET, SAMPLES, WHOLE, list_samples, open_picture, read_test_digits
+from .image_folders import ImageFile, has_wordnet_ids, list_folder
+from .torchvision_datasets import PREFIX, read_published
+from .user_dataset import read_data_file
 
 IN_FOLDERS = ("imagefolder:", f"{FOLDERS}:")  # of data whose classes are folders
 _GREY = ("1", "L", "LA")  # Pillow's modes
@@ -54,7 +60,7 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 )
 
 
-class Wanted(NamedTuple):
+class ImagePreparation(NamedTuple):
     """What becomes of an image file, for which model: its channels, its number of classes and their names, where known.
 
     `all_named`: a folder of another name is a mistake.
@@ -70,7 +76,7 @@ class Wanted(NamedTuple):
     all_named: bool = False
 
 
-def known_data() -> list[str]:
+def dataset_name_patterns() -> list[str]:
     """Every fixed name of data and the patterns of the others, for help texts."""
     return [
         *SAMPLES,
@@ -110,7 +116,7 @@ def load_data(
     ImageNet-C has them, or PATH/fog.npy with the severities one after the other.
 
     Args:
-        name: one of `known_data()`.
+        name: one of `dataset_name_patterns()`.
         limit: how many images, the first ones in a fixed order; None: all.
         resize: side that the shorter edge is resized to. Resize and crop are torchvision's, on the image file.
         crop: side of the square centre crop that follows. With neither, ImageNet's samples are resized to 256 and
@@ -126,7 +132,7 @@ def load_data(
     for key, value in {"limit": limit, "resize": resize, "crop": crop}.items():
         if value is not None and value < 1:
             raise InvalidInput(f"expected {key} >= 1, got {value}")
-    return load_wanted(name, limit, Wanted(resize, crop, interpolation))
+    return load_prepared(name, limit, ImagePreparation(resize, crop, interpolation))
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
@@ -145,8 +151,8 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
     if name.partition("+")[0] in SAMPLES:
-        check_classes(classifier.name, name)
-    data = load_wanted(name, limit, wanted_of(classifier, name), chosen)
+        check_demo_classes(classifier.name, name)
+    data = load_prepared(name, limit, preparation_for_data(classifier, name), chosen)
     classifier.answers.expect_labels(data.labels)
     return data
 
@@ -166,7 +172,7 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
     return data._replace(inputs=corrupt_images(data.inputs, corruption, severity, seed=seed))
 
 
-def choose_named(data: Data, chosen: Collection[str]) -> Data:
+def select_by_name(data: Data, chosen: Collection[str]) -> Data:
     """The images of these names, in the order of the data; all if there are no names.
 
     Raises:
@@ -188,7 +194,7 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
     return [place for place, name in enumerate(names) if name in wanted]
 
 
-def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection[str] = ()) -> Data:
+def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen: Collection[str] = ()) -> Data:
     """The images of a name as `wanted`, see `load_data` and `load_data_for`."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
@@ -199,14 +205,14 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
         inputs, labels = _read_arrays(expand_path(rest), limit)
-        return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
+        return select_by_name(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
     if name.startswith(PREFIX) or name == DIGITS:
         inputs, labels = read_test_digits(limit) if name == DIGITS else read_published(name, limit)
-        return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
+        return select_by_name(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
     if is_file_name(name):
-        return choose_named(Data(*read_data_file(name, limit)), chosen)
+        return select_by_name(Data(*read_data_file(name, limit)), chosen)
     if name not in SAMPLES:
-        raise UnknownName("data", name, known_data(), meant=_meant_data(name))
+        raise UnknownName("data", name, dataset_name_patterns(), meant=_meant_data(name))
     if name in IMAGENET and wanted.resize is None and wanted.crop is None:
         wanted = wanted._replace(resize=256, crop=224)
     if name in WHOLE and wanted.crop is not None:
@@ -225,15 +231,15 @@ def _meant_data(name: str) -> str:
     return f"npz:{name}" if path.suffix == ".npz" and path.is_file() else ""
 
 
-def wanted_by(classifier: Classifier) -> Wanted:
+def preparation_for(classifier: Classifier) -> ImagePreparation:
     """What a model wants of an image file."""
-    sizes = Wanted(classifier.resize, classifier.crop, classifier.interpolation)
+    sizes = ImagePreparation(classifier.resize, classifier.crop, classifier.interpolation)
     named = {"names": classifier.class_names, "all_named": classifier.all_named}
     return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes, **named)
 
 
-def wanted_of(classifier: Classifier, name: str) -> Wanted:
-    """`wanted_by` for this data, which may need to know how many classes the model has.
+def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
+    """`preparation_for` for this data, which may need to know how many classes the model has.
 
     Where WordNet ids name the folders, a model that does not say it is asked about the first image, once: some of
     ImageNet's classes are not the classes 0, 1, ... of a model of 1000.
@@ -241,12 +247,12 @@ def wanted_of(classifier: Classifier, name: str) -> Wanted:
     Raises:
         DavylampError: as `load_data`.
     """
-    wanted = wanted_by(classifier)
+    wanted = preparation_for(classifier)
     if wanted.classes is not None or not name.startswith(IN_FOLDERS):
         return wanted
     corrupted = split_corruption(name)
     if corrupted is not None and not corrupted.on_disk:
-        return wanted_of(classifier, corrupted.base)
+        return preparation_for_data(classifier, corrupted.base)
     listed = list_files(name, None, wanted)
     if listed is None or not has_wordnet_ids(listed[0]):
         return wanted
@@ -260,12 +266,14 @@ def wanted_of(classifier: Classifier, name: str) -> Wanted:
     return wanted._replace(classes=classifier.num_classes)
 
 
-def classes_key(classifier: Classifier, name: str) -> int | str | None:
-    """What tells models apart that may get other labels for the same data; see `wanted_of`."""
+def label_mapping_key(classifier: Classifier, name: str) -> int | str | None:
+    """What tells models apart that may get other labels for the same data; see `preparation_for_data`."""
     return classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
 
 
-def list_files(name: str, limit: int | None, wanted: Wanted) -> tuple[list[Item], Wanted] | None:
+def list_files(
+    name: str, limit: int | None, wanted: ImagePreparation
+) -> tuple[list[ImageFile], ImagePreparation] | None:
     """The image files of a folder and what becomes of each; None for other data."""
     source, _, rest = name.partition(":")
     corrupted = split_corruption(name)
@@ -282,20 +290,22 @@ def list_files(name: str, limit: int | None, wanted: Wanted) -> tuple[list[Item]
     return None
 
 
-def _load_corrupted(corrupted: Corrupted, limit: int | None, wanted: Wanted, chosen: Collection[str]) -> Data:
+def _load_corrupted(
+    corrupted: CorruptionSpec, limit: int | None, wanted: ImagePreparation, chosen: Collection[str]
+) -> Data:
     if not corrupted.on_disk:
-        return corrupt(load_wanted(corrupted.base, limit, wanted, chosen), corrupted.corruption, corrupted.severity)
+        return corrupt(load_prepared(corrupted.base, limit, wanted, chosen), corrupted.corruption, corrupted.severity)
     root = expand_path(corrupted.base.partition(":")[2])
     images, labels = read_corruption_arrays(root, corrupted.corruption, corrupted.severity, limit)
     inputs, classes = check_arrays(images, labels, root, limit)
-    return choose_named(Data(inputs, classes, [str(index) for index in range(len(inputs))]), chosen)
+    return select_by_name(Data(inputs, classes, [str(index) for index in range(len(inputs))]), chosen)
 
 
-def _choose_items(items: list[Item], chosen: Collection[str]) -> list[Item]:
+def _choose_items(items: list[ImageFile], chosen: Collection[str]) -> list[ImageFile]:
     return [items[place] for place in _places([item.name for item in items], chosen)] if chosen else items
 
 
-def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
+def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
     """Image files as labelled images of one size; those of strangers are read in a sandbox."""
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
@@ -310,14 +320,14 @@ def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
 
 def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
     """In a room: the pixels of image files."""
-    return [_stack_images([Item(path, Path(path), 0) for path in paths], Wanted(*wanted))]
+    return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
 def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """`read_arrays`; in a sandbox, if the file is a stranger's."""
+    """`load_npz`; in a sandbox, if the file is a stranger's."""
     isolation = isolation_of_data()
     if isolation is None or not path.is_file():
-        return read_arrays(path, limit)
+        return load_npz(path, limit)
     given, types = (str(path), limit), (torch.float32, torch.int64)
     inputs, labels = read_apart(arrays_in_room, given, [path], isolation, *types)
     return check_arrays(inputs.numpy(), labels.numpy(), path, limit)
@@ -325,15 +335,15 @@ def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
     """In a room: the arrays of a file."""
-    return [*read_arrays(Path(path), limit)]
+    return [*load_npz(Path(path), limit)]
 
 
-def _as_data(items: Sequence[Item], pixels: Tensor) -> Data:
+def _as_data(items: Sequence[ImageFile], pixels: Tensor) -> Data:
     labels = torch.tensor([item.label for item in items], dtype=torch.int64)
     return Data(pixels.float().div_(255), labels, [item.name for item in items])
 
 
-def _stack_images(items: Sequence[Item], wanted: Wanted) -> Tensor:
+def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
     """The pixels of image files of one size, uint8, shape (N, C, H, W)."""
     images = [_read_image(item, wanted) for item in items]
     first = images[0].shape
@@ -346,7 +356,7 @@ def _stack_images(items: Sequence[Item], wanted: Wanted) -> Tensor:
     return torch.stack(images)
 
 
-def _read_image(item: Item, wanted: Wanted) -> Tensor:
+def _read_image(item: ImageFile, wanted: ImagePreparation) -> Tensor:
     """An image file as uint8, shape (C, H, W), resized and cropped as torchvision does."""
     from torchvision.transforms import InterpolationMode, functional
 
@@ -361,11 +371,11 @@ def _read_image(item: Item, wanted: Wanted) -> Tensor:
     return functional.pil_to_tensor(image)
 
 
-def _where(item: Item) -> str:
+def _where(item: ImageFile) -> str:
     return str(item.path) if item.content is None else f"{item.name} of {item.path}"
 
 
-def _open_image(item: Item, wanted: Wanted) -> Any:
+def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
     """A file as Pillow's image: RGB where that is wanted, but grey stays grey for a model of one channel."""
     from PIL import Image
 

@@ -12,15 +12,15 @@ import torch
 
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ..models.zoo.weights import check_reachable
-from ..user_code import one_line
-from .hub_parts import choose_part, parts_of
-from .published_sets import DOWNLOAD, may_fetch
+from ..user_code_guard import one_line
+from .hub_parts import select_split, splits_of
+from .torchvision_datasets import DOWNLOAD, download_allowed
 
 CONVERTED = "refs/convert/parquet"  # the branch on which the hub keeps data sets as Parquet files
 _RECORD = ".davylamp.json"  # which files there are, and which parts are whole
 
 
-def fetch_part(name: str, place: str, part: str) -> list[Path]:
+def download_split(name: str, place: str, part: str) -> list[Path]:
     """The files of the part of a data set that is meant, in their order.
 
     Args:
@@ -41,12 +41,12 @@ def fetch_part(name: str, place: str, part: str) -> list[Path]:
     folder = Path(torch.hub.get_dir()).parent / "datasets" / "hf" / label
     record = _read(folder / _RECORD)
     sizes = record.get("files") or _list(name, repository, revision, folder)
-    parts = parts_of(sizes)
+    parts = splits_of(sizes)
     if not parts:
         raise Unavailable(
             f"expected Parquet files for {name} on the branch {revision}, found none; name another: @main"
         )
-    chosen = choose_part([*parts], part, name)
+    chosen = select_split([*parts], part, name)
     files = [folder / file for file in parts[chosen]]
     if chosen not in record.get("whole", ()):
         _fetch(name, repository, revision, folder, {file: sizes[file] for file in parts[chosen]})
@@ -64,8 +64,10 @@ def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, 
         raise MissingLibrary("huggingface_hub", "hf") from error
     try:
         with redirect_stdout(sys.stderr):
-            check_reachable(f"{_endpoint() or ENDPOINT}/api/datasets/{repository}", name, folder)
-            tree = HfApi(_endpoint()).list_repo_tree(repository, repo_type="dataset", revision=revision, recursive=True)
+            check_reachable(f"{_hub_endpoint() or ENDPOINT}/api/datasets/{repository}", name, folder)
+            tree = HfApi(_hub_endpoint()).list_repo_tree(
+                repository, repo_type="dataset", revision=revision, recursive=True
+            )
             return {entry.path: entry.size for entry in tree if isinstance(entry, RepoFile)}
     except Exception as error:  # the hub's errors are of many classes
         advice = f"fetch its files elsewhere into a folder, and name it: hf:./FOLDER ({DOWNLOAD}=yes fetches them here)"
@@ -78,7 +80,7 @@ def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, 
 def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mapping[str, int]) -> None:
     """Files of a repository, into a folder; what is there is not fetched again."""
     amount = f"{sum(sizes.values()) / 1e6:.1f} MB"
-    if not may_fetch():
+    if not download_allowed():
         raise Unavailable(
             f"expected {name} in {folder}, which is not there; put {', '.join([*sizes][:2])} there and name it "
             f"hf:{folder}, or {DOWNLOAD}=yes lets davylamp fetch it ({amount})"
@@ -89,14 +91,14 @@ def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mappi
     for file in sizes:
         try:
             with redirect_stdout(sys.stderr):
-                more = {"repo_type": "dataset", "revision": revision, "endpoint": _endpoint()}
+                more = {"repo_type": "dataset", "revision": revision, "endpoint": _hub_endpoint()}
                 hf_hub_download(repository, file, local_dir=folder, **more)
         except Exception as error:
             reason = one_line(error.__cause__ or error)
             raise Unavailable(f"could not fetch {file} of {name} ({reason}); the same command goes on") from error
 
 
-def _endpoint() -> str | None:
+def _hub_endpoint() -> str | None:
     """Another hub than the public one, as huggingface_hub calls its variable."""
     return os.environ.get("HF_ENDPOINT") or None
 

@@ -12,7 +12,7 @@ _PIECE = re.compile(r"(?P<split>.+?)-\d{5}-of-\d{5}")
 _WHOLE = "all"  # the split of files that name none
 
 
-def parts_of(files: Iterable[str]) -> dict[str, list[str]]:
+def splits_of(files: Iterable[str]) -> dict[str, list[str]]:
     """The Parquet and Arrow files of every part, "CONFIG/SPLIT", in their order.
 
     Args:
@@ -42,7 +42,7 @@ def part_of(file: str) -> str:
     return f"{'/'.join(folders) or 'default'}/{split}"
 
 
-def choose_part(parts: Sequence[str], part: str, name: str) -> str:
+def select_split(parts: Sequence[str], part: str, name: str) -> str:
     """The part of a data set that is meant: the one that is named, or the one for testing.
 
     Args:

@@ -16,7 +16,7 @@ _MOST_DIGITS = 9  # of a label
 _IMAGENET = 1000
 
 
-class Item(NamedTuple):
+class ImageFile(NamedTuple):
     """An image: its name within the data, the path of its file, its label; inside of a data file, what reads it."""
 
     name: str
@@ -27,7 +27,7 @@ class Item(NamedTuple):
 
 def list_folder(
     root: Path, classes: int | None = None, names: Sequence[str] = (), *, strict: bool = False
-) -> list[Item]:
+) -> list[ImageFile]:
     """The images of a folder, one of each class in turns.
 
     Args:
@@ -50,34 +50,34 @@ def list_folder(
         items = _list_classes(root, classes, names, strict=strict)
     if not items:
         raise InvalidInput(f"expected class folders with images, or a labels.csv with rows, in {root}, got none")
-    return in_turns(items)
+    return interleave_classes(items)
 
 
-def has_wordnet_ids(items: Sequence[Item]) -> bool:
+def has_wordnet_ids(items: Sequence[ImageFile]) -> bool:
     """Whether images lie in folders named by WordNet ids: which classes these are depends on how many the model has."""
     return any(_WORDNET_ID.fullmatch(item.name.partition("/")[0]) for item in items)
 
 
-def in_turns(items: Iterable[Item]) -> list[Item]:
+def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
     """The images one of each class in turns, so that any first part is spread over the classes."""
-    by_class: dict[int, list[Item]] = {}
+    by_class: dict[int, list[ImageFile]] = {}
     for item in items:
         by_class.setdefault(item.label, []).append(item)
     turns = zip_longest(*(by_class[label] for label in sorted(by_class)))
     return [item for turn in turns for item in turn if item is not None]
 
 
-def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[Item]:
+def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[ImageFile]:
     """As torchvision's ImageFolder, except that hidden folders are skipped and an empty class keeps its index."""
     try:
         folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise Unavailable(f"could not read {root} ({error.strerror})") from error
     labels = class_indices(folders, classes, names, strict=strict, where=str(root))
-    real: dict[str, Item] = {}
+    real: dict[str, ImageFile] = {}
     for folder in folders:
         for path, target in _walk(root / folder):
-            item = Item(path.relative_to(root).as_posix(), path, labels[folder])
+            item = ImageFile(path.relative_to(root).as_posix(), path, labels[folder])
             same = real.setdefault(target, item)
             if same.label != item.label:
                 got = f"the same file as {same.name} and as {item.name} in {root}"
@@ -112,7 +112,7 @@ def class_indices(
     return {name: labels.get(name, place) for place, name in enumerate(classes_there)}
 
 
-def _check_depth(items: list[Item], root: Path) -> None:
+def _check_depth(items: list[ImageFile], root: Path) -> None:
     """Raise InvalidInput where the class folders lie one level deeper: all of `val` would be class 0."""
     deeper: dict[str, set[str]] = {}
     for item in items:
@@ -162,10 +162,10 @@ def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
     return {name: known[name] for name in folders}
 
 
-def _list_table(table: Path, indices: Mapping[str, int]) -> list[Item]:
+def _list_table(table: Path, indices: Mapping[str, int]) -> list[ImageFile]:
     if not table.is_file():
         raise Unavailable(f"expected a file, got something else at {table}")
-    items: dict[str, Item] = {}
+    items: dict[str, ImageFile] = {}
     try:
         with table.open(newline="", encoding="utf-8-sig") as lines:
             rows = csv.DictReader(lines)
@@ -182,7 +182,7 @@ def _list_table(table: Path, indices: Mapping[str, int]) -> list[Item]:
                     raise InvalidInput(f"expected a file in the folder in {where}, got {file!r}; move or link it there")
                 if file in items:
                     raise InvalidInput(f"expected each file once, got {file!r} again in {where}")
-                items[file] = Item(file, table.parent / file, int(label))
+                items[file] = ImageFile(file, table.parent / file, int(label))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Unavailable(f"could not read {table} as UTF-8 CSV: {error}") from error
     return list(items.values())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import InvalidInput
 from ..models.classifier import Classifier
-from ..user_code import user_code
+from ..user_code_guard import guard_user_code
 from .array_files import check_arrays
 from .datasets import Data
 
@@ -77,7 +77,7 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
         raise InvalidInput(f'expected a MAITE model or data set (metadata with an "id"), got {type(thing).__name__}')
     name = str(identity["id"])
     if hasattr(thing, "__getitem__") and hasattr(thing, "__len__"):
-        with user_code(f"the MAITE data set {name}"):
+        with guard_user_code(f"the MAITE data set {name}"):
             items = [thing[place] for place in range(len(thing))]
             images = np.stack([np.asarray(item[0]) for item in items])
             targets = [np.asarray(item[1]) for item in items]

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from ..models.classifier import Classifier
-from .datasets import Data, list_files, load_data_for, load_wanted, read_images, wanted_of
+from .datasets import Data, list_files, load_data_for, load_prepared, preparation_for_data, read_images
 
 
-def load_blocks(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
+def iter_batches(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
     """`load_data_for` a few images at a time: of folders no more are in memory than a block.
 
     Raises:
         DavylampError: as `load_data`.
     """
-    wanted = wanted_of(classifier, name)
+    wanted = preparation_for_data(classifier, name)
     listed = list_files(name, limit, wanted)
     if listed is None:
-        yield from split_data(load_wanted(name, limit, wanted), size)
+        yield from split_data(load_prepared(name, limit, wanted), size)
     else:
         files, fitting = listed
         for start in range(0, len(files), size):
@@ -38,7 +38,7 @@ def describe_files(classifier: Classifier, name: str, limit: int | None) -> tupl
     Raises:
         DavylampError: as `load_data`.
     """
-    listed = list_files(name, limit, wanted_of(classifier, name))
+    listed = list_files(name, limit, preparation_for_data(classifier, name))
     if listed is None:
         data = load_data_for(classifier, name, limit)
         pixels = data.inputs.numpy().tobytes() + data.labels.numpy().tobytes()

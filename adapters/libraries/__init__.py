@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
 from ...errors import DavylampError
-from ..user_code import user_code
+from ..user_code_guard import guard_user_code
 from . import adv_lib, art, cleverhans, davylamp, foolbox, pyautoattack, secml_torch, torchattack, torchattacks
 from .library import KnownIssue, Library
 
@@ -49,7 +49,7 @@ def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
 
 
 def _load(point: EntryPoint) -> Library:
-    with user_code(point.value, descriptors=True):  # it may end neither a command nor what that prints
+    with guard_user_code(point.value, descriptors=True):  # it may end neither a command nor what that prints
         library = point.load()
     if not isinstance(library, Library):
         raise TypeError(f"expected a davylamp.adapters.Library at {point.value}, got {type(library).__name__}")

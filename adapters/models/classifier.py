@@ -8,15 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ...deprecation import warn_renamed
 from ...errors import InvalidInput, ModelFailed, Unavailable, WrongType
-from ..arguments import read_channels, read_whole
+from ..coercion import read_channels, read_int
 from ..defaults import DRAWS, PASS_SIZE
-from ..switches import full_float32
-from ..user_code import one_line, user_code
-from .answers import Answers, Outputs
+from ..torch_state import full_float32
+from ..user_code_guard import guard_user_code, one_line
+from .extract_logits import OF_ONE_LOGIT, check_logits, explain_failure, extract_logits, failure_depends_on_images
 from .images import check_images, check_labels
-from .outputs import OF_ONE_LOGIT, check_logits, explain_failure, may_be_of_images, take_logits
-from .restoring import ChangeByAttack, frozen, state_modes
+from .output_format import OutputFormat, Outputs
+from .state_guard import ChangeByAttack, frozen, state_modes
 
 Interpolation = Literal["bilinear", "bicubic"]
 
@@ -29,7 +30,7 @@ class Classifier(nn.Module):
     no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied,
     and making a classifier of it changes nothing in it: in evaluation mode, with no parameter that requires gradients,
     it is only while it is asked or attacked (`frozen`), and afterwards as it was. `handed_over_training` says whether
-    it came in training mode. It runs behind a wall (`user_code`) and gets a tensor that is its alone each time, so that
+    it came in training mode. It runs behind a wall (`guard_user_code`) and gets a tensor that is its alone each time, so that
     one that works in place changes nothing else; where it fails or returns no logits, a `ModelFailed` names it and, if
     that can be known, says what it wants.
 
@@ -64,7 +65,7 @@ class Classifier(nn.Module):
     class_names: tuple[str, ...] = ()  # in the model's order, where they are known; folders are looked up in them
     all_named = False  # whether somebody said so, and a folder of another name is a mistake
     loading_notes: tuple[str, ...] = ()  # what was decided while it was loaded
-    steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
+    steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_deterministic`)
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.
     random: bool = False
     stated_identity: tuple[str, tuple[str, ...]] | None = None  # digest and reasons, where its layers are not here
@@ -94,11 +95,11 @@ class Classifier(nn.Module):
             raise WrongType(f"expected a torch.nn.Module, got {type(model).__name__}")
         mean, std = _normalisation(mean, std)
         if num_classes is not None:
-            num_classes = read_whole(num_classes, "num_classes as a whole number from 1", 1, 2**31 - 1)
+            num_classes = read_int(num_classes, "num_classes as a whole number from 1", 1, 2**31 - 1)
         state_modes(model)
         self.handed_over_training = model.training
         self.known_as: dict[str, str] = {}  # digest of the model with folded layers: of the model before
-        self.answers = Answers(model, outputs, gradients=gradients, classes=num_classes)
+        self.answers = OutputFormat(model, outputs, gradients=gradients, classes=num_classes)
         self.model = model
         self.num_classes = self.stated_classes = num_classes  # the second stays as it was given
         self.name = name or type(model).__name__
@@ -148,11 +149,16 @@ class Classifier(nn.Module):
         """Whether it can be differentiated, as far as is known (`running.access` looks)."""
         return self.answers.gradients
 
-    def say(self, outputs: Outputs) -> None:
+    def declare_outputs(self, outputs: Outputs) -> None:
         """Say what the model gives, in place of what it said or showed; before it is asked."""
         before = self.answers
-        self.answers = Answers(self.model, outputs, gradients=self.gradients, classes=before.classes)
+        self.answers = OutputFormat(self.model, outputs, gradients=self.gradients, classes=before.classes)
         self.answers.handed_on = before.handed_on
+
+    def say(self, outputs: Outputs) -> None:
+        """Deprecated name of `declare_outputs`."""
+        warn_renamed("Classifier", "say", "declare_outputs")
+        self.declare_outputs(outputs)
 
     @property
     def device(self) -> torch.device:
@@ -183,7 +189,7 @@ class Classifier(nn.Module):
             yield self
             return
         with ExitStack() as stack:
-            with user_code(f"the model {self.name}"):  # which may have an eval() that fails
+            with guard_user_code(f"the model {self.name}"):  # which may have an eval() that fails
                 stack.enter_context(frozen(self))
             self._is_frozen = True
             try:
@@ -228,7 +234,7 @@ class Classifier(nn.Module):
         handed_on = self.answers.handed_on
         if handed_on is None:
             return self._ask_differentiably(inputs)
-        logits = handed_on.look(self._ask_differentiably, inputs)
+        logits = handed_on.check_first_output(self._ask_differentiably, inputs)
         self.output_note = "; ".join(filter(None, (self.output_note, handed_on.note)))
         return logits
 
@@ -252,19 +258,21 @@ class Classifier(nn.Module):
         if inputs.requires_grad:
             # A model with its channels last hands such gradients back; ART and torchattacks call view() on them.
             inputs.register_hook(Tensor.contiguous)
-        return self.ask_as_is(inputs)
+        return self.forward_unnormalised(inputs)
 
-    def ask_as_is(self, inputs: Tensor) -> Tensor:
+    def forward_unnormalised(self, inputs: Tensor) -> Tensor:
         """Logits of images as the module takes them: `mean` and `std` have been applied, if there are any."""
         count, name = len(inputs), f"the model {self.name}"
-        with self.surroundings, user_code(name):
+        with self.surroundings, guard_user_code(name):
             output = self.model(inputs)
         classes, first = self.num_classes or self.answers.classes, self.outputs == "labels" or self.answers.of_one
-        output, taken = take_logits(output, name, count, classes, first=first)
+        output, taken = extract_logits(output, name, count, classes, first=first)
         if self.answers.kind is None:
-            self.answers.see(output, lambda: self._ask_about_noise(inputs))
+            self.answers.detect(output, lambda: self._ask_about_noise(inputs))
         logits = self.answers.read(output, count, self.num_classes, name)
-        self.output_note = taken if self.answers.kind == self.outputs == "logits" else self.answers.note(name, taken)
+        self.output_note = (
+            taken if self.answers.kind == self.outputs == "logits" else self.answers.description(name, taken)
+        )
         if logits.requires_grad:
             return logits.float()
         return logits.detach().to(torch.float32, copy=True)  # some models write every answer to the same memory
@@ -272,16 +280,16 @@ class Classifier(nn.Module):
     def _ask_about_noise(self, inputs: Tensor) -> Tensor:
         """What the model returns for four images of noise shaped as these."""
         noise = torch.rand((4, *inputs.shape[1:]), generator=torch.Generator().manual_seed(0), device="cpu")
-        with torch.no_grad(), self.surroundings, user_code(f"the model {self.name}"):
+        with torch.no_grad(), self.surroundings, guard_user_code(f"the model {self.name}"):
             output = self.model(noise.to(inputs))
-        return take_logits(output, f"the model {self.name}", len(noise), self.num_classes or self.answers.classes)[0]
+        return extract_logits(output, f"the model {self.name}", len(noise), self.num_classes or self.answers.classes)[0]
 
     def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
         """On which images the model failed, and what it may want instead."""
         shape = tuple(inputs.shape)
         if shape not in self._hints:
             self._hints[shape] = ""
-            if len(shape) == 4 and 0 not in shape and may_be_of_images(failure):
+            if len(shape) == 4 and 0 not in shape and failure_depends_on_images(failure):
                 self._hints[shape] = explain_failure(self._answer, inputs.detach())
         hint = self._hints[shape]
         return f" on images of shape {shape}{'; ' * bool(hint)}{hint}"
@@ -292,10 +300,10 @@ class Classifier(nn.Module):
 
         One fixed batch size for every judgement: the same image gets the same prediction whatever attack made it.
         """
-        return self.predict_in_parts(inputs, batch_size)
+        return self.predict_batched(inputs, batch_size)
 
     @torch.no_grad()
-    def predict_in_parts(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
+    def predict_batched(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
         """The same as torch is set: what an attack sees of many images at once."""
         with self.frozen():
             self.eval()
@@ -321,7 +329,7 @@ class Classifier(nn.Module):
             self.answers.expect_labels(labels)
         if logits is not None:
             self.answers.expect_classes(logits.shape[1] - 1)
-        if self.answers.has_spare:  # which the data may have made more
+        if self.answers.has_other_class:  # which the data may have made more
             self.num_classes = None
         logits = self.predict_logits(inputs) if logits is None else logits.to(inputs.device)
         self._check_outputs(logits, len(inputs))

@@ -22,7 +22,7 @@ class MeanLogits(nn.Module):
         return torch.stack([answer.to(answers[0].device) for answer in answers]).mean(0)
 
 
-def ensemble_of(members: Sequence[Classifier]) -> Classifier:
+def mean_logit_ensemble(members: Sequence[Classifier]) -> Classifier:
     """A classifier of the mean of several classifiers' logits; a single one is returned as it is.
 
     One pass of the ensemble is one pass of each member.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, WrongType
-from ..arguments import wrong_type
+from ..coercion import type_error
 
 
 def check_images(inputs: Any) -> None:
@@ -63,7 +63,7 @@ def read_labels(labels: Any, count: int) -> Tensor:
             array = np.asarray(None)
         if array.dtype.kind not in "biuf":
             got = str(array.flat[0]) if array.dtype.kind == "U" and array.size else labels
-            raise wrong_type(f"labels as class numbers, a tensor or an array of shape ({count},)", got)
+            raise type_error(f"labels as class numbers, a tensor or an array of shape ({count},)", got)
         labels = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))  # also of other byte orders
     check_form_of_labels(labels, count)
     return labels

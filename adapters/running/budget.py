@@ -3,18 +3,18 @@
 import torch
 from torch import Tensor
 
-from ..criterion import fooled
+from ..criterion import is_fooled
 from ..threat_model import ThreatModel
-from .judge import inside_rules, norm_of, project
+from .judge import perturbation_norm, project, within_threat_model
 
 IDLE_CALLS = 100  # questions about spent images only, in a row, after which nothing more is to be learned
 
 
-class BudgetSpent(BaseException):
+class QueryBudgetExhausted(BaseException):
     """No image of the batch may ask anything more; the best examples so far stand."""
 
 
-class Budget:
+class QueryBudget:
     """Query allowance of each image of one library call, and the best example that each has asked about.
 
     The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
@@ -42,42 +42,42 @@ class Budget:
         self._answers: Tensor | None = None
         self._idle = 0
 
-    def grant(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    def allow_forward(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
         """Which rows may be asked, and which of those with a gradient, shape (rows,) bool each.
 
         In order, as many of each image as it has queries left; a gradient where a query for it is left besides.
 
         Raises:
-            BudgetSpent: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
+            QueryBudgetExhausted: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
                 calls: the others are done.
         """
         if bool((self._left(used) <= 0).all()):
             self.denied[owners] = True
-            raise BudgetSpent
+            raise QueryBudgetExhausted
         left, earlier = self._left(used)[owners], self._earlier(owners)
         granted = earlier < left
         asked = torch.zeros_like(used).index_add_(0, owners, granted.long())[owners]
         self.denied[owners[~granted]] = True
         self._idle = 0 if granted.any() else self._idle + 1
         if self._idle > IDLE_CALLS:
-            raise BudgetSpent
+            raise QueryBudgetExhausted
         return granted, granted & (earlier < left - asked)
 
-    def grant_gradients(self, owners: Tensor, used: Tensor) -> Tensor:
+    def allow_backward(self, owners: Tensor, used: Tensor) -> Tensor:
         """Which rows may pass a gradient on, shape (rows,) bool: of each image as many as it has queries left.
 
         The pass of the others goes through the model with theirs, as zeros: they learn nothing, and are not counted.
 
         Raises:
-            BudgetSpent: if no image has any query left: the backward pass is not made.
+            QueryBudgetExhausted: if no image has any query left: the backward pass is not made.
         """
         granted = self._earlier(owners) < self._left(used)[owners]
         self.denied[owners[~granted]] = True
         if bool((self._left(used) <= 0).all()):
-            raise BudgetSpent
+            raise QueryBudgetExhausted
         return granted
 
-    def deny(self, owners: Tensor) -> None:
+    def mark_exhausted(self, owners: Tensor) -> None:
         """Note that these images were asked for more than they have queries for."""
         self.denied[owners] = True
 
@@ -96,7 +96,7 @@ class Budget:
         return self._answers[owners]
 
     @torch.no_grad()
-    def remember(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
+    def record_answers(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
         """Take note of answered rows: `asked` (rows, C, H, W), their `logits` (rows, K) and `owners` (rows,)."""
         if self._answers is None:
             self._answers = logits.new_zeros(len(self._inputs), logits.shape[1])
@@ -106,17 +106,17 @@ class Budget:
         asked = asked.to(self._inputs)
         clean, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
         margin = _margin(logits, self._labels[owners], targets)
-        rules = self._threat_model.of_images(owners)
-        valid = inside_rules(clean, asked, rules)
-        is_fooled = fooled(logits, self._labels[owners], targets)
+        rules = self._threat_model.for_images(owners)
+        valid = within_threat_model(clean, asked, rules)
+        hit = is_fooled(logits, self._labels[owners], targets)
         if self._threat_model.epsilon is None:
-            score = norm_of(asked - clean, self._threat_model.norm).where(valid & is_fooled, torch.inf)
+            score = perturbation_norm(asked - clean, self._threat_model.norm).where(valid & hit, torch.inf)
         else:
             finite = torch.isfinite(asked).flatten(1).all(1) & ~margin.isnan()
-            score = margin.where(~(valid & is_fooled), -torch.inf).where(finite, torch.inf)
+            score = margin.where(~(valid & hit), -torch.inf).where(finite, torch.inf)
             if not valid.all():
                 asked = asked.clone()
-                asked[~valid] = project(clean[~valid], asked[~valid], rules.of_images(~valid)).clamp(0, 1)
+                asked[~valid] = project(clean[~valid], asked[~valid], rules.for_images(~valid)).clamp(0, 1)
         self._keep_best(asked, score.to(self._score), owners)
 
     def _keep_best(self, asked: Tensor, score: Tensor, owners: Tensor) -> None:

@@ -12,20 +12,28 @@ import torch
 from torch import Tensor
 
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
-from ..arguments import read_seed, wrong_type
 from ..attack import Implementation, RunSetting
-from ..catalogue.lookup import check_settings, load_apply, load_class, load_context, load_fit, row_of, why_not_on
+from ..catalogue.lookup import (
+    check_settings,
+    load_apply,
+    load_call_context,
+    load_class,
+    load_fit,
+    resolve_implementation,
+    why_not_on,
+)
+from ..coercion import read_seed, type_error
 from ..models.classifier import Classifier
-from ..models.restoring import StateGuard
-from ..switches import in_precision
+from ..models.state_guard import StateGuard
 from ..threat_model import ThreatModel
-from ..user_code import name_error
-from .access import has_gradients
-from .call import Images, Returned, undisturbed
-from .draws import clean_logits
+from ..torch_state import attack_precision
+from ..user_code_guard import name_error
 from .judge import UNCHANGED
+from .library_call import Images, LibraryOutput, isolated_call
 from .precision import check_precision, precision_of
 from .queries import QueryCounter
+from .requirements import has_gradients
+from .sampling import clean_logits
 
 _NAMED = 3  # arrays that a line names, each with its shape
 _OF_IMAGES = ("restarts", "max_queries", "batch_size")  # parameters about images that are attacked
@@ -107,13 +115,13 @@ def fit_attack(
         InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
         AttackFailed: if the library crashed; its error is the cause.
     """
-    row, seed = row_of(implementation), read_seed(seed)
+    row, seed = resolve_implementation(implementation), read_seed(seed)
     if not row.fit:
         raise Unsupported(f"{row.name} attacks each image by itself: it has nothing to fit")
     settings = check_settings(row, threat_model, parameters, None)
     settings = {name: value for name, value in settings.items() if name not in (*_OF_IMAGES, *row.searches)}
     attack_class = load_class(row, threat_model.norm)
-    check_one_target(row, threat_model, target)
+    check_single_target(row, threat_model, target)
     inputs = inputs.detach().float()
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)
@@ -153,7 +161,7 @@ def fit_attack(
             return load_fit(row)(attack_class, counter, images.inputs.clone(), images.labels, threat_model, **words)
 
         start = time.perf_counter()
-        with in_precision(precision):
+        with attack_precision(precision):
             learned = _learn(row, classifier, learn, seed)
         return Fitted(
             implementation=row.name,
@@ -170,7 +178,7 @@ def fit_attack(
         )
 
 
-def check_one_target(row: Implementation, threat_model: ThreatModel, target: int | None) -> None:
+def check_single_target(row: Implementation, threat_model: ThreatModel, target: int | None) -> None:
     """Raise unless a targeted attack that learns once is given the one class that it leads all images to.
 
     Raises:
@@ -204,14 +212,14 @@ def _learn(
     """
     guard = StateGuard(classifier)
     try:
-        with undisturbed(seed), load_context(row)():
+        with isolated_call(seed), load_call_context(row)():
             learned = learn()
     except ModelFailed:
         raise
     except Exception as error:  # whatever ends a library is a failed attack, with reason
         raise AttackFailed(f"{row.name} crashed while it was fitted: {name_error(error)}") from error
     finally:
-        guard.put_back()
+        guard.restore_silently()
     if not all(value.isfinite().all() for value in learned.values()):
         raise AttackFailed(f"{row.name} learned values that are not finite")
     return learned
@@ -225,7 +233,7 @@ def check_fitted(
     An image of the class that all others are led to may have any target: it cannot be led there.
     """
     if not isinstance(fitted, Fitted):
-        raise wrong_type("fitted as what fit_attack returned", fitted)
+        raise type_error("fitted as what fit_attack returned", fitted)
     if fitted.implementation != row.name or fitted.threat_model != threat_model:
         raise InvalidInput(
             f"expected {row.name} under {threat_model}, got what {fitted.implementation} learned under "
@@ -239,14 +247,14 @@ def check_fitted(
         raise InvalidInput(f"expected the target {fitted.target}, which it was fitted for, for every image, got {got}")
 
 
-def learned_words(row: Implementation, fitted: Fitted | None, device: torch.device) -> dict[str, Any]:
+def fitted_kwargs(row: Implementation, fitted: Fitted | None, device: torch.device) -> dict[str, Any]:
     """What a row that asks the model with what it has learned is called with, in its library's word; else nothing."""
     if fitted is None or not row.learned:
         return {}
     return {row.learned: {name: torch.from_numpy(array).to(device) for name, array in fitted.arrays.items()}}
 
 
-def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> Returned:
+def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> LibraryOutput:
     """The images with what was learned applied to them: as a library call that asked the model nothing."""
     start = time.perf_counter()
     inputs = images.inputs
@@ -255,7 +263,7 @@ def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_mod
         adv_inputs = load_apply(row)(learned, inputs.clone(), threat_model)
     none = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
     flags = none.bool()
-    return Returned(
+    return LibraryOutput(
         adv_inputs=adv_inputs,
         forwards=none,
         backwards=none,

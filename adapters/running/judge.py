@@ -38,14 +38,14 @@ BLACK = 0.5 / 255  # largest pixel of an image that is black on 8 bits
 LITTLE = 0.1  # of the radius: a change that cannot be seen and stays below this share of it has tried nothing
 
 
-class Verdict(NamedTuple):
+class JudgedImages(NamedTuple):
     """Returned images after clipping, and the rules that each broke before it (empty: none)."""
 
     adv_inputs: Tensor
     violations: tuple[tuple[str, ...], ...]
 
 
-def norm_of(delta: Tensor, norm: Norm) -> Tensor:
+def perturbation_norm(delta: Tensor, norm: Norm) -> Tensor:
     """Norm of each change, shape (N,), in its type; l0 counts components; "unrestricted" is measured in l2."""
     flat = delta.flatten(1)
     if norm == "linf":
@@ -57,10 +57,10 @@ def norm_of(delta: Tensor, norm: Norm) -> Tensor:
     return torch.linalg.vector_norm(flat, dim=1)
 
 
-def distances_of(inputs: Tensor, adv_inputs: Tensor) -> Distances:
+def perturbation_distances(inputs: Tensor, adv_inputs: Tensor) -> Distances:
     """All four distances of each pair, computed in float64 and returned as float64, shape (N,) each."""
     delta = adv_inputs.double() - inputs.double()
-    return Distances(*(norm_of(delta, norm) for norm in ("l0", "l1", "l2", "linf")))
+    return Distances(*(perturbation_norm(delta, norm) for norm in ("l0", "l1", "l2", "linf")))
 
 
 def projection_of(images: Tensor) -> Tensor:
@@ -74,16 +74,16 @@ def projection_of(images: Tensor) -> Tensor:
     return flat @ (2 * drawn.double() - 1).to(flat) / flat.shape[1] ** 0.5
 
 
-def inside_rules(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) -> Tensor:
+def within_threat_model(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) -> Tensor:
     """Whether each image is finite, inside [0, 1] and inside the ball, up to the tolerances, shape (N,) bool."""
     flat = adv_inputs.flatten(1)
     in_box = (flat >= -BOX_TOLERANCE).all(1) & (flat <= 1 + BOX_TOLERANCE).all(1)
-    return in_box & (norm_of(adv_inputs - inputs, threat_model.norm) <= allowed_radii(threat_model))
+    return in_box & (perturbation_norm(adv_inputs - inputs, threat_model.norm) <= allowed_radii(threat_model))
 
 
 def judge_images(
     inputs: Tensor, returned: Tensor, threat_model: ThreatModel, *, bound: bool, may_stay: Tensor
-) -> Verdict:
+) -> JudgedImages:
     """Check what a library returned and bring it back inside the rules, whatever the model makes of it.
 
     Kinds of violation, see `KINDS`: "nan", "out-of-bounds", "out-of-ball", "black", "unchanged".
@@ -105,19 +105,19 @@ def judge_images(
     flat = images.flatten(1)
     bound = bound and threat_model.epsilon is not None
     change = images.double() - inputs.double()
-    far = norm_of(change, threat_model.norm) > allowed_radii(threat_model)
+    far = perturbation_norm(change, threat_model.norm) > allowed_radii(threat_model)
     broken = {
         "nan": ~finite,
         "out-of-bounds": (flat.amin(1) < -BOX_TOLERANCE) | (flat.amax(1) > 1 + BOX_TOLERANCE),
         "out-of-ball": far & bound,
         "black": (flat.amax(1) <= BLACK) & (inputs.flatten(1).amax(1) > BLACK),
-        "unchanged": (norm_of(change, "linf") <= UNCHANGED) & finite & ~may_stay,
+        "unchanged": (perturbation_norm(change, "linf") <= UNCHANGED) & finite & ~may_stay,
     }
     if bound:
         images = project(inputs, images, threat_model)
     kinds = {kind: flags.tolist() for kind, flags in broken.items()}
     violations = tuple(tuple(kind for kind, flags in kinds.items() if flags[i]) for i in range(len(inputs)))
-    return Verdict(images.clamp(0, 1), violations)
+    return JudgedImages(images.clamp(0, 1), violations)
 
 
 def judge_outcomes(
@@ -136,13 +136,13 @@ def judge_outcomes(
         may_stay: as for `judge_images`: such an image may be returned as good as unchanged.
     """
     change = adv_inputs.double() - inputs.double()
-    unchanged = norm_of(change, "linf") <= UNCHANGED
-    size, allowed = norm_of(change, threat_model.norm), allowed_radii(threat_model)
+    unchanged = perturbation_norm(change, "linf") <= UNCHANGED
+    size, allowed = perturbation_norm(change, threat_model.norm), allowed_radii(threat_model)
     invisible = (quantise(adv_inputs) == quantise(inputs)).flatten(1).all(1)
     return {"unchanged": hit & unchanged, "barely-moved": ~hit & invisible & (size <= LITTLE * allowed) & ~may_stay}
 
 
-def of_another_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Which examples belong to another image of the run, shape (N,) bool.
 
     Less than half as far (l2) from another clean image as from that of its row, and at least as near to it as what came
@@ -166,7 +166,7 @@ def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor
     delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images
-    size = norm_of(delta.double(), threat_model.norm)
+    size = perturbation_norm(delta.double(), threat_model.norm)
     outside = (size > allowed_radii(threat_model)).view(-1, 1, 1, 1)
     if not outside.any():
         return images

@@ -11,8 +11,8 @@ import torch
 
 from ...errors import Unsupported
 from ..attack import Implementation
+from ..models.base_models import base_classifiers, is_float32_in_torch
 from ..models.classifier import Classifier
-from ..models.innermost import innermost, is_float32_in_torch
 from ..parameters import PRECISIONS
 
 _AMPERE = 8  # major compute capability of the first GPUs that know TF32 and bfloat16
@@ -35,16 +35,16 @@ def check_precision(precision: str | None, classifier: Classifier, row: Implemen
         Unsupported: if its device cannot, if the model is in another precision already, if torch here does not compute
             it (a server, ONNX Runtime), or if the attack computes with what the model's layers give.
     """
-    if why := why_not_in(precision, classifier, row, classifier.device):
+    if why := precision_error(precision, classifier, row, classifier.device):
         raise Unsupported(why)
 
 
-def why_not_in(precision: str | None, classifier: Classifier, row: Implementation, device: torch.device) -> str:
+def precision_error(precision: str | None, classifier: Classifier, row: Implementation, device: torch.device) -> str:
     """Why the passes of an attack cannot be made in a precision on a device; "" if they can. See `check_precision`."""
     if precision is None:
         return ""
     asked = f"precision {precision}"
-    for part in innermost(classifier):
+    for part in base_classifiers(classifier):
         if not is_float32_in_torch(part):
             kind = str(part.anchor.dtype).removeprefix("torch.")
             why = "is not computed by torch here" if kind == "float32" else f"computes in {kind} by itself"

@@ -5,7 +5,7 @@ answer that is the mean over k draws of a random model (`Classifier.eot`) is k. 
 attributed by construction where the library keeps the order of the batch (`order="kept"`: row r of a call belongs to
 image r modulo the number of images, which also covers stacked copies) and where an image is attacked alone. Where a
 library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2:
-`distinguishable` says when that is certain for every point of the ball.
+`images_are_separable` says when that is certain for every point of the ball.
 """
 
 import math
@@ -16,14 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from ..models.classifier import PASS_SIZE, Classifier
-from ..models.question import check_counted, check_question
-from ..switches import asked_in
+from ..models.input_check import check_counted, check_model_input
 from ..threat_model import ThreatModel
-from .budget import Budget, BudgetSpent
+from ..torch_state import model_autocast
+from .budget import QueryBudget, QueryBudgetExhausted
 from .judge import BOX_TOLERANCE, UNCHANGED
-from .trace import TraceOfCall
+from .trace import CallTrace
 
-__all__ = ["BudgetSpent", "NoGradients", "QueryCounter", "Seen", "distinguishable"]
+__all__ = [
+    "ModelNotDifferentiable",
+    "QueryBudgetExhausted",
+    "QueryCounter",
+    "QueryObservations",
+    "images_are_separable",
+]
 
 
 class QueryCounter(nn.Module):
@@ -37,9 +43,9 @@ class QueryCounter(nn.Module):
         targets: target classes, shape (n,), or None.
         order: "kept" or "content", see the module.
         max_queries: forward plus backward passes that each image may still cost, shape (n,); None: no limit. Past it
-            the image's rows repeat the last answer and carry no gradient; when no image has any left, `BudgetSpent`
+            the image's rows repeat the last answer and carry no gradient; when no image has any left, `QueryBudgetExhausted`
             ends the attack. A forward pass that leaves no query for its backward pass is made without a gradient.
-        needs_gradients: the attack is a white-box one: a model without gradients is refused (`NoGradients`).
+        needs_gradients: the attack is a white-box one: a model without gradients is refused (`ModelNotDifferentiable`).
         scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
         trace: notes the nearest example of each image; None: nobody wants to know.
         asked: called with the number of passes that were just made; None: nobody waits for it.
@@ -58,7 +64,7 @@ class QueryCounter(nn.Module):
         max_queries: Tensor | None = None,
         needs_gradients: bool = False,
         scores: Callable[[Tensor], Tensor] | None = None,
-        trace: TraceOfCall | None = None,
+        trace: CallTrace | None = None,
         asked: Callable[[int], object] | None = None,
         precision: str | None = None,
     ):
@@ -72,9 +78,11 @@ class QueryCounter(nn.Module):
         self._whole = {"forwards": 0, "backwards": 0}
         self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
         allowed = (labels, targets, threat_model)
-        self.budget = None if max_queries is None else Budget(max_queries, self._images, *allowed, cost=self._draws)
+        self.budget = (
+            None if max_queries is None else QueryBudget(max_queries, self._images, *allowed, cost=self._draws)
+        )
         self._rows: Tensor | None = None
-        self.seen = Seen(self._images)
+        self.seen = QueryObservations(self._images)
         self.training = False
 
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
@@ -113,7 +121,7 @@ class QueryCounter(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of `inputs`; counted."""
-        check_question(inputs)
+        check_model_input(inputs)
         return self.query(inputs, self._owners(inputs))
 
     def query(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
@@ -151,24 +159,24 @@ class QueryCounter(nn.Module):
 
     def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         """One pass; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
-        with asked_in(self._precision, self.classifier.device):
+        with model_autocast(self._precision, self.classifier.device):
             return self._pass(inputs, owners)
 
     def _pass(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         if not (inputs.requires_grad and torch.is_grad_enabled()):
             whole = len(inputs) <= PASS_SIZE
-            return self.classifier(inputs) if whole else self.classifier.predict_in_parts(inputs)
+            return self.classifier(inputs) if whole else self.classifier.predict_batched(inputs)
         asked, of_loss = inputs.view_as(inputs), []
         asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, of_loss, owners))
         logits = self.classifier(asked)
         if logits.requires_grad:
             logits.register_hook(lambda gradient: of_loss.__setitem__(slice(None), [gradient]))
         elif self._needs_gradients:
-            raise NoGradients
+            raise ModelNotDifferentiable
         return logits
 
-    def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
-        granted, differentiable = budget.grant(owners, self.forwards + self.backwards)
+    def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: QueryBudget) -> Tensor:
+        granted, differentiable = budget.allow_forward(owners, self.forwards + self.backwards)
         if not (inputs.requires_grad and torch.is_grad_enabled()):
             differentiable = torch.zeros_like(granted)
         parts = ((granted & ~differentiable, inputs.detach()), (differentiable, inputs))
@@ -179,21 +187,21 @@ class QueryCounter(nn.Module):
         for rows, answers in answered:
             logits = logits.index_put((rows.nonzero()[:, 0],), answers)
         if logits.requires_grad:  # who is then asked for a gradient that no query was left for
-            logits.register_hook(lambda _: budget.deny(owners[~differentiable]))
+            logits.register_hook(lambda _: budget.mark_exhausted(owners[~differentiable]))
         return logits
 
-    def _answer(self, asked: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+    def _answer(self, asked: Tensor, owners: Tensor, budget: QueryBudget) -> Tensor:
         """Logits of images that may be asked about; with a gradient, if they have one and it is granted."""
         self._count("forwards", owners)
         answers = self._ask(asked, owners)
-        budget.remember(asked.detach(), answers.detach(), owners)
+        budget.record_answers(asked.detach(), answers.detach(), owners)
         if answers.requires_grad:
             answers.register_hook(lambda gradient: self._grant_gradient(gradient, owners, budget))
         return answers
 
-    def _grant_gradient(self, gradient: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+    def _grant_gradient(self, gradient: Tensor, owners: Tensor, budget: QueryBudget) -> Tensor:
         check_counted(gradient)
-        granted = budget.grant_gradients(owners, self.forwards + self.backwards)
+        granted = budget.allow_backward(owners, self.forwards + self.backwards)
         self._count("backwards", owners[granted])
         return gradient * granted.to(gradient.dtype)[:, None]
 
@@ -221,11 +229,11 @@ class QueryCounter(nn.Module):
         return nearest(inputs, clean)
 
 
-class NoGradients(Exception):
+class ModelNotDifferentiable(Exception):
     """The model's outputs do not depend on its input differentiably."""
 
 
-class Seen:
+class QueryObservations:
     """What the queries of a library call showed of each image: was the attack asking at all, was it answered?
 
     Args:
@@ -322,7 +330,7 @@ def nearest(inputs: Tensor, images: Tensor) -> Tensor:
     return (flat.square().sum(1) - 2 * rows @ flat.T).argmin(1)
 
 
-def distinguishable(inputs: Tensor, threat_model: ThreatModel) -> bool:
+def images_are_separable(inputs: Tensor, threat_model: ThreatModel) -> bool:
     """Whether every point of one image's ball is nearer (l2) to that image than to every other one of the batch.
 
     |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q with q dual to the norm is enough, by Hoelder's inequality. Without a

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ..models.classifier import Classifier
 from ..models.identity.digest import ModelIdentity, identify_model
-from ..models.identity.source_files import digest_path, is_installed, origin_of
-from ..models.room.isolated import inside
-from ..user_code import one_line
+from ..models.identity.source_files import digest_path, is_installed, module_origin
+from ..models.sandbox.isolated import call_where_layers_are
+from ..user_code_guard import one_line
 from .seeding import seeded
 
 _ELSEWHERE = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect")
@@ -42,7 +42,7 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
         inputs: images, shape (N, C, H, W).
     """
     identity = identify_model(classifier, name)
-    noted = inside(classifier, list_readings, inputs[:2].to(classifier.device), identity.digest)
+    noted = call_where_layers_are(classifier, list_readings, inputs[:2].to(classifier.device), identity.digest)
     readings = sorted(tuple(map(one_line, each)) for each in noted)
     if not readings:
         return identity
@@ -57,7 +57,7 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
 def list_readings(classifier: Classifier, inputs: Tensor, digest: str) -> list[list[str]]:
     """Kind, name and digest of all that a user's code reads in a pass; of what cannot be digested, "" as its digest."""
     kinds = {kind.__module__ for part in classifier.modules() for kind in type(part).__mro__}
-    if all(origin_of(name) not in ("local", "unknown") for name in kinds):
+    if all(module_origin(name) not in ("local", "unknown") for name in kinds):
         return []
     with _lock, _noting(_known.setdefault(digest, set())) as seen, seeded(0), suppress(Exception), torch.no_grad():
         classifier(inputs)  # where it fails, the cells will say how
@@ -136,7 +136,7 @@ def _reader(frame: FrameType | None, *, files: bool) -> bool:
     below, nearest = "", True
     while frame is not None and frame.f_code is not list_readings.__code__:
         name = frame.f_globals.get("__name__", "")
-        origin = origin_of(name)
+        origin = module_origin(name)
         if origin in ("local", "unknown"):
             return below not in ("_find_and_load", "_handle_fromlist")
         if nearest and origin != "standard":

@@ -9,27 +9,27 @@ import torch
 from torch import Tensor
 
 from ...errors import AttackDied, AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
-from ..arguments import read_seed, wrong_type
 from ..attack import Implementation, RunSetting
-from ..catalogue.lookup import attack_of, check_settings, load_class, row_of, why_not_on
+from ..catalogue.lookup import canonical_attack, check_settings, load_class, resolve_implementation, why_not_on
+from ..coercion import read_seed, type_error
 from ..models.classifier import Classifier
 from ..models.held import naming_replaced
 from ..models.images import check_images, check_labels
-from ..models.restoring import ChangeByAttack, StateGuard, check_unchanged, is_changed
-from ..models.room.isolated import renew
+from ..models.sandbox.isolated import reset_processes
+from ..models.state_guard import ChangeByAttack, StateGuard, check_unchanged, is_changed
 from ..result import UNSTEADY, AttackResult
-from ..threat_model import ThreatModel, pick_words
-from .access import check_access
-from .call import Images, Returned, call_library
-from .draws import clean_logits, drawing
-from .evidence import Evidence
-from .fit import Fitted, apply_fitted, check_fitted, learned_words
-from .judge import distances_of
+from ..threat_model import ThreatModel, select_kwargs
+from .attack_state import AttackState
+from .determinism import Answered, is_deterministic, stays_steady
+from .fit import Fitted, apply_fitted, check_fitted, fitted_kwargs
+from .judge import perturbation_distances
+from .library_call import Images, LibraryOutput, call_library
 from .precision import check_precision, precision_of
-from .queries import NoGradients, distinguishable
+from .queries import ModelNotDifferentiable, images_are_separable
+from .requirements import check_requirements
+from .sampling import clean_logits, sampling_context
 from .seeding import call_seed, seeded
-from .steadiness import Answered, is_steady, stays_steady
-from .targets import check_aim
+from .targets import check_targeted_required
 from .trace import Trace
 
 DEFAULT_BATCH_SIZE = 32
@@ -50,7 +50,7 @@ class RunOptions:
     attacked: Tensor | None = None
     fitted: Fitted | None = None
     progress: Callable[[int], object] | None = None
-    watch: Callable[[Returned], object] | None = None
+    watch: Callable[[LibraryOutput], object] | None = None
     trace: Trace | None = None
     draws: int | None = None
     eot: int | None = None
@@ -58,9 +58,9 @@ class RunOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", read_seed(self.seed))
         if self.logits is not None and not (isinstance(self.logits, Tensor) and self.logits.ndim == 2):
-            raise wrong_type("logits as a tensor of shape (N, K)", self.logits)
+            raise type_error("logits as a tensor of shape (N, K)", self.logits)
 
-    def note(self, call: Returned) -> None:
+    def note(self, call: LibraryOutput) -> None:
         """Tell what a library call gave back to whoever watches."""
         if self.watch is not None:
             self.watch(call)
@@ -89,7 +89,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     attacked: Tensor | None = None,
     fitted: Fitted | None = None,
     progress: Callable[[int], object] | None = None,
-    watch: Callable[[Returned], object] | None = None,
+    watch: Callable[[LibraryOutput], object] | None = None,
     trace: Trace | None = None,
     draws: int | None = None,
     eot: int | None = None,
@@ -114,7 +114,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
             result. An image with none left is not asked about and stays as it is.
         radii: a radius for each image instead of one for all, shape (N,), 0 < radius <= epsilon, for a row that takes
-            them (`takes_radii`). The `step_size` may then be a tensor of one for each image, too.
+            them (`supports_per_image_radii`). The `step_size` may then be a tensor of one for each image, too.
         logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
         attacked: which images are attacked, shape (N,) bool; None: those that the classifier gets right. An image that
             it gets wrong counts as fooled if what comes back does so still and is not the clean image.
@@ -160,7 +160,14 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         draws=draws,
         eot=eot,
     )
-    return _run(row_of(implementation), classifier, Images(inputs, labels, targets), threat_model, options, parameters)
+    return _run(
+        resolve_implementation(implementation),
+        classifier,
+        Images(inputs, labels, targets),
+        threat_model,
+        options,
+        parameters,
+    )
 
 
 def _run(
@@ -182,14 +189,14 @@ def _run(
     check_images(inputs)
     threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
-    renew(classifier)
+    reset_processes(classifier)
     check_unchanged(classifier)
-    with naming_replaced(), classifier.frozen(), drawing(classifier, draws=options.draws, eot=options.eot):
+    with naming_replaced(), classifier.frozen(), sampling_context(classifier, draws=options.draws, eot=options.eot):
         logits = clean_logits(classifier, inputs, labels, options.logits)
         labels = labels.to(inputs.device, torch.long)
-        check_aim(classifier, threat_model)
+        check_targeted_required(classifier, threat_model)
         if fitted is None or row.learned:
-            check_access(row, classifier, inputs, norm=threat_model.norm, aimed=targets is not None)
+            check_requirements(row, classifier, inputs, norm=threat_model.norm, aimed=targets is not None)
             check_precision(precision_of(row, settings), classifier, row)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         spent = torch.zeros_like(labels) if options.spent is None else options.spent
@@ -202,8 +209,8 @@ def _run(
         attacked = logits.argmax(1) == labels if given is None else _check_flags(given, labels)
         rules = threat_model if options.radii is None else threat_model.with_radii(options.radii, labels)
         checked, seed = Images(inputs, labels, targets), options.seed
-        evidence = Evidence(checked, rules, row, spent, trace=options.trace, fitted=fitted, seed=seed)
-        steady = classifier.random or is_steady(classifier, inputs, logits, seed)
+        evidence = AttackState(checked, rules, row, spent, trace=options.trace, fitted=fitted, seed=seed)
+        steady = classifier.random or is_deterministic(classifier, inputs, logits, seed)
         _attack_all(classifier, evidence, attacked, settings, options, logits)
         (adv_logits, success, rounded), steady = _conclude(classifier, evidence, attacked, logits, steady=steady)
         return AttackResult(
@@ -218,7 +225,7 @@ def _run(
             attacked=attacked,
             success=success,
             success_8bit=rounded,
-            distances=distances_of(inputs, evidence.adv_inputs),
+            distances=perturbation_distances(inputs, evidence.adv_inputs),
             forwards=evidence.forwards,
             backwards=evidence.backwards,
             seconds=evidence.seconds,
@@ -226,7 +233,7 @@ def _run(
             targets=targets,
             errors=tuple(evidence.errors),
             notes=() if steady else (UNSTEADY,),
-            knowledge=attack_of(row).knowledge,
+            knowledge=canonical_attack(row).knowledge,
             fitted=fitted,
             draws=classifier.draws if classifier.random else 0,
             eot=classifier.eot if classifier.random else 1,
@@ -235,15 +242,15 @@ def _run(
 
 
 def _conclude(
-    classifier: Classifier, evidence: Evidence, attacked: Tensor, logits: Tensor, *, steady: bool
+    classifier: Classifier, evidence: AttackState, attacked: Tensor, logits: Tensor, *, steady: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
-    """What `Evidence.conclude` gives, and whether the model is steady still; once more if it is not any more."""
+    """What `Evidence.finish` gives, and whether the model is steady still; once more if it is not any more."""
     seed = evidence.seed
     if not steady:  # it changes by itself: that is not the library's doing
-        evidence.flag("unstable", evidence.tainted & attacked)
+        evidence.mark_invalid("unstable", evidence.tainted & attacked)
         evidence.tainted &= False
     before = tuple(evidence.violations)
-    concluded = evidence.conclude(classifier, attacked, None if steady else seed)
+    concluded = evidence.finish(classifier, attacked, None if steady else seed)
     if not steady or classifier.random or evidence.tainted.any():  # nor the model's what a library did to it
         return concluded, steady
     clean, examples = Answered(evidence.images.inputs, logits), Answered(evidence.adv_inputs, concluded[0])
@@ -251,12 +258,12 @@ def _conclude(
     if stays_steady(classifier, clean, examples, attacked, passes, seed):
         return concluded, True
     evidence.violations = list(before)  # what was concluded held once
-    return evidence.conclude(classifier, attacked, seed), False
+    return evidence.finish(classifier, attacked, seed), False
 
 
 def _attack_all(
     classifier: Classifier,
-    evidence: Evidence,
+    evidence: AttackState,
     attacked: Tensor,
     settings: Mapping[str, Any],
     options: RunOptions,
@@ -269,8 +276,8 @@ def _attack_all(
     applied = fitted is not None and not row.learned
     restarts = 1 if applied or "restarts" in row.params else remaining.pop("restarts", 1)
     kwargs = {row.params[name]: value for name, value in remaining.items() if name in row.params} | dict(row.fixed)
-    learned = learned_words(row, fitted, classifier.device)
-    calls, error, watch = 0, None, _Watch(classifier, evidence, logits)
+    learned = fitted_kwargs(row, fitted, classifier.device)
+    calls, error, watch = 0, None, _ModelStateGuard(classifier, evidence, logits)
     with watch:
         for restart in range(restarts):
             if restart:
@@ -278,17 +285,17 @@ def _attack_all(
                 evidence.update_success(classifier)
             still = attacked & ~evidence.success if evidence.threat_model.epsilon is not None else attacked
             if "max_queries" in remaining:
-                still = still & (evidence.used < remaining["max_queries"])
+                still = still & (evidence.queries_used < remaining["max_queries"])
             for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
                 drawn = call_seed(seed, int(places[rows[0]]), restart)
-                rules = evidence.threat_model.of_images(rows, classifier.device)
+                rules = evidence.threat_model.for_images(rows, classifier.device)
                 if fitted is not None and applied:
-                    call = apply_fitted(row, fitted, evidence.images.pick(rows), rules)
+                    call = apply_fitted(row, fitted, evidence.images.select(rows), rules)
                 else:
-                    words = pick_words(kwargs, rows, classifier.device) | learned
-                    meter = evidence.meter(rows, remaining.get("max_queries"))
+                    words = select_kwargs(kwargs, rows, classifier.device) | learned
+                    meter = evidence.call_limits(rows, remaining.get("max_queries"))
                     meter = meter._replace(asked=options.asked, precision=precision_of(row, remaining))
-                    call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
+                    call = call_library(row, classifier, evidence.images.select(rows), rules, words, drawn, meter)
                 options.note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error
                 if isinstance(call.error, (AttackDied, ModelDied)):  # nothing is left to ask
@@ -303,7 +310,7 @@ def _attack_all(
         raise AttackFailed(f"{row.name} crashed: {evidence.errors[0]}") from error
 
 
-class _Watch:
+class _ModelStateGuard:
     """Has the model after library calls as it was before: images attacked while it was not prove nothing.
 
     At the end it is asked about two clean images once more, so that a change is seen wherever it is: after attacks of
@@ -311,7 +318,7 @@ class _Watch:
     the classifier (`changed_by`). `known` are the logits of the clean images, shape (N, K).
     """
 
-    def __init__(self, classifier: Classifier, evidence: Evidence, known: Tensor):
+    def __init__(self, classifier: Classifier, evidence: AttackState, known: Tensor):
         self.classifier, self.evidence, self.guard = classifier, evidence, StateGuard(classifier)
         self.unchecked: list[Tensor] = []  # images attacked since the last look
         self.attacked: list[Tensor] = []
@@ -323,7 +330,7 @@ class _Watch:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Restore the model, which is not asked any more where the calls ended in an error or an interrupt."""
         if kind is not None:
-            self.guard.put_back()
+            self.guard.restore_silently()
             return
         self.look()
         if self._is_worth_a_pass and is_changed(self.classifier, self.before):
@@ -335,7 +342,7 @@ class _Watch:
         self.unchecked.append(rows)
         self.attacked.append(rows)
         changed = (self.guard.is_due or error is not None) and self.look()
-        if isinstance(error, NoGradients) and not changed:
+        if isinstance(error, ModelNotDifferentiable) and not changed:
             name = self.evidence.row.name
             raise Unsupported(f"{name} needs gradients, and the model gives none: its outputs are detached")
 
@@ -351,7 +358,7 @@ class _Watch:
     def _is_worth_a_pass(self) -> bool:
         """Whether the model is here and answers alike each time, and the attack a user's or long."""
         passes, one = self.evidence.forwards + self.evidence.backwards, self.classifier
-        worth = self.evidence.row.is_users or int(passes.sum()) >= _LONG
+        worth = self.evidence.row.is_user_attack or int(passes.sum()) >= _LONG
         return bool(self.attacked and worth and one.steady and one.stated_identity is None)
 
     def _ask_widely(self) -> Tensor:
@@ -364,13 +371,13 @@ class _Watch:
             )
 
 
-def _batches(row: Implementation, rows: Tensor, evidence: Evidence, batch_size: int) -> Iterator[Tensor]:
+def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_size: int) -> Iterator[Tensor]:
     """The images of each library call; one by one where the row couples images or a batch would mix them up."""
     for batch in rows.split(1 if row.alone else batch_size):
         if (
             row.order == "content"
             and not row.universal
-            and not distinguishable(evidence.images.inputs[batch], evidence.threat_model)
+            and not images_are_separable(evidence.images.inputs[batch], evidence.threat_model)
         ):
             yield from batch.split(1)
         elif len(batch):
@@ -393,7 +400,7 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
 
 def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
     if not isinstance(attacked, Tensor):
-        raise wrong_type(f"attacked as a tensor of {len(labels)} flags", attacked)
+        raise type_error(f"attacked as a tensor of {len(labels)} flags", attacked)
     if attacked.shape != labels.shape or attacked.dtype != torch.bool:
         raise InvalidInput(f"expected attacked as {len(labels)} flags, got {attacked.dtype} of {tuple(attacked.shape)}")
     return attacked.to(labels.device)
@@ -407,7 +414,7 @@ def _places(first: Any, count: int) -> Any:
 def _check_whole(name: str, values: Any, labels: Tensor) -> Tensor:
     """The values on the device of the labels; InvalidInput unless there is a whole number >= 0 for every image."""
     if not isinstance(values, Tensor):
-        raise wrong_type(f"{name} as a tensor of {len(labels)} whole numbers", values)
+        raise type_error(f"{name} as a tensor of {len(labels)} whole numbers", values)
     if values.shape != labels.shape or values.is_floating_point() or bool((values < 0).any()):
         got = f"{values.dtype} of shape {tuple(values.shape)} with {int((values < 0).sum())} below 0"
         raise InvalidInput(f"expected {name} as {len(labels)} whole numbers >= 0, got {got}")

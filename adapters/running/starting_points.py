@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..criterion import fooled
+from ..criterion import is_fooled
 from .queries import QueryCounter
 
 DRAWS = 100
@@ -36,7 +36,7 @@ def find_starting_points(
 
     def try_candidates(candidates: Tensor, owners: Tensor) -> None:
         wanted = None if targets is None else targets[owners]
-        hit = fooled(counter.query(candidates, owners), labels[owners], wanted)
+        hit = is_fooled(counter.query(candidates, owners), labels[owners], wanted)
         starts[owners[hit]] = candidates[hit]
         has_start[owners[hit]] = True
 
@@ -66,7 +66,7 @@ def _bisect(
     for _ in range(BISECTIONS):
         middle = ((low + high) / 2)[rows].view(-1, 1, 1, 1)
         blend = inputs[rows] + middle * (starts[rows] - inputs[rows])
-        hit = fooled(counter.query(blend, rows), labels[rows], wanted)
+        hit = is_fooled(counter.query(blend, rows), labels[rows], wanted)
         high[rows] = middle.flatten().where(hit, high[rows])
         low[rows] = middle.flatten().where(~hit, low[rows])
     blended = inputs + high.view(-1, 1, 1, 1) * (starts - inputs)

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from ...errors import InvalidInput
 from ..attack import Implementation
-from ..criterion import fooled
+from ..criterion import is_fooled
 from ..models.classifier import Classifier
-from ..result import OF_THE_LIBRARY, OF_THE_MODEL, UNSTEADY, AttackResult, allowed_radius
+from ..result import OF_THE_LIBRARY, OF_THE_MODEL, UNSTEADY, AttackResult, radius_with_tolerance
 from ..threat_model import ThreatModel
-from .call import Images
-from .draws import clean_logits, drawing, judged
-from .evidence import last_on_grid
+from .attack_state import last_on_grid
+from .determinism import Answered, draw_hits, is_deterministic, stays_steady
 from .judge import KINDS, judge_outcomes
+from .library_call import Images
 from .run import run_attack
-from .steadiness import Answered, draw_hits, is_steady, stays_steady
+from .sampling import clean_logits, judge_outputs, sampling_context
 
 
 def run_transfer(  # noqa: PLR0913 - as run_attack
@@ -58,7 +58,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
         DavylampError: as `run_attack`; `InvalidInput` if the surrogate has another number of classes.
     """
     inputs = inputs.detach().float()
-    with classifier.frozen(), drawing(classifier, draws=draws):
+    with classifier.frozen(), sampling_context(classifier, draws=draws):
         logits = clean_logits(classifier, inputs, labels, logits)
         check_surrogate(classifier, surrogate, inputs)
         attacked = logits.argmax(1) == labels.to(logits.device)
@@ -70,7 +70,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
 def check_surrogate(classifier: Classifier, surrogate: Classifier, inputs: Tensor) -> None:
     """Raise InvalidInput unless both models answer these images with the same number of classes."""
     classes, others = (model.predict_logits(inputs[:1]).shape[1] for model in (classifier, surrogate))
-    if classes != others and not classifier.answers.has_spare:
+    if classes != others and not classifier.answers.has_other_class:
         raise InvalidInput(
             f"expected a surrogate with the {classes} classes of {classifier.name}, got {surrogate.name} with {others}"
         )
@@ -81,10 +81,10 @@ def _judge(
 ) -> AttackResult:
     """What the examples that were made on the surrogate do to the classifier."""
     examples = Images(made.adv_inputs, made.labels, made.targets)
-    adv_logits, share = judged(classifier, made.adv_inputs, made.labels, made.targets)
-    inside = made.distance <= allowed_radius(made.threat_model)
-    hit = fooled(adv_logits, made.labels, made.targets) & inside
-    steady = classifier.random or is_steady(classifier, inputs, logits, made.seed)
+    adv_logits, share = judge_outputs(classifier, made.adv_inputs, made.labels, made.targets)
+    inside = made.distance <= radius_with_tolerance(made.threat_model)
+    hit = is_fooled(adv_logits, made.labels, made.targets) & inside
+    steady = classifier.random or is_deterministic(classifier, inputs, logits, made.seed)
     if steady and not classifier.random:
         both = Answered(inputs, logits), Answered(made.adv_inputs, adv_logits)
         steady = stays_steady(classifier, *both, made.attacked, len(inputs), made.seed)
@@ -127,7 +127,7 @@ def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
     example of it. An example that fools the classifier speaks for itself, whatever the surrogate made of it. What is
     not finite of the surrogate says nothing of the classifier.
     """
-    wrong = fooled(made.logits, made.labels, made.targets).tolist()
+    wrong = is_fooled(made.logits, made.labels, made.targets).tolist()
     kept = []
     for kinds, is_wrong, is_hit in zip(made.violations, wrong, hit.tolist(), strict=True):
         dropped = {"unstable"} | ({"unchanged"} if is_wrong else set())

@@ -29,10 +29,10 @@ def check_target(rule: str) -> str:
 
 def class_logits(classifier: Classifier, logits: Tensor) -> Tensor:
     """The logits of the classes that can be a target: without the one that means "detected", or "any other"."""
-    return logits[:, :-1] if classifier.detects or classifier.answers.has_spare else logits
+    return logits[:, :-1] if classifier.detects or classifier.answers.has_other_class else logits
 
 
-def why_no_targets(classifier: Classifier, rule: str) -> str:
+def target_rule_error(classifier: Classifier, rule: str) -> str:
     """Why a rule cannot choose targets by what the model gives; "" if it can."""
     if classifier.outputs == "labels" and rule.endswith("-likely"):
         return f"the target {rule} needs scores, and {classifier.name} gives labels only; give random or a class"
@@ -51,7 +51,7 @@ def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
     return f"expected a target class from 0 to {classes - 1}, got {aim}" if aim >= classes else ""
 
 
-def check_aim(classifier: Classifier, threat_model: ThreatModel) -> None:
+def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -> None:
     """Raise Unsupported for an untargeted attack on a model with a detector: to be detected would be a success."""
     if classifier.detects and not threat_model.targeted:
         raise Unsupported(
@@ -67,12 +67,12 @@ def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: st
         Unsupported: if the rule needs scores, and the classifier gives labels only.
         InvalidInput: if the rule is unknown.
     """
-    if why := why_no_targets(classifier, rule):
+    if why := target_rule_error(classifier, rule):
         raise Unsupported(why)
     return choose_targets(class_logits(classifier, logits), labels, rule, seed)
 
 
-def note_moved(rules: Iterable[str], labels: Tensor) -> list[str]:
+def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
     """A line for each rule that is one class, if images of that class get the next one for a target.
 
     Args:

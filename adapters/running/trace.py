@@ -5,10 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..criterion import fooled
+from ..criterion import is_fooled
 from ..result import AttackResult
 from ..threat_model import Norm, ThreatModel
-from .judge import UNCHANGED, inside_rules, norm_of
+from .judge import UNCHANGED, perturbation_norm, within_threat_model
 
 
 class CurvePoint(NamedTuple):
@@ -57,13 +57,13 @@ class Trace:
         if asked.shape[1:] != self._inputs.shape[1:]:
             return
         labels = self._labels[images]
-        hit = fooled(logits.to(labels.device), labels, None if self._targets is None else self._targets[images])
+        hit = is_fooled(logits.to(labels.device), labels, None if self._targets is None else self._targets[images])
         rows = hit.nonzero()[:, 0]
         asked, images, passes = asked[rows.to(asked.device)].to(self._inputs), images[rows], passes[rows]
         clean = self._inputs[images]
         change = asked.double() - clean.double()
-        distance = norm_of(change, self._rules.norm)
-        valid = inside_rules(clean, asked, self._rules) & (norm_of(change, "linf") > UNCHANGED)
+        distance = perturbation_norm(change, self._rules.norm)
+        valid = within_threat_model(clean, asked, self._rules) & (perturbation_norm(change, "linf") > UNCHANGED)
         limit = torch.minimum(self.distance, self._below)[images]
         for row in (valid & (distance < limit)).nonzero()[:, 0].tolist():
             image, size = int(images[row]), float(distance[row])
@@ -71,17 +71,17 @@ class Trace:
                 self.nearest[image], self.distance[image] = asked[row], size
                 self.curves[image].append(CurvePoint(int(passes[row]), size))
 
-    def of_call(self, images: Tensor, spent: Tensor) -> "TraceOfCall":
+    def of_call(self, images: Tensor, spent: Tensor) -> "CallTrace":
         """What a library call on some of the images notes.
 
         Args:
             images: their places, shape (n,).
             spent: what each has cost before the call, shape (n,).
         """
-        return TraceOfCall(self, images, spent)
+        return CallTrace(self, images, spent)
 
 
-class TraceOfCall:
+class CallTrace:
     """A trace as one library call sees it: image i of the call is image `images[i]` of the trace."""
 
     def __init__(self, trace: Trace, images: Tensor, spent: Tensor):

@@ -12,8 +12,8 @@ from ...adapters.data.corruptions.published import BENCHMARK
 from ...adapters.data.corruptions.sequences import SEQUENCES
 from ...engine import ResultsStore
 from ...engine.run.corruptions import CorruptionPlan, measure_corruptions
-from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
-from ...engine.store.outcomes import read_outcomes
+from ...engine.statistics.bootstrap import Estimate, bootstrap_means, interval, resample
+from ...engine.store.results import read_outcomes
 from ...engine.tables.corruption_table import build_corruptions
 from ...metrics import empirical_boundary_distance, orthogonal_directions
 from ..shared.paper_numbers import load_rows
@@ -125,7 +125,7 @@ def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[t
     ]
     counts = resample(len(labels), 1000, 0)
     for place, values in enumerate(along):
-        (drawn,) = draw_means(counts, np.asarray(values)[:, None])
+        (drawn,) = bootstrap_means(counts, np.asarray(values)[:, None])
         yield f"direction {place + 1}", "EBD of a direction", interval(drawn.ratio, drawn.n)
     least = torch.stack(along).amin(0)  # of a grid: the same as all directions asked at once
     for share in _SHARES:

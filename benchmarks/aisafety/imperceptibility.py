@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.cell import Cell
-from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
+from ...engine.attack_run import AttackRun
+from ...engine.statistics.bootstrap import Estimate, bootstrap_means, interval, resample
 from ...metrics import perturbation_sensitivity_distance
 from ..shared.paper_numbers import find_value
 from ..shared.paper_result import PaperLine
@@ -58,7 +58,7 @@ def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estima
     )
 
 
-def _sensitivity(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
+def _sensitivity(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
     """PSD as the program computes it, of every cell."""
     for cell in run.plan.cells:
         classifier = run.models[cell.subject.model]
@@ -68,5 +68,5 @@ def _sensitivity(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
         values = perturbation_sensitivity_distance(
             data.inputs, examples, success, weighting="product", reduction="none"
         )
-        (drawn,) = draw_means(resample(len(success), 1000, 0), np.asarray(values.double())[:, None])
+        (drawn,) = bootstrap_means(resample(len(success), 1000, 0), np.asarray(values.double())[:, None])
         yield cell, interval(drawn.ratio, drawn.n)

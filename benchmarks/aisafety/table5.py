@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ...adapters import Classifier
-from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
+from ...engine.statistics.bootstrap import Estimate, bootstrap_means, interval, resample
 from ...metrics import boundary_steps, empirical_boundary_distance, orthogonal_directions
 from ..shared.paper_table import Options
 from ..shared.reproduction import SettingRun
@@ -55,5 +55,5 @@ def _distances(run: SettingRun, classifier: Classifier, count: int) -> Iterator[
     }
     counts = resample(len(labels), 1000, 0)
     for symbol, of_images in values.items():
-        (drawn,) = draw_means(counts, np.asarray(of_images.double().cpu())[:, None])
+        (drawn,) = bootstrap_means(counts, np.asarray(of_images.double().cpu())[:, None])
         yield symbol, interval(drawn.ratio, drawn.n)

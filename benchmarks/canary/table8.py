@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.outcomes import Outcome, read_outcomes
-from ...engine.tables.estimates import CellDraws, estimate_row
+from ...engine.store.results import RunResult, read_outcomes
+from ...engine.tables.estimates import RunReplicates, estimate_row
 from ...engine.tables.symbols import drop_absent
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
@@ -54,7 +54,7 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
     """
     outcomes = read_outcomes(folder)
     symbols = drop_absent(_SYMBOLS, outcomes, explicit=False)
-    draws = CellDraws(1000, 0)
+    draws = RunReplicates(1000, 0)
     draws.prepare(outcomes, symbols)
     for kind, attacks in _KINDS.items():
         for model in dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done):
@@ -63,6 +63,6 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
                 yield kind, model, symbol, estimate
 
 
-def _in(outcome: Outcome, attacks: tuple[tuple[str, str], ...]) -> bool:
+def _in(outcome: RunResult, attacks: tuple[tuple[str, str], ...]) -> bool:
     labels = row_of({"implementation": outcome.cell.attack, "epsilon": outcome.cell.threat_model.epsilon})
     return (labels["attack"], labels.get("epsilon", "")) in attacks

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from ...engine import ResultsStore, build_defence, share_interval
+from ...engine import ResultsStore, build_defence, proportion_interval
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.transfers import read_shown
@@ -69,4 +69,4 @@ def _accuracy(run: SettingRun, labels: Mapping[str, Any]) -> Estimate:
     shown = read_shown(ResultsStore(run.folder, create=False), cell.key, tested.key)
     assert shown is not None
     right = shown.logits.argmax(1) == plan.data.load(run.models[name]).labels
-    return Estimate(float(right.double().mean()), *share_interval(int(right.sum()), len(right)), len(right))
+    return Estimate(float(right.double().mean()), *proportion_interval(int(right.sum()), len(right)), len(right))

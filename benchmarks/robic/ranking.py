@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.cell import Cell
-from ...engine.statistics.bootstrap import FEWEST, Estimate, bands, interval
+from ...engine.attack_run import AttackRun
+from ...engine.statistics.bootstrap import FEWEST, Estimate, interval, interval_bands
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
 from ..shared.reproduction import DIGITS, Setting, Size, run_setting
@@ -62,13 +62,13 @@ def rank_replicates(halves: np.ndarray) -> np.ndarray:
 
 
 def _rank(
-    group: str, order: tuple[tuple[str, ...], ...], cells: Sequence[tuple[Cell, np.ndarray, int]]
+    group: str, order: tuple[tuple[str, ...], ...], cells: Sequence[tuple[AttackRun, np.ndarray, int]]
 ) -> tuple[list[PaperLine], str]:
     """The lines of a group of attacks on one model, the least half-distortion first, and who is first how often."""
     if not cells:
         return [], ""
     places = rank_replicates(np.stack([draws for _, draws, _ in cells], axis=1))
-    low, high = bands(places)
+    low, high = interval_bands(places)
     lines, firsts = [], []
     for column in np.argsort(places[0], kind="stable"):
         cell, draws, n = cells[column]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...engine import AttackChoice, Config
-from ...engine.cell import Cell
+from ...engine.attack_run import AttackRun
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
-from ...engine.store.outcomes import read_outcomes
+from ...engine.store.results import read_outcomes
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
@@ -49,13 +49,13 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
     return replace(choice, parameters={**choice.parameters, **change})
 
 
-def half_distortions(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
+def half_distortions(run: SettingRun) -> Iterator[tuple[AttackRun, Estimate]]:
     """The half-distortion of every finished cell, in grey levels, root mean square."""
     for cell, draws, n in half_draws(run):
         yield cell, interval(draws, n)
 
 
-def half_draws(run: SettingRun) -> Iterator[tuple[Cell, np.ndarray, int]]:
+def half_draws(run: SettingRun) -> Iterator[tuple[AttackRun, np.ndarray, int]]:
     """The same on the images themselves and in 1000 replicates that draw the same images for every cell, and n."""
     for outcome in read_outcomes(run.folder).done:
         images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
@@ -102,7 +102,7 @@ def compare_budgets(
         return run.report(published, lines, readings=READINGS, left_out=left_out, notes=notes)
 
 
-def _row(cell: Cell) -> str:
+def _row(cell: AttackRun) -> str:
     return f"{NAMES[cell.attack]} on {cell.subject.model}"
 
 

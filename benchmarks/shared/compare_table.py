@@ -10,7 +10,7 @@ from ...adapters.paths import is_file_name
 from ...engine.cell_defaults import MEASURES
 from ...engine.plan.config_file import config_from
 from ...engine.plan.schema import check_record
-from ...engine.store.outcomes import read_outcomes
+from ...engine.store.results import read_outcomes
 from ...engine.tables.groups import group_cells
 from ...engine.tables.symbols import By, choose_symbols
 from ...engine.tables.table import Table, TableRow

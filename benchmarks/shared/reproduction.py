@@ -19,10 +19,10 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.zoo.load import load_model
 from ...adapters.paths import expand_path
 from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
-from ...engine.cell import Cell, digest_of
+from ...engine.attack_run import AttackRun, json_digest
 from ...engine.searches.kinds import parse_search
 from ...engine.store.columns import read_examples
-from ...engine.store.outcomes import read_outcomes
+from ...engine.store.results import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
 from ...engine.tables.table import Table, TableRow, build_table
 from ...errors import Unsupported
@@ -125,7 +125,7 @@ class SettingRun:
             "seconds": time.monotonic() - self.start,
         }
 
-    def read_examples(self, cell: Cell) -> Tensor:
+    def read_examples(self, cell: AttackRun) -> Tensor:
         """The adversarial images of a finished cell of a setting that keeps them, shape (N, C, H, W)."""
         return read_examples(ResultsStore(self.folder, create=False), cell)
 
@@ -213,7 +213,7 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     surrogates = [name for choice in config.attacks for name in choice.surrogate if name.startswith("digits:")]
     plan = make_plan(config, models=models, data=data, surrogates=load_models(surrogates, options.device))
     with tempfile.TemporaryDirectory() as temporary:
-        key = digest_of(sorted(cell.key for cell in plan.cells))[:8]  # another size never mixes with this one
+        key = json_digest(sorted(cell.key for cell in plan.cells))[:8]  # another size never mixes with this one
         folder = expand_path(options.out or temporary) / f"{config.preset or 'results'}-{key}"
         summary = evaluate(plan, ResultsStore(folder), progress=options.progress)
         names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters import Classifier
+from ...adapters.data.bundled_images import TRAINED_ON, read_digits
 from ...adapters.data.datasets import Data
-from ...adapters.data.samples import TRAINED_ON, read_digits
 from ...adapters.models.zoo.demo import digits_network
 from ...engine.training.loop import train
 from ...engine.training.methods import make_settings
 from ...engine.training.settings import TrainingSettings
-from ...engine.training.student import Student
+from ...engine.training.student import TrainableModel
 
 EPSILON = 0.1
 SURROGATE = "inception"
@@ -67,7 +67,7 @@ def load_small_model(name: str) -> Classifier:
         if file.is_file():
             net.load_state_dict(torch.load(file, weights_only=True))
         else:
-            student = Student(Classifier(net))
+            student = TrainableModel(Classifier(net))
             train(student, *(part[:TRAINED_ON] for part in _digits()), _training(name))
             net = student.model
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,8 @@ from typing import Any
 from page_parts import ORPHAN, table
 
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, PARAMETERS, Implementation
-from davylamp.adapters.catalogue.findings import FINDINGS
-from davylamp.adapters.catalogue.lookup import describe
+from davylamp.adapters.catalogue.known_issues import FINDINGS
+from davylamp.adapters.catalogue.lookup import describe_implementation
 
 OURS = "by davylamp, for every library"
 STATUS = {
@@ -37,7 +37,7 @@ def render_all() -> dict[str, str]:
 
 def render(name: str, rows: list[Implementation]) -> str:
     """The page of one attack."""
-    attack, known = ATTACKS[name], {row.name: describe(row) for row in rows}
+    attack, known = ATTACKS[name], {row.name: describe_implementation(row) for row in rows}
     text = f"{ORPHAN}# {attack.title}\n\n`{name}`: {attack.knowledge}, {attack.kind}. {attack.source}.\n\n"
     text += f"```console\n$ davylamp compare {name}\n```\n\n## Implementations\n\n"
     header = ["implementation", "class", "norms", "targeted", "random", "status"]

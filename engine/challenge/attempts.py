@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ...intervals import share_interval
-from ..store.outcomes import Outcome
+from ...intervals import proportion_interval
+from ..store.results import RunResult
 
 Part = Literal["undefended", "white-box", "single step", "transfer", "scores", "decisions", "larger radius"]
 PARTS: Mapping[str, str] = {
@@ -34,7 +34,7 @@ class Accuracy(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Attempt:
+class AttackOutcome:
     """One attack.
 
     Args:
@@ -61,12 +61,12 @@ class Attempt:
     fooled: np.ndarray
     violations: Counter[str] = field(default_factory=Counter)
     passes: float = 0.0
-    outcome: Outcome | None = None
+    outcome: RunResult | None = None
     error: str = ""
     judged: np.ndarray | None = None
 
     @property
-    def proved(self) -> np.ndarray:
+    def usable(self) -> np.ndarray:
         """Images that it says something of, (n,) bool: none where it failed, or broke a rule on all."""
         if self.outcome is None:
             return np.zeros(len(self.attacked), bool)
@@ -75,7 +75,7 @@ class Attempt:
     @property
     def accuracy(self) -> Accuracy:
         """Share of all images that are right under this attack."""
-        return accuracy_left(self.attacked, self.fooled)
+        return accuracy_under_attack(self.attacked, self.fooled)
 
     @property
     def title(self) -> str:
@@ -84,7 +84,7 @@ class Attempt:
         return f"{self.attack}{via}" if self.part not in ("transfer",) else f"{self.attack} on {self.made_on}"
 
 
-def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") -> Attempt:
+def outcome_from_record(part: Part, outcome: RunResult, made_on: str, gradients: str = "") -> AttackOutcome:
     """What a finished cell says."""
     columns, cell = outcome.columns, outcome.cell
     results = outcome.results
@@ -95,7 +95,7 @@ def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") 
     judged, counts = attacked & ~undecided, Counter(kinds)
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     error = f"no example proves anything: {listed}" if attacked.any() and not judged.any() else ""
-    return Attempt(
+    return AttackOutcome(
         part,
         cell.attack,
         made_on,
@@ -113,30 +113,30 @@ def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") 
 
 def failed_attempt(
     part: Part, choice: tuple[str, float], made_on: str, gradients: str, attacked: np.ndarray, why: str
-) -> Attempt:
+) -> AttackOutcome:
     """An attack and its radius without a result: it fools nothing and proves nothing."""
     attack, epsilon = choice
-    return Attempt(part, attack, made_on, gradients, epsilon, attacked, np.zeros(len(attacked)), error=why)
+    return AttackOutcome(part, attack, made_on, gradients, epsilon, attacked, np.zeros(len(attacked)), error=why)
 
 
-def accuracy_left(attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
+def accuracy_under_attack(attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
     """Share of all images that are right when clean and still under attack, both (n,)."""
     right = float((attacked * (1 - fooled)).sum())
-    return Accuracy(right / len(attacked), *share_interval(right, len(attacked)), len(attacked))
+    return Accuracy(right / len(attacked), *proportion_interval(right, len(attacked)), len(attacked))
 
 
-def accuracy_shown(attempts: Sequence[Attempt], attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
+def accuracy_shown(attempts: Sequence[AttackOutcome], attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
     """The same of what some attacks fool; NaN where images were attacked and no attack proves anything."""
-    if attacked.any() and not any(attempt.proved.any() for attempt in attempts):
+    if attacked.any() and not any(attempt.usable.any() for attempt in attempts):
         return Accuracy(np.nan, np.nan, np.nan, len(attacked))
-    return accuracy_left(attacked, fooled)
+    return accuracy_under_attack(attacked, fooled)
 
 
-def worst_case(attempts: Iterable[Attempt]) -> np.ndarray:
+def worst_case(attempts: Iterable[AttackOutcome]) -> np.ndarray:
     """How much of each image the attack that is best on it fools, (n,)."""
     return np.maximum.reduce([attempt.fooled for attempt in attempts])
 
 
-def of_parts(attempts: Sequence[Attempt], *parts: Part) -> list[Attempt]:
+def by_attacker(attempts: Sequence[AttackOutcome], *parts: Part) -> list[AttackOutcome]:
     """Those that are of one of the parts."""
     return [attempt for attempt in attempts if attempt.part in parts]

@@ -6,14 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from ...adapters import Classifier
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
 from ...errors import InvalidInput
-from ..sources import LOADED_HERE, Loading
-from .challenger import Challenger, Defendant, Say
-from .document import Challenge, document_of, keep_document
-from .stand_ins import split_original, stand_ins_of
-from .suite import QUICK, QUICK_IMAGES, Effort, check_norm
+from ..sources import LOADED_HERE, LoadOptions
+from .challenge_result import ChallengeResult, document_of, keep_document
+from .challenger import ChallengedModel, ChallengeRunner, Say
+from .gradient_variants import gradient_variants, split_original
+from .suite import QUICK, QUICK_IMAGES, ChallengeBudget, check_norm
 
 
 def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -30,9 +30,9 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     effort: Mapping[str, int] | None = None,
     seed: int = 0,
     device: str = "cpu",
-    loading: Loading = LOADED_HERE,
+    loading: LoadOptions = LOADED_HERE,
     say: Say | None = None,
-) -> Challenge:
+) -> ChallengeResult:
     """Evaluate a defence by attacks that adapt to it (Carlini et al. 2019; Tramer et al. 2020), into a results folder.
 
     APGD on the cross-entropy and on two logit-difference ratios, through every way in which gradients can pass the
@@ -51,7 +51,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         epsilon: the radius; None: the customary one.
         limit: only this many images.
         quick: a first look: 10 images, 10 steps.
-        effort: fields of `Effort` in place of its values: steps, candidates, queries, eot, draws.
+        effort: fields of `ChallengeBudget` in place of its values: steps, candidates, queries, eot, draws.
         seed: random seed.
         device: where to compute.
         loading: how models are loaded by name.
@@ -60,7 +60,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     Raises:
         DavylampError: if a name is unknown, or the model cannot be used on these images.
     """
-    chosen = replace(QUICK if quick else Effort(), **dict(effort or {}))
+    chosen = replace(QUICK if quick else ChallengeBudget(), **dict(effort or {}))
     defendant = _defendant(model, original, surrogates, partial(loading.load, device=device))
     limit = QUICK_IMAGES if quick and limit is None else limit
     if isinstance(data, str):
@@ -70,7 +70,9 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     if epsilon is None:
         epsilon = default_epsilon(check_norm(norm), images.inputs[0].numel())
     assert epsilon is not None
-    run = Challenger(defendant, images, name, out, norm=norm, epsilon=epsilon, effort=chosen, seed=seed, say=say).run()
+    run = ChallengeRunner(
+        defendant, images, name, out, norm=norm, epsilon=epsilon, effort=chosen, seed=seed, say=say
+    ).run()
     keep_document(out, document_of(run))
     return run
 
@@ -80,7 +82,7 @@ def _defendant(
     original: str | Classifier | None,
     surrogates: Iterable[str] | Mapping[str, Classifier],
     load: Callable[[str], Classifier],
-) -> Defendant:
+) -> ChallengedModel:
     """Every model that is needed, loaded."""
     name = model if isinstance(model, str) else model.name
     known: dict[str, Classifier] = {}
@@ -89,7 +91,7 @@ def _defendant(
     if isinstance(model, str):
         head, parts = split_original(model)
         plain = head if plain is None and parts else plain
-        stand_ins = stand_ins_of(model) if parts else {}
+        stand_ins = gradient_variants(model) if parts else {}
         known |= {each: load(each) for each in stand_ins}
     if isinstance(original, Classifier):
         known[plain or ""] = original
@@ -100,4 +102,6 @@ def _defendant(
     others = dict(surrogates) if isinstance(surrogates, Mapping) else dict.fromkeys(surrogates)
     known |= {each: load(each) if made is None else made for each, made in others.items()}
     defended = load(model) if isinstance(model, str) else model
-    return Defendant(name, defended, plain or "", stand_ins, known, tuple(each for each in others if each != plain))
+    return ChallengedModel(
+        name, defended, plain or "", stand_ins, known, tuple(each for each in others if each != plain)
+    )

@@ -11,37 +11,37 @@ import torch
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.result import UNSTEADY
-from ...adapters.running.access import has_gradients
-from ...adapters.running.draws import clean_logits, drawing, judged
+from ...adapters.running.requirements import has_gradients
+from ...adapters.running.sampling import clean_logits, judge_outputs, sampling_context
 from ...adapters.threat_model import ThreatModel
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..checks.check_folder import check_folder
+from ..plan.build_plan import make_plan
 from ..plan.config import AttackChoice, Config
-from ..plan.make import make_plan
 from ..plan.plan import Plan
 from ..probes.probe_cell import largest_radius
 from ..run.evaluate import evaluate
 from ..store.columns import read_examples
-from ..store.outcomes import Clean, Outcomes, read_outcomes
+from ..store.results import CleanResult, Results, read_outcomes
 from ..store.store import ResultsStore
 from .attempts import (
     BLACK,
     WHITE,
     Accuracy,
-    Attempt,
+    AttackOutcome,
     Part,
-    accuracy_left,
     accuracy_shown,
-    attempt_of,
+    accuracy_under_attack,
+    by_attacker,
     failed_attempt,
-    of_parts,
+    outcome_from_record,
     worst_case,
 )
-from .document import Challenge
-from .ruling import cumulated, rule
-from .stand_ins import OF_PROBABILITIES, by_probabilities
+from .challenge_result import ChallengeResult
+from .challenge_verdict import cumulative_accuracy, decide_verdict
+from .gradient_variants import OF_PROBABILITIES, with_probability_mean
 from .suite import (
-    Effort,
+    ChallengeBudget,
     black_boxes,
     check_norm,
     gradient_attacks,
@@ -50,11 +50,11 @@ from .suite import (
 )
 
 _FRESH = 7919  # added to the seed of the draws that judge the chosen examples once more
-Say = Callable[[Attempt], object]
+Say = Callable[[AttackOutcome], object]
 
 
 @dataclass(frozen=True)
-class Defendant:
+class ChallengedModel:
     """The defended model, and what else an attacker has.
 
     Args:
@@ -74,7 +74,7 @@ class Defendant:
     surrogates: tuple[str, ...] = ()
 
 
-class Challenger:
+class ChallengeRunner:
     """Runs the attacks on one defended model into a results folder, from which a killed run goes on.
 
     Args:
@@ -91,14 +91,14 @@ class Challenger:
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
         self,
-        defendant: Defendant,
+        defendant: ChallengedModel,
         data: Data,
         data_name: str,
         folder: str | Path,
         *,
         norm: str,
         epsilon: float,
-        effort: Effort,
+        effort: ChallengeBudget,
         seed: int = 0,
         say: Say | None = None,
     ):
@@ -113,7 +113,7 @@ class Challenger:
         self.ways, self.models = dict(defendant.stand_ins), {**defendant.models, defendant.name: defendant.model}
         self._right: dict[str, np.ndarray] = {}
 
-    def run(self) -> Challenge:
+    def run(self) -> ChallengeResult:
         """Every part, one after the other.
 
         Raises:
@@ -168,22 +168,22 @@ class Challenger:
                 raise InvalidInput(f"expected the {self._classes} classes of {self.defendant.name}, got {got}")
 
     @property
-    def _best_attempt(self) -> Attempt:
+    def _best_attempt(self) -> AttackOutcome:
         """The attack by gradients that fools most, through whatever stand-in."""
-        made = of_parts(self.attempts, "white-box")
-        return min(made, key=lambda attempt: (not attempt.proved.any(), attempt.accuracy.value))
+        made = by_attacker(self.attempts, "white-box")
+        return min(made, key=lambda attempt: (not attempt.usable.any(), attempt.accuracy.value))
 
     def _averaging_probabilities(self, name: str) -> str:
         """Name of a random model's twin whose draws are averaged as probabilities."""
         twin = f"{name} (probabilities)"
-        self.models[twin], self.ways[twin] = by_probabilities(self.models[name], twin), OF_PROBABILITIES
+        self.models[twin], self.ways[twin] = with_probability_mean(self.models[name], twin), OF_PROBABILITIES
         return twin
 
-    def _widen(self, best: Attempt) -> None:
+    def _widen(self, best: AttackOutcome) -> None:
         """The best attack at larger and larger radii, until nothing is right or every image can be made grey."""
-        epsilon, fooled = self.epsilon, worst_case(of_parts(self.attempts, *WHITE, *BLACK))
+        epsilon, fooled = self.epsilon, worst_case(by_attacker(self.attempts, *WHITE, *BLACK))
         right = self._right_when_clean(self.defendant.name)
-        while epsilon < self.largest and accuracy_left(right, fooled).value > 0:
+        while epsilon < self.largest and accuracy_under_attack(right, fooled).value > 0:
             epsilon = min(2 * epsilon, self.largest)
             rules = (self.norm, epsilon, self.effort, self._classes)
             choices = gradient_attacks(*rules, is_random=self.defendant.model.random) + targeted_attacks(*rules)
@@ -191,7 +191,7 @@ class Challenger:
             for attempt in self._attack("larger radius", same, best.made_on):
                 fooled = np.maximum(fooled, attempt.fooled)
 
-    def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[Attempt]:
+    def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[AttackOutcome]:
         """Run attacks on a model, judged on the defended one (for "undefended", on itself)."""
         if not choices:
             return []
@@ -211,7 +211,7 @@ class Challenger:
         models: dict[str, Classifier],
         surrogates: dict[str, Classifier],
         made_on: str,
-    ) -> list[Attempt]:
+    ) -> list[AttackOutcome]:
         config = Config(
             models=tuple(models),
             attacks=tuple(choices),
@@ -237,7 +237,7 @@ class Challenger:
         made = []
         for cell in plan.cells:
             if cell.key in done:
-                made.append(attempt_of(part, done[cell.key], made_on, way))
+                made.append(outcome_from_record(part, done[cell.key], made_on, way))
                 continue
             reason = summary.failed.get(cell.key, "it has no record")
             if not any(each.outcome is not None for each in [*self.attempts, *made]):
@@ -246,7 +246,7 @@ class Challenger:
             made.append(failed_attempt(part, asked, made_on, way, self._right_when_clean(cell.subject.model), reason))
         return made + self._left_out(part, plan, made_on, way)
 
-    def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[Attempt]:
+    def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[AttackOutcome]:
         """An attempt that failed for each choice that a plan has no cell of."""
         planned = {place for places in plan.choices.values() for place in places}
         gone = [choice for place, choice in enumerate(plan.config.attacks) if place not in planned]
@@ -258,7 +258,7 @@ class Challenger:
         return [failed_attempt(part, each, made_on, way, right, f"left out: {why}") for each in asked]
 
     @property
-    def _outcomes(self) -> Outcomes:
+    def _outcomes(self) -> Results:
         return read_outcomes(self.store.folder)
 
     def _right_when_clean(self, name: str) -> np.ndarray:
@@ -271,10 +271,10 @@ class Challenger:
             self._right[name] = (logits.argmax(1) == labels).cpu().numpy()
         return self._right[name]
 
-    def _conclude(self) -> Challenge:
+    def _conclude(self) -> ChallengeResult:
         mine = [attempt for attempt in self.attempts if attempt.part != "undefended"]
-        plain = of_parts(self.attempts, "undefended")
-        direct = of_parts(mine, *WHITE, *BLACK)
+        plain = by_attacker(self.attempts, "undefended")
+        direct = by_attacker(mine, *WHITE, *BLACK)
         right = [self._right_when_clean(self.defendant.name), *(each.attacked for each in direct)]
         attacked = np.logical_and.reduce(right)  # they differ where it answers now so, now otherwise
         fooled = self._fooled(direct, attacked)
@@ -282,15 +282,15 @@ class Challenger:
         outcomes = _of_attempts(self._outcomes, self.attempts)
         checks = tuple(check_folder(outcomes, models=[self.defendant.name]))
         clean = _clean_accuracy(outcomes, direct)
-        compared = any(attempt.proved.any() for attempt in plain)
-        undefended = accuracy_left(plain[0].attacked, worst_case(plain)) if compared else None
+        compared = any(attempt.usable.any() for attempt in plain)
+        undefended = accuracy_under_attack(plain[0].attacked, worst_case(plain)) if compared else None
         draws = (self.effort.draws, self.effort.eot) if self.defendant.model.random else None
-        curve = cumulated(of_parts(mine, "larger radius"), attacked, fooled)
+        curve = cumulative_accuracy(by_attacker(mine, "larger radius"), attacked, fooled)
         gone = next((radius for radius, left in curve if left.value == 0), None)
-        ruling = rule(clean, worst, undefended, mine, checks, gone, draws)
+        ruling = decide_verdict(clean, worst, undefended, mine, checks, gone, draws)
         if any(line.startswith(self.defendant.name) for line in outcomes.unsteady):
             ruling = ruling._replace(sentence=f"{UNSTEADY}; {ruling.sentence}")
-        return Challenge(
+        return ChallengeResult(
             model=self.defendant.name,
             original=self.defendant.original,
             norm=self.norm,
@@ -305,7 +305,7 @@ class Challenger:
             checks=checks,
         )
 
-    def _fooled(self, attempts: Sequence[Attempt], attacked: np.ndarray) -> np.ndarray:
+    def _fooled(self, attempts: Sequence[AttackOutcome], attacked: np.ndarray) -> np.ndarray:
         """How much of each image the best attack on it fools, (n,), of those that are `attacked`.
 
         Of a random model, of which that attack was chosen by some draws, by other draws of the same examples: the best
@@ -319,14 +319,14 @@ class Challenger:
         kept = [read_examples(self.store, attempt.outcome.cell) for attempt in done if attempt.outcome is not None]
         examples = torch.stack([kept[place][image] for image, place in enumerate(best)]).to(model.device)
         labels = self.data.labels.to(model.device)
-        with model.frozen(), drawing(model, draws=self.effort.draws):
-            share = judged(model, examples, labels, None, self.seed + _FRESH).share
+        with model.frozen(), sampling_context(model, draws=self.effort.draws):
+            share = judge_outputs(model, examples, labels, None, self.seed + _FRESH).share
         assert share is not None
         again = np.where(fooled > 0, share.cpu().numpy(), 0.0)
         return max(again, *(each.fooled for each in done), key=lambda fooled: float(fooled[attacked].sum()))
 
 
-def _of_attempts(outcomes: Outcomes, attempts: Sequence[Attempt]) -> Outcomes:
+def _of_attempts(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Results:
     """A folder without the cells of other challenges, and the models on their images alone."""
     keys = {attempt.outcome.cell.key for attempt in attempts if attempt.outcome is not None}
     done = tuple(each for each in outcomes.done if each.cell.key in keys)
@@ -336,11 +336,11 @@ def _of_attempts(outcomes: Outcomes, attempts: Sequence[Attempt]) -> Outcomes:
     return replace(outcomes, done=done, failed=failed, clean=clean)
 
 
-def _clean_accuracy(outcomes: Outcomes, attempts: Sequence[Attempt]) -> Accuracy:
+def _clean_accuracy(outcomes: Results, attempts: Sequence[AttackOutcome]) -> Accuracy:
     """Accuracy of the model that attempts were judged on, without an attack."""
-    clean: Clean | None = None
+    clean: CleanResult | None = None
     for attempt in attempts:
         if attempt.outcome is not None:
             clean = outcomes.clean.get(attempt.outcome.cell.subject.key)
     right = attempts[0].attacked.astype(float) if clean is None else clean.columns["CA"]
-    return accuracy_left(right, np.zeros(len(right)))
+    return accuracy_under_attack(right, np.zeros(len(right)))

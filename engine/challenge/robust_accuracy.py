@@ -11,23 +11,23 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ...adapters import Classifier
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import DRAWS
-from ...adapters.words import radius_text
 from ...errors import AttackFailed, InvalidInput
 from ..checks.check_folder import check_folder
 from ..finding import Finding
-from ..plan.cells import list_unreachable
+from ..plan.build_plan import make_plan
+from ..plan.cells import short_steps_warnings
 from ..plan.config import AttackChoice, Config
-from ..plan.make import make_plan
 from ..plan.plan import Plan
 from ..run.evaluate import evaluate
 from ..run.executor import Progress
-from ..sources import LOADED_HERE, Loading
+from ..sources import LOADED_HERE, LoadOptions
 from ..statistics.bootstrap import Estimate
 from ..store.notes import list_model_hints, list_unsteady
-from ..store.outcomes import Outcome, read_outcomes
+from ..store.results import RunResult, read_outcomes
 from ..store.store import ResultsStore
 from ..tables.table import build_table
 from .suite import ENOUGH, ON_MARGIN, check_norm, choose_row
@@ -101,8 +101,9 @@ class RobustAccuracy:
     def sentence(self) -> str:
         """Both numbers with their intervals, in a line."""
         images = f"{self.robust.n} image{'' if self.robust.n == 1 else 's'}"
+        threat = f"{self.norm} {format_radius(self.norm, self.epsilon)}"
         return (
-            f"{self.model}, {self.norm} {radius_text(self.norm, self.epsilon)}: robust accuracy {_share(self.robust)}, "
+            f"{self.model}, {threat}: robust accuracy {_share(self.robust)}, "
             f"clean accuracy {_share(self.clean)}, {images}, {self.ensemble}"
         )
 
@@ -173,7 +174,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
     seed: int = 0,
     device: str = "cpu",
     out: str | Path | None = None,
-    loading: Loading = LOADED_HERE,
+    loading: LoadOptions = LOADED_HERE,
     progress: Callable[[Plan], AbstractContextManager[Progress | None]] = no_progress,
 ) -> RobustAccuracy:
     """Accuracy that the standard ensemble leaves a model, image by image.
@@ -240,7 +241,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
             *_left_out(left_out, plan.failed.values()),
             *_doubts(outcome),
             *list_model_hints(store, plan.subjects),
-            *list_unreachable(plan.cells),
+            *short_steps_warnings(plan.cells),
             *plan.notes,
             *_failed_checks(check_folder(outcomes)),
         ]
@@ -258,7 +259,7 @@ def measure_robust_accuracy(  # noqa: PLR0913 - what is attacked by position, th
         )
 
 
-def steps_of(outcome: Outcome) -> tuple[EnsembleStep, ...]:
+def steps_of(outcome: RunResult) -> tuple[EnsembleStep, ...]:
     """The attacks of a worst case, or the one attack that a model allows."""
     if "tried" not in outcome.columns:
         results, success = outcome.results, outcome.columns["success"]
@@ -280,7 +281,7 @@ def _attacks(names: Iterable[str]) -> str:
     return ", ".join(name.partition(":")[2] for name in names)
 
 
-def _doubts(outcome: Outcome) -> list[str]:
+def _doubts(outcome: RunResult) -> list[str]:
     """Lines on invalid results, on gradients that mislead, and on attacks that are not the authors' code."""
     members, steps, lines = outcome.cell.members, steps_of(outcome), []
     if count := int(outcome.results.violated.sum()):

@@ -18,7 +18,7 @@ _ORDER = ("pyautoattack", "foolbox", "torchattacks", "adv-lib", "davylamp", "art
 
 
 @dataclass(frozen=True)
-class Effort:
+class ChallengeBudget:
     """How much is spent on each image.
 
     Args:
@@ -36,12 +36,12 @@ class Effort:
     draws: int = DRAWS
 
 
-QUICK = Effort(10, 2, 100, 5, DRAWS)
+QUICK = ChallengeBudget(10, 2, 100, 5, DRAWS)
 QUICK_IMAGES = 10
 
 
 def gradient_attacks(
-    norm: str, epsilon: float, effort: Effort, classes: int, *, is_random: bool = False
+    norm: str, epsilon: float, effort: ChallengeBudget, classes: int, *, is_random: bool = False
 ) -> tuple[AttackChoice, ...]:
     """APGD on the cross-entropy and on the logit-difference ratio, below four classes on the plain margin.
 
@@ -55,7 +55,7 @@ def gradient_attacks(
     return (*attacks, choose_row("pgd", norm, epsilon, steps))
 
 
-def targeted_attacks(norm: str, epsilon: float, effort: Effort, classes: int) -> tuple[AttackChoice, ...]:
+def targeted_attacks(norm: str, epsilon: float, effort: ChallengeBudget, classes: int) -> tuple[AttackChoice, ...]:
     """APGD towards each of the likeliest other classes, on the targeted ratio; below four classes FAB, at all."""
     if classes < ENOUGH:
         return (choose_row("fab", norm, epsilon, {"steps": effort.steps}),)
@@ -68,7 +68,7 @@ def single_step(norm: str, epsilon: float) -> tuple[AttackChoice, ...]:
     return (choose_row("fgsm" if norm == "linf" else "fgm", norm, epsilon, {}),)
 
 
-def black_boxes(norm: str, epsilon: float, effort: Effort) -> tuple[AttackChoice, ...]:
+def black_boxes(norm: str, epsilon: float, effort: ChallengeBudget) -> tuple[AttackChoice, ...]:
     """By scores (Square) and by decisions alone (RayS)."""
     return (
         choose_row("square", norm, epsilon, {"steps": effort.queries}),

@@ -5,32 +5,32 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.result import allowed_radius
+from ...adapters.display_text import format_radius, format_threat_model
+from ...adapters.result import radius_with_tolerance
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
-from ...adapters.words import radius_text, threat_text
-from ..cell import Cell, is_iterated, why_not_probed
+from ..attack_run import AttackRun, is_iterated, why_not_probed
 from ..finding import Finding
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
-from ..store.outcomes import Clean, Outcome
+from ..store.results import CleanResult, RunResult
 from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Judged, find, judged, state_of
-from .verdicts import side_of
+from .verdicts import paired_outcomes
 
 _NO_EVIDENCE = ("nan-logits", "no-gradient", "no-signal", "unstable", "model-changed", "crashed", "no-start")
 RUN_IT = "run `davylamp check FOLDER --run`"
 
 
-def find_in_cell(name: str, cell: Cell, judgement: Judged) -> Finding:
+def find_in_cell(name: str, cell: AttackRun, judgement: Judged) -> Finding:
     """The finding of an indicator about a cell."""
     return find(name, judgement, f"{cell.title} ({describe(cell)}) on {cell.subject.name}", cell.key)
 
 
-def describe(cell: Cell) -> str:
+def describe(cell: AttackRun) -> str:
     """Threat model and seed: "linf 4/255, seed 1"."""
-    return threat_text(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
+    return format_threat_model(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
 
 
-def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Finding]:
+def indicators_from_record(outcome: RunResult, clean: CleanResult | None) -> Iterator[Finding]:
     """What the records of a cell say alone."""
     kinds = _Kinds(outcome)
     yield find_in_cell("older-rules", outcome.cell, _older_rules(outcome))
@@ -41,7 +41,7 @@ def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Finding]:
     yield find_in_cell("eight-bit", outcome.cell, _eight_bit(outcome))
 
 
-def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Finding]:
+def indicators_from_probes(outcome: RunResult, probes: Mapping[str, Any] | None) -> Iterator[Finding]:
     """What `probe_cell` found; without it all unknown."""
     cell = outcome.cell
     why = why_not_probed(cell)
@@ -62,8 +62,8 @@ def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[F
 class _Kinds:
     """Attacked images of a cell by the kinds of rules that they broke."""
 
-    def __init__(self, outcome: Outcome):
-        self.attacked, self.texts = outcome.results.attacked, side_of(outcome).violations
+    def __init__(self, outcome: RunResult):
+        self.attacked, self.texts = outcome.results.attacked, paired_outcomes(outcome).violations
         self.known = {kind for kinds in set(self.texts) for kind in kinds}
 
     def __call__(self, kind: str) -> np.ndarray:
@@ -78,7 +78,7 @@ class _Kinds:
         return {kind: count for kind, count in counts.items() if count}
 
 
-def _older_rules(outcome: Outcome) -> Judged:
+def _older_rules(outcome: RunResult) -> Judged:
     """What an earlier version counted as fooled or robust, and this one would not; as far as the record shows it."""
     if outcome.cell.rules >= RULES:
         return judged("pass", "judged by rules {rules}, which are today's", rules=outcome.cell.rules)
@@ -88,7 +88,7 @@ def _older_rules(outcome: Outcome) -> Judged:
     doubts = {
         "fooled by images that break a rule": success & results.violated,
         "fooled by the clean image": success & results.attacked & still,
-        "robust although the model's logits are not finite": robust & outcome.silent,
+        "robust although the model's logits are not finite": robust & outcome.non_finite,
         "robust although nothing was changed": gave_up,
     }
     parts = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
@@ -101,7 +101,7 @@ def _older_rules(outcome: Outcome) -> Judged:
     return judged("fail" if parts else "warn", sentence, columns["image"][doubtful], **numbers)
 
 
-def _broken(outcome: Outcome, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
+def _broken(outcome: RunResult, broken: np.ndarray, sentence: str, **numbers: Any) -> Judged:
     """Any broken image warns, more than a tenth fail, as in `compare`."""
     attacked = int(outcome.results.attacked.sum())
     state = state_of(broken.sum() > TOO_MANY_VIOLATIONS * max(1, attacked), broken.any())
@@ -109,12 +109,12 @@ def _broken(outcome: Outcome, broken: np.ndarray, sentence: str, **numbers: Any)
     return judged(state, sentence, outcome.columns["image"][broken], **numbers)
 
 
-def _bounds(outcome: Outcome, kinds: _Kinds) -> Judged:
+def _bounds(outcome: RunResult, kinds: _Kinds) -> Judged:
     columns, rules = outcome.columns, outcome.cell.threat_model
     names = ("nan", "out-of-bounds", "out-of-ball")
     broken, counts = np.logical_or.reduce([kinds(name) for name in names]), kinds.counted(names)
     if rules.norm != "unrestricted":
-        outside = columns["success"] & ~(columns["distance"] <= allowed_radius(rules))
+        outside = columns["success"] & ~(columns["distance"] <= radius_with_tolerance(rules))
         counts |= {"counted as a success outside": int(outside.sum())} if outside.any() else {}
         broken = broken | outside
     summary = ", ".join(f"{number} {kind}" for kind, number in counts.items())
@@ -122,7 +122,7 @@ def _bounds(outcome: Outcome, kinds: _Kinds) -> Judged:
     return _broken(outcome, broken, sentence, summary=summary)
 
 
-def _returns(outcome: Outcome, kinds: _Kinds) -> Judged:
+def _returns(outcome: RunResult, kinds: _Kinds) -> Judged:
     results = outcome.results
     black, unchanged = kinds("black"), kinds("unchanged")
     others = kinds.counted(("barely-moved", "another-image"))
@@ -136,7 +136,7 @@ def _returns(outcome: Outcome, kinds: _Kinds) -> Judged:
     return _broken(outcome, broken, "{black} black and {unchanged} clean of {attacked} images{more}", **numbers)
 
 
-def _evidence(outcome: Outcome, kinds: _Kinds) -> Judged:
+def _evidence(outcome: RunResult, kinds: _Kinds) -> Judged:
     """Images about which the run says nothing although what came back is inside the rules."""
     counts = kinds.counted(_NO_EVIDENCE)
     summary = ", ".join(f"{count} {kind} ({KINDS[kind]})" for kind, count in counts.items())
@@ -145,7 +145,7 @@ def _evidence(outcome: Outcome, kinds: _Kinds) -> Judged:
     return _broken(outcome, broken, sentence, summary=summary)
 
 
-def _zero_epsilon(outcome: Outcome, clean: Clean | None) -> Judged:
+def _zero_epsilon(outcome: RunResult, clean: CleanResult | None) -> Judged:
     columns = outcome.columns
     if clean is None:
         return Judged("unknown", "no clean predictions are stored", advice="evaluate again")
@@ -155,7 +155,7 @@ def _zero_epsilon(outcome: Outcome, clean: Clean | None) -> Judged:
     return judged(state_of(moved.any(), False), sentence, columns["image"][moved], **numbers)
 
 
-def _eight_bit(outcome: Outcome) -> Judged:
+def _eight_bit(outcome: RunResult) -> Judged:
     success = outcome.columns["success"]
     if outcome.cell.pixels:
         return Judged("pass", "success is counted on 8 bits")
@@ -167,7 +167,7 @@ def _eight_bit(outcome: Outcome) -> Judged:
     return judged(state, sentence, outcome.columns["image"][lost], lost=int(lost.sum()), fooled=int(success.sum()))
 
 
-def _judge_steps(_: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+def _judge_steps(_: RunResult, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
     base = probes["base"]["fooled"]
     new, both = ([place for place in probe["fooled"] if (place in base) == known] for known in (False, True))
     count, times = len(probes["images"]), probe["times"]
@@ -185,7 +185,7 @@ def _judge_steps(_: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]
     return judged(state_of(p < SIGNIFICANT or len(new) > count / 2, new), sentence, new, **numbers)
 
 
-def _judge_unbounded(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+def _judge_unbounded(outcome: RunResult, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
     left = [place for place in probes["images"] if place not in probe["fooled"]]
     radius = "without a radius" if probe["radius"] is None else f"within {_radius(outcome, probe)}"
     numbers = {"fooled": len(probes["images"]) - len(left), "count": len(probes["images"]), "radius": radius}
@@ -193,7 +193,7 @@ def _judge_unbounded(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping
     return judged(state, "{fooled} of {count} images are fooled {radius}", left, **numbers)
 
 
-def _judge_noise(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+def _judge_noise(outcome: RunResult, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
     base, noise, images = set(probes["base"]["fooled"]), set(probe["fooled"]), probes["images"]
     only = sorted(noise - base)
     p = mcnemar([i in noise for i in images], [i in base for i in images])
@@ -204,7 +204,7 @@ def _judge_noise(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str
     return judged(state, sentence, only, only=len(only), p=p, **numbers)
 
 
-def _judge_active(outcome: Outcome, _: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
+def _judge_active(outcome: RunResult, _: Mapping[str, Any], probe: Mapping[str, Any]) -> Judged:
     missed = [place for place in probe["planted"] if place not in probe["found"]]
     count, easy = len(probe["planted"]), len(probe["easy"])
     # One step or a budget of queries may be too little for it: the paper tests optimisers.
@@ -215,11 +215,11 @@ def _judge_active(outcome: Outcome, _: Mapping[str, Any], probe: Mapping[str, An
     return judged(state, sentence, missed, **numbers)
 
 
-def _radius(outcome: Outcome, probe: Mapping[str, Any]) -> str:
-    return radius_text(outcome.cell.threat_model.norm, probe["radius"])
+def _radius(outcome: RunResult, probe: Mapping[str, Any]) -> str:
+    return format_radius(outcome.cell.threat_model.norm, probe["radius"])
 
 
-_JUDGES: Mapping[str, Callable[[Outcome, Mapping[str, Any], Mapping[str, Any]], Judged]] = {
+_JUDGES: Mapping[str, Callable[[RunResult, Mapping[str, Any], Mapping[str, Any]], Judged]] = {
     "more-steps": _judge_steps,
     "unbounded": _judge_unbounded,
     "random-noise": _judge_noise,

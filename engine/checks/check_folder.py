@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ...intervals import share_interval
-from ..cell import ModelOnData
+from ...intervals import proportion_interval
+from ..attack_run import ModelOnData
 from ..finding import STATES, Finding, plain
-from ..store.contents import read_records
-from ..store.outcomes import Clean, Outcomes, check_models, outcomes_of
-from ..store.plans import find_failed
-from .cell_checks import record_checks, run_checks
+from ..store.plan_records import find_failed
+from ..store.record_validation import read_records
+from ..store.results import CleanResult, Results, as_results, check_models
+from .cell_checks import indicators_from_probes, indicators_from_record
 from .cross_checks import cross_checks
 from .indicators import INDICATORS, Judged, find, judged
 from .model_checks import model_checks
@@ -25,7 +25,7 @@ _FEW = 0.1  # half the interval of a share of one half: with more images it is n
 _NAMED = 3  # cells whose failure is told
 
 
-def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None = None) -> list[Finding]:
+def check_folder(folder: str | Path | Results, *, models: Sequence[str] | None = None) -> list[Finding]:
     """Every indicator of every model, finished cell and attack of a folder; nothing is run.
 
     What only a run can tell (`probe_folder`) is "unknown" until it was run. Failed cells have no checks: `status` and
@@ -43,7 +43,7 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
         StoreMismatch: if it was written in another format.
         UnknownName: if a model is not in the folder.
     """
-    outcomes = outcomes_of(folder, ["OTR"])
+    outcomes = as_results(folder, ["OTR"])
     check_models(outcomes, models)
     records = read_records(outcomes.store, "checks")
     probes = {key: record.meta["probes"] for key, record in records}
@@ -57,7 +57,7 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     return findings
 
 
-def _of_model(outcomes: Outcomes, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Finding]:
+def _of_model(outcomes: Results, key: str, subject: ModelOnData, probes: dict[str, Any]) -> Iterator[Finding]:
     """The checks of a model and of its cells; probes of the model lie beside its clean predictions, or apart."""
     clean = outcomes.clean.get(key)
     stored = None if clean is None else clean.meta.get("probes")
@@ -65,11 +65,11 @@ def _of_model(outcomes: Outcomes, key: str, subject: ModelOnData, probes: dict[s
     yield from model_checks(subject.name, stored or probes.get(key), names, outcomes.refused.get(key, ""))
     for outcome in outcomes.done:
         if outcome.cell.subject.key == key:
-            yield from record_checks(outcome, clean)
-            yield from run_checks(outcome, probes.get(outcome.cell.key))
+            yield from indicators_from_record(outcome, clean)
+            yield from indicators_from_probes(outcome, probes.get(outcome.cell.key))
 
 
-def check_completeness(outcomes: Outcomes) -> list[Finding]:
+def check_completeness(outcomes: Results) -> list[Finding]:
     """All that forbids to read the folder as a finished evaluation of sound models, on enough images."""
     known = [("unsteady", Judged("warn", f"{line}.")) for line in _details(outcomes, "unsteady")]
 
@@ -107,14 +107,14 @@ def check_completeness(outcomes: Outcomes) -> list[Finding]:
     for name, reason in left_out.items():
         say("left-out", "Left out: {name}: {reason}.", name=name, reason=reason)
     fewest = min((outcome.cell.subject.images for outcome in outcomes.done), default=0)
-    low, high = share_interval(fewest / 2, fewest)
+    low, high = proportion_interval(fewest / 2, fewest)
     if fewest and (high - low) / 2 > _FEW:
         text = "Few images: with {fewest}, the 95 % interval of a share near 50 % is ±{half:.0f} points."
         say("few-images", text, fewest=fewest, half=50 * (high - low))
     return [find(code, judgement, "") for code, judgement in known]
 
 
-def describe_folder(outcomes: Outcomes) -> dict[str, Any]:
+def describe_folder(outcomes: Results) -> dict[str, Any]:
     """What `check --json` prints beside the indicators: what a folder lacks, verdicts on pairs, and who is first.
 
     Args:
@@ -130,7 +130,7 @@ def describe_folder(outcomes: Outcomes) -> dict[str, Any]:
     }
 
 
-def _details(outcomes: Outcomes, name: str) -> list[str]:
+def _details(outcomes: Results, name: str) -> list[str]:
     """The sentences of the findings with this code, each once."""
     return list(dict.fromkeys(each.detail for each in outcomes.findings if each.name == name))
 
@@ -139,12 +139,12 @@ def _with_numbers(finding: Finding) -> dict[str, Any]:
     return finding.document() | {"numbers": plain(finding.numbers)}
 
 
-def models_at_chance(outcomes: Outcomes) -> list[str]:
+def models_at_chance(outcomes: Results) -> list[str]:
     """Keys of the subjects whose clean accuracy cannot be told from guessing, or is below it."""
     return [key for key, clean in outcomes.clean.items() if _right(clean)[0] <= 1 / clean.logits.shape[1]]
 
 
-def _right(clean: Clean) -> tuple[float, float, int]:
+def _right(clean: CleanResult) -> tuple[float, float, int]:
     """The interval of a model's clean accuracy, and how many images it gets right."""
     right = clean.columns["predicted"] == clean.columns["label"]
-    return (*share_interval(int(right.sum()), len(right)), int(np.sum(right)))
+    return (*proportion_interval(int(right.sum()), len(right)), int(np.sum(right)))

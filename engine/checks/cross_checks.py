@@ -7,23 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters import IMPLEMENTATIONS, attack_of
-from ...adapters.result import allowed_radius, measured_norm
-from ...adapters.words import radius_text
-from ..cell import Cell, is_iterated, is_single_step
+from ...adapters import IMPLEMENTATIONS, canonical_attack
+from ...adapters.display_text import format_radius
+from ...adapters.result import distance_norm, radius_with_tolerance
+from ..attack_run import AttackRun, is_iterated, is_single_step
 from ..finding import Finding, State
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
-from ..store.outcomes import Outcome, Outcomes
+from ..store.results import Results, RunResult
 from ..store.shown import fooled_when_shown
 from .cell_checks import describe, find_in_cell
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Judged, find, judged, state_of
-from .verdicts import Pair, comparisons_of, judge_comparison
+from .verdicts import PairComparison, comparisons_of, judge_comparison
 
 _ORDER: tuple[State, ...] = ("fail", "warn", "pass", "unknown")  # of pairs, the one that decides first
 
 
-def cross_checks(outcomes: Outcomes) -> list[Finding]:
+def cross_checks(outcomes: Results) -> list[Finding]:
     """Every indicator that rests on several cells."""
     return [
         *_beaten_checks(outcomes),
@@ -33,7 +33,7 @@ def cross_checks(outcomes: Outcomes) -> list[Finding]:
     ]
 
 
-def _beaten_checks(outcomes: Outcomes) -> Iterator[Finding]:
+def _beaten_checks(outcomes: Results) -> Iterator[Finding]:
     """The checks "single-step" and "black-box" of every iterated white-box cell."""
     for outcome in outcomes.done:
         cell = outcome.cell
@@ -55,7 +55,7 @@ def _beaten_checks(outcomes: Outcomes) -> Iterator[Finding]:
         yield find_in_cell("black-box", cell, _beaten(outcome, reached) or unknown)
 
 
-def _beaten(outcome: Outcome, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
+def _beaten(outcome: RunResult, rivals: list[tuple[str, np.ndarray]]) -> Judged | None:
     """Whether the rivals together do better than the outcome; None without any."""
     if not rivals:
         return None
@@ -72,7 +72,7 @@ def _beaten(outcome: Outcome, rivals: list[tuple[str, np.ndarray]]) -> Judged | 
     return judged(state, sentence, outcome.columns["image"][lost], **numbers)
 
 
-def _reach(outcome: Outcome, cell: Cell) -> np.ndarray:
+def _reach(outcome: RunResult, cell: AttackRun) -> np.ndarray:
     """How far each image has to be moved as far as an outcome knows, (n,): inf where it was not fooled.
 
     Under a cell with a radius every distance inside counts the same (0).
@@ -83,22 +83,22 @@ def _reach(outcome: Outcome, cell: Cell) -> np.ndarray:
     return _in_ball(np.where(known["success"], known["distance"], np.inf), cell)
 
 
-def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np.ndarray]]:
+def _reach_transfers(outcome: RunResult, outcomes: Results) -> list[tuple[str, np.ndarray]]:
     """What the examples made on other models reach on the model of this outcome."""
     transfers = []
     for made in outcomes.done:
         fooled = fooled_when_shown(outcomes, made, outcome.cell.subject.key)
         if fooled is None or _goal(made.cell) != _goal(outcome.cell):
             continue
-        distance = np.where(fooled, made.columns[measured_norm(outcome.cell.threat_model.norm)], np.inf)
+        distance = np.where(fooled, made.columns[distance_norm(outcome.cell.threat_model.norm)], np.inf)
         transfers.append((f"{made.cell.attack} from {made.cell.subject.name}", _in_ball(distance, outcome.cell)))
     return transfers
 
 
-def _in_ball(distance: np.ndarray, cell: Cell) -> np.ndarray:
+def _in_ball(distance: np.ndarray, cell: AttackRun) -> np.ndarray:
     if cell.threat_model.epsilon is None:
         return distance
-    return np.where(distance <= allowed_radius(cell.threat_model), 0.0, np.inf)
+    return np.where(distance <= radius_with_tolerance(cell.threat_model), 0.0, np.inf)
 
 
 def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -106,14 +106,14 @@ def _wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return (first < NEARER * second) & np.isfinite(first)
 
 
-def _growth_checks(outcomes: Outcomes) -> Iterator[Finding]:
+def _growth_checks(outcomes: Results) -> Iterator[Finding]:
     """The check "epsilon-growth" of every fixed-budget attack over its radii."""
     fixed = [outcome for outcome in outcomes.done if _has_ball(outcome.cell)]
     for cells in _grouped(fixed, lambda cell: (*_settings(cell, skip="step_size"), cell.seed)):
         group = sorted(cells, key=lambda outcome: outcome.cell.threat_model.epsilon or 0.0)
         last = group[-1].cell
         if len({outcome.cell.threat_model.epsilon for outcome in group}) < 2:
-            radius = radius_text(last.threat_model.norm, last.threat_model.epsilon or 0.0)
+            radius = format_radius(last.threat_model.norm, last.threat_model.epsilon or 0.0)
             advice = "run it at two more radii (--epsilon, repeated)"
             judgement = judged("unknown", "only epsilon {radius} was run", advice=advice, radius=radius)
         else:
@@ -121,7 +121,7 @@ def _growth_checks(outcomes: Outcomes) -> Iterator[Finding]:
         yield find_in_cell("epsilon-growth", last, judgement)
 
 
-def _growth(group: Sequence[Outcome]) -> Judged:
+def _growth(group: Sequence[RunResult]) -> Judged:
     """Success at each radius against the next smaller one; the worst pair decides."""
     attacked, images = group[0].results.attacked, group[0].columns["image"]
     fooled = [outcome.columns["success"] & attacked for outcome in group]
@@ -134,19 +134,19 @@ def _growth(group: Sequence[Outcome]) -> Judged:
     flat = counts[-1] <= counts[0] and counts[0] < attacked.sum()
     state = state_of(significant, flat or any(after < before for before, after in pairwise(counts)))
     rules = [outcome.cell.threat_model for outcome in group]
-    radii = [radius_text(rule.norm, rule.epsilon or 0.0) for rule in rules]
+    radii = [format_radius(rule.norm, rule.epsilon or 0.0) for rule in rules]
     steps = ", ".join(f"{count} at {radius}" for count, radius in zip(counts, radii, strict=True))
     numbers = {"attacked": int(attacked.sum()), "steps": steps}
     return judged(state, "of {attacked} images fooled: {steps}", () if state == "pass" else lost, **numbers)
 
 
-def _seed_checks(outcomes: Outcomes) -> Iterator[Finding]:
+def _seed_checks(outcomes: Results) -> Iterator[Finding]:
     """The check "seeds" of every attack over its seeds."""
     for group in _grouped(outcomes.done, lambda cell: (*_settings(cell), cell.threat_model.epsilon)):
         yield find_in_cell("seeds", group[0].cell, _seeds(group))
 
 
-def _seeds(group: Sequence[Outcome]) -> Judged:
+def _seeds(group: Sequence[RunResult]) -> Judged:
     cell, attacked = group[0].cell, group[0].results.attacked
     if len(group) < 2 and not cell.row.random:
         return Judged("pass", "the attack draws no random numbers")
@@ -164,7 +164,7 @@ def _seeds(group: Sequence[Outcome]) -> Judged:
     return judged(state, sentence, group[0].columns["image"][attacked][mixed], attacked=len(mixed), **numbers)
 
 
-def _library_checks(outcomes: Outcomes) -> Iterator[Finding]:
+def _library_checks(outcomes: Results) -> Iterator[Finding]:
     """The check "libraries" of every comparison of implementations, by its verdicts, and of attacks that one ran."""
     met = set()
     for contenders in comparisons_of(outcomes):
@@ -175,7 +175,7 @@ def _library_checks(outcomes: Outcomes) -> Iterator[Finding]:
             pair = min(pairs, key=lambda each: (_ORDER.index(_state_of(each)), np.nan_to_num(each.judgement.p, nan=2)))
             cell = next((each.cell for each in reversed(pair.outcomes)), done[0])
             yield find("libraries", _disagreement(pair), _title(done[0]), cell.key)
-    alone: dict[tuple[Any, ...], Cell] = {}
+    alone: dict[tuple[Any, ...], AttackRun] = {}
     for cell in (outcome.cell for outcome in outcomes.done if outcome.cell.key not in met):
         key = (cell.subject.key, cell.attack_title, *_goal(cell), cell.threat_model.epsilon, cell.seed)
         alone.setdefault(key, cell)
@@ -187,11 +187,11 @@ def _library_checks(outcomes: Outcomes) -> Iterator[Finding]:
             )
 
 
-def _title(cell: Cell) -> str:
+def _title(cell: AttackRun) -> str:
     return f"{cell.attack_title} ({describe(cell)}) on {cell.subject.name}"
 
 
-def _disagreement(pair: Pair) -> Judged:
+def _disagreement(pair: PairComparison) -> Judged:
     """What the verdict comes to of the pair of a comparison that differs most."""
     state, judgement, names = _state_of(pair), pair.judgement, f"{pair.a} and {pair.b}"
     if judgement.verdict == "broken":
@@ -213,7 +213,7 @@ def _disagreement(pair: Pair) -> Judged:
     return Judged(state, detail, images)
 
 
-def _state_of(pair: Pair) -> State:
+def _state_of(pair: PairComparison) -> State:
     judgement = pair.judgement
     apart = abs(judgement.only_a - judgement.only_b) > NET_DISAGREEMENT * judgement.images
     if pair.weaker or (judgement.images and apart):
@@ -221,30 +221,30 @@ def _state_of(pair: Pair) -> State:
     return "unknown" if judgement.verdict == "undecided" else "pass"
 
 
-def _goal(cell: Cell) -> tuple[Any, ...]:
+def _goal(cell: AttackRun) -> tuple[Any, ...]:
     return cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
 
 
-def _settings(cell: Cell, skip: str = "") -> tuple[Any, ...]:
+def _settings(cell: AttackRun, skip: str = "") -> tuple[Any, ...]:
     """All that a cell is, the radius and the seed aside."""
     shared = [{name: value for name, value in each.parameters.items() if name != skip} for each in cell.members]
     words = json.dumps([shared, dict(cell.grid)], sort_keys=True)
     return cell.subject.key, cell.attack, cell.surrogate, *_goal(cell), words, cell.shard_size, cell.version
 
 
-def _has_ball(cell: Cell) -> bool:
-    fixed = attack_of(cell.row).kind == "fixed-budget"
+def _has_ball(cell: AttackRun) -> bool:
+    fixed = canonical_attack(cell.row).kind == "fixed-budget"
     return fixed and not cell.search.searches_radius and cell.threat_model.epsilon is not None
 
 
-def _others(cell: Cell) -> set[str]:
+def _others(cell: AttackRun) -> set[str]:
     """The libraries that have this attack under its norm."""
     rows = [row for row in IMPLEMENTATIONS.values() if row.attack == cell.row.canonical_name]
     return {row.library for row in rows if cell.threat_model.norm in row.classes}
 
 
-def _grouped(done: Iterable[Outcome], key: Callable[[Cell], Any]) -> list[list[Outcome]]:
-    groups: dict[Any, list[Outcome]] = {}
+def _grouped(done: Iterable[RunResult], key: Callable[[AttackRun], Any]) -> list[list[RunResult]]:
+    groups: dict[Any, list[RunResult]] = {}
     for outcome in done:
         groups.setdefault(key(outcome.cell), []).append(outcome)
     return list(groups.values())

@@ -18,7 +18,7 @@ MADE = 0.2  # of what a change of that size moves otherwise: so little is left o
 FEWEST = 6  # images: with fewer, no outcome of an exact paired test is significant at 5 %
 
 
-class Indicator(NamedTuple):
+class FailureIndicator(NamedTuple):
     """What an indicator is called, what to do when it fires, and who proposed it.
 
     Args:
@@ -52,7 +52,7 @@ def judged(state: State, sentence: str, images: Iterable[Any] = (), *, advice: s
 def find(name: str, judgement: Judged, subject: str, cell: str = "") -> Finding:
     """The finding of an indicator about a model, or about a cell."""
     state, sentence, images, numbers, advice = judgement
-    row = INDICATORS.get(name, Indicator(name, "", "", "davylamp"))
+    row = INDICATORS.get(name, FailureIndicator(name, "", "", "davylamp"))
     advice = "" if state == "pass" else advice or (row.advice if state in ("warn", "fail") else "")
     detail = sentence.format(**numbers) if numbers else sentence
     return Finding(name, row.title, state, subject, cell, tuple(map(str, images)), detail, advice, row.source, numbers)
@@ -66,38 +66,38 @@ def state_of(failing: Any, warning: Any) -> State:
 _CARLINI, _PINTOR = "Carlini et al. 2019", "Pintor et al. 2022"
 _ALL = (
     # Of a model.
-    Indicator(
+    FailureIndicator(
         "eval-mode",
         "Model in evaluation mode",
         "make train(False) reach every layer, and give batch norm running statistics",
         "davylamp",
     ),
-    Indicator(
+    FailureIndicator(
         "deterministic",
         "Unstable predictions",
         "switch dropout and noise off; or, where they are a defence, say so: Classifier(model, random=True); --eot",
         f"{_PINTOR}, unstable predictions; {_CARLINI}, ensemble over randomness",
     ),
-    Indicator(
+    FailureIndicator(
         "zero-epsilon",
         "Predictions unchanged at epsilon = 0",
         "make the prediction of an image independent of its batch and of earlier calls, then evaluate again",
         "davylamp",
     ),
-    Indicator("logits", "Logits, not probabilities", "return what goes into the softmax, unscaled", "davylamp"),
-    Indicator(
+    FailureIndicator("logits", "Logits, not probabilities", "return what goes into the softmax, unscaled", "davylamp"),
+    FailureIndicator(
         "gradients",
         "Unavailable gradients",
         "replace what has no usable gradient by a differentiable stand-in (BPDA), or use attacks without gradients",
         f"{_PINTOR}, unavailable gradients; {_CARLINI}, non-differentiable components",
     ),
-    Indicator(
+    FailureIndicator(
         "normalisation",
         "Normalisation and labels",
         "give Classifier the mean and std that the weights were trained with, once; check the order of the classes",
         f"davylamp; {_CARLINI}, clean model accuracy",
     ),
-    Indicator(
+    FailureIndicator(
         "transport",
         "Images reach a remote model as they are",
         "count success on 8-bit images (--pixels), and attack with steps of more than a level; or have the server take "
@@ -105,92 +105,92 @@ _ALL = (
         "davylamp",
     ),
     # Of a cell, from its records.
-    Indicator(
+    FailureIndicator(
         "bounds",
         "Bounds and epsilon respected",
         "use another library's implementation, or the @repaired row; images outside the rules prove nothing",
         "davylamp",
     ),
-    Indicator(
+    FailureIndicator(
         "older-rules",
         "Judged by older rules",
         "evaluate it again into a new folder: this version does not mix both",
         "davylamp",
     ),
-    Indicator(
+    FailureIndicator(
         "returns",
         "All-black or clean returns",
         "look for masked gradients; or use another library's implementation: these images say nothing about the model",
         "davylamp",
     ),
-    Indicator(
+    FailureIndicator(
         "evidence",
         "Uninformative runs",
         "no-gradient, no-signal, nan-logits, unstable: mend the model, or use attacks without them; model-changed, "
         "crashed: use another library's implementation",
         "davylamp",
     ),
-    Indicator(
+    FailureIndicator(
         "eight-bit",
         "Success lost on 8 bits",
         "report the success on 8 bits, or run with --pixels; ask the attack for a margin (confidence)",
         "davylamp; Bonnet et al. 2021, RoBIC",
     ),
-    Indicator(
+    FailureIndicator(
         "single-step",
         "Single step beats iterations",
         "look for masked gradients; lower the step size; raise the steps",
         f"{_CARLINI}, basic sanity tests",
     ),
-    Indicator(
+    FailureIndicator(
         "black-box",
         "Black-box or transfer attack beats white-box",
         "look for masked gradients; count the worst case over all attacks, image by image",
         f"{_CARLINI}, gradient-free and transferability attacks",
     ),
     # Of an attack over its cells.
-    Indicator(
+    FailureIndicator(
         "epsilon-growth",
         "Success does not grow with epsilon",
         "scale the step size with the radius; look for masked gradients",
         f"{_CARLINI}, basic sanity tests",
     ),
-    Indicator(
+    FailureIndicator(
         "seeds",
         "Seed spread",
         "add restarts, and count an image as fooled if any seed fools it",
         f"davylamp; {_CARLINI}, investigate attack hyperparameters",
     ),
-    Indicator(
+    FailureIndicator(
         "libraries",
         "Libraries disagree",
         "compare the implementations (davylamp compare ATTACK) and trust the stronger one",
         "davylamp",
     ),
     # Of a cell, by running it again.
-    Indicator(
+    FailureIndicator(
         "more-steps",
         "Incomplete optimisation",
         "raise the steps until four times as many find nothing more",
         f"{_PINTOR}, incomplete optimisation; {_CARLINI}, attacks have converged",
     ),
-    Indicator(
+    FailureIndicator(
         "unbounded",
         "Unconstrained attack failure",
         "fix the attack or its parameters first: with no bound every image can be changed into another one",
         f"{_PINTOR}, unconstrained attack failure; {_CARLINI}, attacks eventually reach 100 %",
     ),
-    Indicator(
+    FailureIndicator(
         "random-noise",
         "Random noise beats the attack",
         "look for masked gradients: an attack must find what chance finds",
         f"{_CARLINI}, attack with random noise",
     ),
-    Indicator(
+    FailureIndicator(
         "active-test",
         "Active test: planted example missed",
         "do not trust this attack on this model: it missed an example that is known to be there",
         "Zimmermann et al. 2022, binarization test",
     ),
 )
-INDICATORS: Mapping[str, Indicator] = {indicator.name: indicator for indicator in _ALL}
+INDICATORS: Mapping[str, FailureIndicator] = {indicator.name: indicator for indicator in _ALL}

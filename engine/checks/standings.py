@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...adapters.words import threat_text
-from ...intervals import Share, clustered_interval, median_interval, share_interval
-from ..cell import Cell
+from ...adapters.display_text import format_threat_model
+from ...intervals import Proportion, clustered_interval, median_interval, proportion_interval
+from ..attack_run import AttackRun
 from ..finding import plain
 from ..statistics.paired_tests import mcnemar
-from ..statistics.verdict import SIGNIFICANT, judge_rates, level_of
-from ..store.outcomes import Outcome, Outcomes
-from ..tables.groups import Group, group_cells
+from ..statistics.verdict import SIGNIFICANT, compare_rates, corrected_level
+from ..store.results import Results, RunResult
+from ..tables.groups import TableGroup, group_cells
 
 _Results = dict[tuple[str, str], np.ndarray]
 
 
-class Kept(NamedTuple):
+class RobustnessEstimate(NamedTuple):
     """What is left of a model, over its images.
 
     `value` is the share of the decided images that withstand every attack, or the median of the smallest changes; `low`
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
     unfooled: int
 
 
-_NOTHING = Kept(math.nan, math.nan, math.nan, math.nan, math.nan, 0, 0, 0)
+_NOTHING = RobustnessEstimate(math.nan, math.nan, math.nan, math.nan, math.nan, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class StandingRow:
     tries: int = 0
     attack: str = ""
     distance: float = math.nan
-    kept: Kept = _NOTHING
+    kept: RobustnessEstimate = _NOTHING
     clean: float = math.nan
     drawn: bool = False
     p: float = math.nan
@@ -102,7 +102,7 @@ class StandingRow:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ThreatModelRanking:
     """All models, or all attacks, under one threat model, the first before the others.
 
     Args:
@@ -139,7 +139,7 @@ class Standing:
     @property
     def level(self) -> float:
         """Of each of the tests against the first, by Bonferroni."""
-        return level_of(sum(not math.isnan(place.p) for place in self.places))
+        return corrected_level(sum(not math.isnan(place.p) for place in self.places))
 
     def document(self) -> dict[str, Any]:
         """What `check --json` prints of it."""
@@ -148,7 +148,7 @@ class Standing:
         return {name: plain(getattr(self, name)) for name in shown} | {"first": len(self.tied), "places": places}
 
     @property
-    def under(self) -> str:
+    def attacks_text(self) -> str:
         """The attacks that count: "every attack", "the 2 attacks that ran on both"."""
         if not self.left:
             return "every attack"
@@ -159,14 +159,14 @@ class Standing:
         return f"{attacks} ran on {'both' if models == 2 else f'all {models} models'}"
 
 
-def rank_models(outcomes: Outcomes, guessing: Collection[str]) -> list[Standing]:
+def rank_models(outcomes: Results, guessing: Collection[str]) -> list[ThreatModelRanking]:
     """A standing for each threat model: balls before smallest changes, then those of the most models and attacks.
 
     Args:
         outcomes: of the folder.
         guessing: keys of the subjects that are at chance when clean, which have no place.
     """
-    threats: dict[str, list[Group]] = {}
+    threats: dict[str, list[TableGroup]] = {}
     for group in group_cells(outcomes, "models"):
         if group.parts:
             threats.setdefault(threat_of(group), []).append(group)
@@ -174,12 +174,12 @@ def rank_models(outcomes: Outcomes, guessing: Collection[str]) -> list[Standing]
     return sorted(standings, key=lambda each: (each.norm != "", -len(each.places), -each.attacks))
 
 
-def rank_attacks(outcomes: Outcomes) -> list[Standing]:
+def rank_attacks(outcomes: Results) -> list[ThreatModelRanking]:
     """A standing for each threat model with a radius, of the attacks that met the most models, all of them the same.
 
     An attack fools an image if the model is wrong on its example; a targeted one if the model sees the target there.
     """
-    threats: dict[str, list[Group]] = {}
+    threats: dict[str, list[TableGroup]] = {}
     for group in group_cells(outcomes, "attacks"):
         if group.parts and _rules(group).epsilon is not None:
             threat = threat_of(group._replace(labels=group.labels | {"setting": ""}))  # settings are rivals here
@@ -188,38 +188,42 @@ def rank_attacks(outcomes: Outcomes) -> list[Standing]:
     return [_attacks_under(threat, groups) for threat, groups in rivals]
 
 
-def threat_of(group: Group) -> str:
+def threat_of(group: TableGroup) -> str:
     """The threat model of a row, and what tells it apart from rows of the same."""
     setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
-    return threat_text(_rules(group)) + setting
+    return format_threat_model(_rules(group)) + setting
 
 
-def place_attacks(groups: Sequence[Group]) -> list[StandingRow]:
+def place_attacks(groups: Sequence[TableGroup]) -> list[StandingRow]:
     """The attacks of some rows of the same models, the one that fools most before the others."""
     return sorted(map(_attack, _rivals(groups)), key=lambda each: -np.nan_to_num(each.value, nan=-1))
 
 
-def _rivals(groups: Sequence[Group]) -> Sequence[Group]:
+def _rivals(groups: Sequence[TableGroup]) -> Sequence[TableGroup]:
     """A worst case does what all of its attacks do: no match for one of them."""
     return [group for group in groups if not group.parts[0][0].cell.search.sums_up] or groups
 
 
-def _rules(group: Group) -> Any:
+def _rules(group: TableGroup) -> Any:
     return group.parts[0][0].cell.threat_model
 
 
-def _attacks_under(threat: str, groups: Sequence[Group]) -> Standing:
+def _attacks_under(threat: str, groups: Sequence[TableGroup]) -> ThreatModelRanking:
     every = place_attacks(groups)
     sets = Counter(frozenset(each.results) for each in every)
     widest = max(sets, key=lambda met: (len(met), sets[met]))
     order = [each for each in every if frozenset(each.results) == widest]
-    return Standing(threat, _rules(groups[0]).targeted, places=_compare(order), others=len(every) - len(order))
+    return ThreatModelRanking(
+        threat, _rules(groups[0]).targeted, places=_compare(order), others=len(every) - len(order)
+    )
 
 
-def _models_under(threat: str, groups: Sequence[Group], guessing: Collection[str], outcomes: Outcomes) -> Standing:
+def _models_under(
+    threat: str, groups: Sequence[TableGroup], guessing: Collection[str], outcomes: Results
+) -> ThreatModelRanking:
     rules = _rules(groups[0])
     norm = "" if rules.epsilon is not None or rules.norm == "unrestricted" else rules.norm
-    standing = Standing(threat, rules.targeted, norm)
+    standing = ThreatModelRanking(threat, rules.targeted, norm)
     sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
     if not sound:
         return replace(standing, why="every model with a result is at chance when clean: there is no first place")
@@ -252,7 +256,7 @@ def _compare(order: Sequence[StandingRow]) -> tuple[StandingRow, ...]:
         compared.append(replace(other, p=p, pairs=pairs))
     known = [each.p for each in compared if not math.isnan(each.p)]
     # The winner against each rival at the full level if all of them are told apart (Gutmann and Maymin 1987).
-    level = SIGNIFICANT if known and max(known) < SIGNIFICANT else level_of(len(known))
+    level = SIGNIFICANT if known and max(known) < SIGNIFICANT else corrected_level(len(known))
     return tuple(replace(each, apart=each.p < level) for each in compared)
 
 
@@ -291,10 +295,10 @@ def _are_equivalent(first: StandingRow, other: StandingRow) -> bool:
         return False
     (one,), (two,) = first.results.values(), other.results.values()
     known = ~np.isnan(one) & ~np.isnan(two)
-    return judge_rates(("a", "b"), one[known] == 1, two[known] == 1).verdict == "equivalent"
+    return compare_rates(("a", "b"), one[known] == 1, two[known] == 1).verdict == "equivalent"
 
 
-def _attack(group: Group) -> StandingRow:
+def _attack(group: TableGroup) -> StandingRow:
     results: _Results = {}
     for repeats in group.parts:
         subject = repeats[0].cell.subject
@@ -318,14 +322,14 @@ def _attack(group: Group) -> StandingRow:
     )
 
 
-def _mean_change(group: Group) -> float:
+def _mean_change(group: TableGroup) -> float:
     """Mean over the runs of the mean change of the images that each fooled."""
     changes = [each.columns["distance"][_fooled(each)] for each in _every(group)]
     means = [float(values.mean()) for values in changes if len(values)]
     return float(np.mean(means)) if means else math.nan
 
 
-def _share(group: Group, end: str) -> Share:
+def _share(group: TableGroup, end: str) -> Proportion:
     """Mean over the models of the mean over their seeds, of either end of `ImageResults`: as in tables."""
     columns = [(repeats, each, getattr(each.results, end)) for repeats in group.parts for each in repeats]
     rows: dict[str, int] = {}  # of each set of images the first
@@ -340,9 +344,9 @@ def _share(group: Group, end: str) -> Share:
     return clustered_interval(whole, [1 / len(repeats) for repeats, _, _ in columns])
 
 
-def _model(group: Group, norm: str, outcomes: Outcomes) -> StandingRow:
+def _model(group: TableGroup, norm: str, outcomes: Results) -> StandingRow:
     subject = group.parts[0][0].cell.subject
-    kept, compared = (median_kept, smallest_changes) if norm else (share_kept, withstood)
+    kept, compared = (median_distance_estimate, smallest_changes) if norm else (robust_accuracy_estimate, is_robust)
     left, clean = kept(group), outcomes.clean.get(subject.key)
     accuracy = math.nan
     if clean is not None:
@@ -361,28 +365,28 @@ def _model(group: Group, norm: str, outcomes: Outcomes) -> StandingRow:
     )
 
 
-def share_kept(group: Group) -> Kept:
+def robust_accuracy_estimate(group: TableGroup) -> RobustnessEstimate:
     """The share of the images that every attack of a row leaves robust; of a random model by shares of its draws."""
     results = [each.results for each in _every(group)]
     low = np.minimum.reduce([each.robust for each in results])
     high = np.minimum.reduce([each.robust_at_most for each in results])
     images, decided = len(low), len(low) - float((high - low).sum())  # of an undecided share what is decided counts
     value = float(low.sum()) / decided if decided > 0 else math.nan
-    ends = share_interval(float(low.sum()), images)[0], share_interval(float(high.sum()), images)[1]
+    ends = proportion_interval(float(low.sum()), images)[0], proportion_interval(float(high.sum()), images)[1]
     undecided, unfooled = int((high > low).sum()), int((low == 1).sum())
-    return Kept(value, *ends, float(low.mean()), float(high.mean()), images, undecided, unfooled)
+    return RobustnessEstimate(value, *ends, float(low.mean()), float(high.mean()), images, undecided, unfooled)
 
 
-def median_kept(group: Group) -> Kept:
+def median_distance_estimate(group: TableGroup) -> RobustnessEstimate:
     """The median of the smallest changes that any attack of a row has found."""
     changes = smallest_changes(group)
     unknown = np.isnan(changes)
     low, high = (median_interval(np.where(unknown, end, changes)) for end in (0.0, math.inf))
     value, unfooled = median_interval(changes).value, int(np.isinf(changes).sum())
-    return Kept(value, low.low, high.high, math.nan, math.nan, len(changes), int(unknown.sum()), unfooled)
+    return RobustnessEstimate(value, low.low, high.high, math.nan, math.nan, len(changes), int(unknown.sum()), unfooled)
 
 
-def withstood(group: Group) -> np.ndarray:
+def is_robust(group: TableGroup) -> np.ndarray:
     """1 where an image withstands every attack of a row, 0 where it does not, NaN where it is undecided, (n,).
 
     Of a random model by the majority of its draws: what a paired test needs.
@@ -395,7 +399,7 @@ def withstood(group: Group) -> np.ndarray:
     return np.where(fooled, 0.0, np.where(undecided, math.nan, 1.0))
 
 
-def smallest_changes(group: Group) -> np.ndarray:
+def smallest_changes(group: TableGroup) -> np.ndarray:
     """The distance of the nearest example that any attack of a row has, (n,): 0 where the model is wrong or failed.
 
     Infinite where no attack succeeds; NaN where none does and a result broke a rule, so that nothing is known.
@@ -408,20 +412,22 @@ def smallest_changes(group: Group) -> np.ndarray:
     return np.where(np.isinf(nearest) & undecided, math.nan, nearest)
 
 
-def _fooled(outcome: Outcome) -> np.ndarray:
+def _fooled(outcome: RunResult) -> np.ndarray:
     return outcome.columns["success"] & outcome.results.proven
 
 
-def _every(group: Group) -> list[Outcome]:
+def _every(group: TableGroup) -> list[RunResult]:
     return [outcome for part in group.parts for outcome in part]
 
 
-def _restricted(group: Group, shared: set[tuple[Any, ...]]) -> list[list[Outcome]]:
+def _restricted(group: TableGroup, shared: set[tuple[Any, ...]]) -> list[list[RunResult]]:
     parts = [[each for each in part if _attempt(each.cell) in shared] for part in group.parts]
     return [part for part in parts if part]
 
 
-def _left_out(groups: Sequence[Group], met: Sequence[set[tuple[Any, ...]]], outcomes: Outcomes) -> dict[str, list[str]]:
+def _left_out(
+    groups: Sequence[TableGroup], met: Sequence[set[tuple[Any, ...]]], outcomes: Results
+) -> dict[str, list[str]]:
     """The attacks that were run, or are to be run, on any of the models and not on all, with those that lack them."""
     unfinished = [cell for cell, _ in outcomes.failed] + [*outcomes.running, *outcomes.waiting]
     asked = dict.fromkeys(_attempt(cell) for cell in unfinished if any(_belongs(cell, group) for group in groups))
@@ -437,20 +443,20 @@ def _left_out(groups: Sequence[Group], met: Sequence[set[tuple[Any, ...]]], outc
     return left
 
 
-def _attempt(cell: Cell) -> tuple[Any, ...]:
+def _attempt(cell: AttackRun) -> tuple[Any, ...]:
     """What two models must share to have met the same attack, the seed last; the threat model is that of the row."""
     settings = [dict(cell.parameters), {name: list(each) for name, each in cell.grid.items()}]
     return cell.title, cell.target, cell.pixels, json.dumps(settings, sort_keys=True), cell.seed
 
 
-def _belongs(cell: Cell, group: Group) -> bool:
+def _belongs(cell: AttackRun, group: TableGroup) -> bool:
     """Whether a cell without a result would stand in this row."""
     first = group.parts[0][0].cell
     alike = (cell.target, cell.pixels, cell.threat_model) == (first.target, first.pixels, first.threat_model)
     return alike and cell.subject.key == first.subject.key
 
 
-def _why_apart(groups: Sequence[Group]) -> str:
+def _why_apart(groups: Sequence[TableGroup]) -> str:
     """Why models that met no attack in common have no order."""
     met = [(group.labels["model"], [part[0].cell.title for part in group.parts]) for group in groups]
     which = "both" if len(met) == 2 else f"all {len(met)} models"

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...adapters import AttackResult, Implementation, attack_of
-from ...adapters.catalogue.lookup import accepts
-from ...adapters.running.judge import norm_of, projection_of
-from ...adapters.words import threat_text
+from ...adapters import AttackResult, Implementation, canonical_attack
+from ...adapters.catalogue.lookup import accepts_parameter
+from ...adapters.display_text import format_threat_model
+from ...adapters.running.judge import perturbation_norm, projection_of
 from ...errors import AttackFailed
-from ..cell import Cell
+from ..attack_run import AttackRun
 from ..finding import Finding, State
-from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
-from ..store.outcomes import Outcome, Outcomes
+from ..statistics.verdict import SAME_IMAGE, PairedOutcomes, PairVerdict, Verdict, decide_verdict, not_compared
+from ..store.results import Results, RunResult
 
 SEVERITY: Mapping[Verdict, State] = {  # the worst last
     "identical": "pass",
@@ -35,7 +35,7 @@ _OLDER = ("l0", "l1", "l2", "linf")  # of records without a projection
 _CRASHED = AttackFailed.__name__  # how the reason of a cell begins whose library is to blame
 
 
-class Contender(NamedTuple):
+class AttackResultSummary(NamedTuple):
     """An implementation in a comparison: what it did, or why it has no result.
 
     Args:
@@ -51,18 +51,18 @@ class Contender(NamedTuple):
     """
 
     name: str
-    side: Side | None = None
+    side: PairedOutcomes | None = None
     changes: Mapping[str, np.ndarray] = {}
     is_minimum: bool = False
     reason: str = ""
     crashed: bool = False
-    cell: Cell | None = None
-    outcome: Outcome | None = None
+    cell: AttackRun | None = None
+    outcome: RunResult | None = None
     images: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairComparison:
     """What the paired outcomes of two implementations say.
 
     Args:
@@ -77,11 +77,11 @@ class Pair:
 
     a: str
     b: str
-    judgement: Judgement
+    judgement: PairVerdict
     max_difference: float = math.nan
     agreeing: float = math.nan
     unshared: tuple[str, ...] = ()
-    contenders: tuple[Contender, ...] = ()
+    contenders: tuple[AttackResultSummary, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -94,7 +94,7 @@ class Pair:
         return self.judgement.weaker
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> AttackRun:
         """The first of the two in a folder: model, threat model and seed are those of both."""
         cell = self.contenders[0].cell
         if cell is None:
@@ -102,7 +102,7 @@ class Pair:
         return cell
 
     @property
-    def outcomes(self) -> tuple[Outcome, ...]:
+    def outcomes(self) -> tuple[RunResult, ...]:
         """The results in a folder of those of the two that have one."""
         return tuple(each.outcome for each in self.contenders if each.outcome is not None)
 
@@ -115,7 +115,7 @@ class Pair:
     def finding(self) -> Finding:
         """The verdict on two implementations of a folder."""
         judgement, names = self.judgement, f"{self.a} and {self.b}"
-        where = f"{names} ({threat_text(self.cell.threat_model)}) on {self.cell.subject.name}"
+        where = f"{names} ({format_threat_model(self.cell.threat_model)}) on {self.cell.subject.name}"
         images: tuple[str, ...] = ()
         if len(self.outcomes) == 2:
             a, b = (each.columns for each in self.outcomes)
@@ -130,10 +130,10 @@ class Pair:
     def sentence(self) -> str:
         """What the one does worse than the other, where, at what cost, and the numbers of the test."""
         judgement = self.judgement
-        where = f"{self.cell.subject.name}, {threat_text(self.cell.threat_model)}"
+        where = f"{self.cell.subject.name}, {format_threat_model(self.cell.threat_model)}"
         if judgement.verdict == "broken":
             sides = [each.side for each in self.contenders if each.side is not None]
-            complaint = judgement.reason or "; ".join(side.complaint for side in sides if side.is_broken)
+            complaint = judgement.reason or "; ".join(side.invalid_summary for side in sides if side.is_broken)
             return f"{self.weaker} is broken ({complaint}) on {where}."
         better = self.b if self.weaker == self.a else self.a
         costs = f", {judgement.costs}" if judgement.costs else ""
@@ -147,13 +147,13 @@ class Pair:
         return f"{self.weaker} is weaker than {better} on {where}{costs}: {numbers}; n = {judgement.images}."
 
 
-def judge_comparison(contenders: Sequence[Contender]) -> tuple[Pair, ...]:
+def judge_comparison(contenders: Sequence[AttackResultSummary]) -> tuple[PairComparison, ...]:
     """The verdict on every pair of a comparison, corrected for the number of those that both have a result."""
     having = sum(each.side is not None for each in contenders)
     return tuple(judge_two(a, b, having * (having - 1) // 2) for a, b in combinations(contenders, 2))
 
 
-def judge_two(a: Contender, b: Contender, pairs: int = 1) -> Pair:
+def judge_two(a: AttackResultSummary, b: AttackResultSummary, pairs: int = 1) -> PairComparison:
     """Compare two implementations image by image, by the rule of `judge`, as one of so many pairs."""
     names = [set() if each.cell is None else set(each.cell.parameters) for each in (a, b)]
     about: dict[str, Any] = {"unshared": tuple(sorted(names[0] ^ names[1])), "contenders": (a, b)}
@@ -161,8 +161,8 @@ def judge_two(a: Contender, b: Contender, pairs: int = 1) -> Pair:
         failed = [each for each in (a, b) if each.side is None]
         broken = " and ".join(each.name for each in failed if each.crashed)
         why = "; ".join(f"{each.name}: {each.reason}" for each in failed)
-        return Pair(a.name, b.name, not_compared(broken, why), **about)
-    judgement = judge(
+        return PairComparison(a.name, b.name, not_compared(broken, why), **about)
+    judgement = decide_verdict(
         a.side,
         b.side,
         minimum_norm=a.is_minimum and b.is_minimum,
@@ -174,41 +174,43 @@ def judge_two(a: Contender, b: Contender, pairs: int = 1) -> Pair:
     agreeing = float((a.side.success == b.side.success)[paired].mean()) if paired.any() else math.nan
     gap = math.nan
     if a.images is not None and b.images is not None:
-        gaps = norm_of(a.images - b.images, "linf").cpu().numpy()[a.side.attacked]
+        gaps = perturbation_norm(a.images - b.images, "linf").cpu().numpy()[a.side.attacked]
         gap = float(gaps.max()) if len(gaps) else 0.0
-    return Pair(a.name, b.name, judgement, gap, agreeing, **about)
+    return PairComparison(a.name, b.name, judgement, gap, agreeing, **about)
 
 
-def contender_of_result(row: Implementation, result: AttackResult) -> Contender:
+def contender_of_result(row: Implementation, result: AttackResult) -> AttackResultSummary:
     """What an implementation did, from the result of `run_attack`."""
     numbers = {"success": result.success, "adv_predicted": result.adv_logits.argmax(1)}
     numbers |= {"linf": result.distances.linf, "projection": projection_of(result.adv_inputs)}
     taken = (result.attacked, result.success, result.distance, result.success_8bit, result.forwards + result.backwards)
     attacked, success, distance, success_8bit, queries = (values.cpu().numpy() for values in taken)
-    return Contender(
+    return AttackResultSummary(
         row.name,
-        Side(row.name, attacked, success, distance, result.violations, success_8bit, queries),
+        PairedOutcomes(row.name, attacked, success, distance, result.violations, success_8bit, queries),
         {name: values.cpu().numpy() for name, values in numbers.items()},
-        attack_of(row).kind == "minimum-norm",
+        canonical_attack(row).kind == "minimum-norm",
         images=result.adv_inputs,
     )
 
 
-def side_of(outcome: Outcome) -> Side:
+def paired_outcomes(outcome: RunResult) -> PairedOutcomes:
     """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
     columns, results = outcome.columns, outcome.results
     queries = columns["forwards"] + columns["backwards"] if "forwards" in columns else None
     success, distance = columns["success"], columns["distance"]
     kinds = results.invalid_reasons()
-    return Side(outcome.cell.title, results.attacked, success, distance, kinds, columns.get("success_8bit"), queries)
+    return PairedOutcomes(
+        outcome.cell.title, results.attacked, success, distance, kinds, columns.get("success_8bit"), queries
+    )
 
 
-def verdicts_of(outcomes: Outcomes) -> list[Pair]:
+def verdicts_of(outcomes: Results) -> list[PairComparison]:
     """Every pair of every comparison of a folder."""
     return [pair for contenders in comparisons_of(outcomes) for pair in judge_comparison(contenders)]
 
 
-def comparisons_of(outcomes: Outcomes) -> list[list[Contender]]:
+def comparisons_of(outcomes: Results) -> list[list[AttackResultSummary]]:
     """The comparisons of a folder, of two implementations or more; of several like cells the latest is taken.
 
     Two cells are comparable if every parameter that both implementations have is the same in both.
@@ -217,7 +219,7 @@ def comparisons_of(outcomes: Outcomes) -> list[list[Contender]]:
     done = [_Cell(outcome.cell, outcome) for outcome in outcomes.done]
     for each in [*done, *(_Cell(cell, None, reason) for cell, reason in outcomes.failed)]:
         alike.setdefault(_conditions(each.cell), []).append(each)
-    comparisons: list[list[Contender]] = []
+    comparisons: list[list[AttackResultSummary]] = []
     for group in alike.values():
         latest = sorted(group, key=lambda each: each.written, reverse=True)
         bundles: list[list[_Cell]] = []
@@ -234,8 +236,8 @@ def comparisons_of(outcomes: Outcomes) -> list[list[Contender]]:
 
 
 class _Cell(NamedTuple):
-    cell: Cell
-    outcome: Outcome | None
+    cell: AttackRun
+    outcome: RunResult | None
     reason: str = ""
 
     @property
@@ -243,10 +245,12 @@ class _Cell(NamedTuple):
         return "" if self.outcome is None else str(self.outcome.meta.get("written", ""))
 
 
-def _contender_of_cell(cell: Cell, outcome: Outcome | None, reason: str) -> Contender:
+def _contender_of_cell(cell: AttackRun, outcome: RunResult | None, reason: str) -> AttackResultSummary:
     if outcome is None:
-        return Contender(cell.title, reason=reason, crashed=reason.startswith(_CRASHED), cell=cell)
-    return Contender(cell.title, side_of(outcome), outcome.columns, outcome.is_minimum, cell=cell, outcome=outcome)
+        return AttackResultSummary(cell.title, reason=reason, crashed=reason.startswith(_CRASHED), cell=cell)
+    return AttackResultSummary(
+        cell.title, paired_outcomes(outcome), outcome.columns, outcome.is_minimum, cell=cell, outcome=outcome
+    )
 
 
 def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -259,18 +263,18 @@ def _same_changes(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> n
     return np.logical_and.reduce(same)
 
 
-def _conditions(cell: Cell) -> tuple[Any, ...]:
+def _conditions(cell: AttackRun) -> tuple[Any, ...]:
     """What all cells of a comparison share beside their parameters."""
-    rules = cell.planned.threat_model
+    rules = cell.as_planned.threat_model
     return cell.subject.key, cell.attack_title, cell.surrogate, rules, cell.target, cell.seed, cell.pixels
 
 
-def _are_comparable(a: Cell, b: Cell) -> bool:
+def _are_comparable(a: AttackRun, b: AttackRun) -> bool:
     """Whether two cells are of different implementations, and all parameters that both of these have are the same."""
     for name in {*a.parameters, *b.parameters}:
         if name in a.parameters and name in b.parameters:
             if a.parameters[name] != b.parameters[name]:
                 return False
-        elif accepts((b if name in a.parameters else a).row, name):
+        elif accepts_parameter((b if name in a.parameters else a).row, name):
             return False
     return a.attack != b.attack

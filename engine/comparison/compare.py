@@ -17,31 +17,31 @@ from ...adapters import (
     Classifier,
     Implementation,
     ThreatModel,
-    attack_of,
+    canonical_attack,
     implementations_of,
     run_attack,
 )
-from ...adapters.catalogue.findings import findings_of
-from ...adapters.catalogue.lookup import accepts, check_parameter_names, row_of
-from ...adapters.catalogue.step_size import resolve_step
-from ...adapters.data.repeated import note_repeated
+from ...adapters.catalogue.known_issues import known_issues_of
+from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names, resolve_implementation
+from ...adapters.catalogue.step_size import resolve_step_size
+from ...adapters.data.duplicates import duplicate_warning
+from ...adapters.display_text import format_threat_model
 from ...adapters.result import UNSTEADY
-from ...adapters.running.access import check_any_access
-from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import quantise
+from ...adapters.running.requirements import check_any_access
+from ...adapters.running.sampling import clean_logits
 from ...adapters.running.targets import targets_for
 from ...adapters.threat_model import Norm
-from ...adapters.words import threat_text
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
-from ...intervals import share_interval
+from ...intervals import proportion_interval
 from ...metrics import euclidean_distortion, maximum_distortion
-from ..checks.verdicts import Contender, Pair, contender_of_result, judge_comparison
-from ..run.in_process import Count
-from .searches import SearchRow, attack_inside, is_search, parameters_of_search, run_search, search_rows
+from ..checks.verdicts import AttackResultSummary, PairComparison, contender_of_result, judge_comparison
+from ..run.local_executor import Count
+from .searches import SearchImplementation, attack_inside, is_search, parameters_of_search, run_search, search_rows
 
 
 @dataclass(frozen=True)
-class Row:
+class ImplementationResult:
     """One implementation's line of a comparison; there are no numbers where `error` says why.
 
     `excused`: not the library but the model, the machine or what was asked for is to blame for that. `left_out` are
@@ -65,27 +65,27 @@ class Comparison:
     threat_model: ThreatModel
     parameters: Mapping[str, Any]
     seed: int
-    rows: tuple[Row, ...]
-    pairs: tuple[Pair, ...]
+    rows: tuple[ImplementationResult, ...]
+    pairs: tuple[PairComparison, ...]
     notes: tuple[str, ...] = ()  # what was chosen or rounded where nobody said it
 
     @property
-    def rate(self) -> str:
+    def success_metric(self) -> str:
         """The metric of success, as the rows have it: "MR", or "TAS" of targeted attacks."""
-        return rate_of(self.threat_model)
+        return success_metric(self.threat_model)
 
     @property
     def minimum_norm(self) -> bool:
         """Whether the attack looks for the smallest change, so that verdicts are about distances too."""
-        return attack_of(self.rows[0].implementation).kind == "minimum-norm"
+        return canonical_attack(self.rows[0].implementation).kind == "minimum-norm"
 
     def __repr__(self) -> str:
-        rates = [f"{row.implementation.name}: {_rate_text(row, self.rate)}" for row in self.rows]
-        head = "; ".join((f"Comparison: {self.attack}, {threat_text(self.threat_model)}", *self.notes))
+        rates = [f"{row.implementation.name}: {_rate_text(row, self.success_metric)}" for row in self.rows]
+        head = "; ".join((f"Comparison: {self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
         return "\n".join([head, *rates, *verdict_groups(self)])
 
     def _repr_html_(self) -> str:
-        summary = "; ".join((f"{self.attack}, {threat_text(self.threat_model)}", *self.notes))
+        summary = "; ".join((f"{self.attack}, {format_threat_model(self.threat_model)}", *self.notes))
         head = f"<p>{html.escape(summary)}</p>"
         pairs = pd.DataFrame([(pair.a, pair.b, pair.verdict) for pair in self.pairs], columns=["a", "b", "verdict"])
         return f"{head}{self.to_frame().to_html(index=False)}{pairs.to_html(index=False)}"
@@ -99,10 +99,12 @@ class Comparison:
         lines = []
         for row in self.rows:
             numbers = {name: value for name, value in row.metrics.items() if not isinstance(value, (tuple, dict))}
-            low, high = row.metrics.get(f"{self.rate}_interval", (math.nan, math.nan))
+            low, high = row.metrics.get(f"{self.success_metric}_interval", (math.nan, math.nan))
             remarks = {"findings": " ".join(row.findings), "error": row.error}
             name = {"implementation": row.implementation.name}
-            lines.append({**name, **numbers, f"{self.rate}_low": low, f"{self.rate}_high": high, **remarks})
+            lines.append(
+                {**name, **numbers, f"{self.success_metric}_low": low, f"{self.success_metric}_high": high, **remarks}
+            )
         return pd.DataFrame(lines)
 
 
@@ -159,12 +161,12 @@ def _as_met(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]
     return [name for name in dict.fromkeys(name for edge in edges for name in edge) if name in names]
 
 
-def rate_of(threat_model: ThreatModel) -> str:
+def success_metric(threat_model: ThreatModel) -> str:
     """The metric of an attack's success: misclassification, or of a targeted one that the target is predicted."""
     return "TAS" if threat_model.targeted else "MR"
 
 
-def _rate_text(row: Row, rate: str) -> str:
+def _rate_text(row: ImplementationResult, rate: str) -> str:
     if not row.metrics:
         return f"{'left out' if row.excused else 'no result'} ({row.error})"
     low, high = row.metrics[f"{rate}_interval"]
@@ -228,7 +230,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         given, attack, fitting, {name: parameter for row in fitting for name, parameter in row.more.items()}
     )
     unresolved = shared_parameters(attack, given, defaults=defaults)
-    shared = resolve_step(unresolved, threat_model.epsilon)
+    shared = resolve_step_size(unresolved, threat_model.epsilon)
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)  # a model that fails here fails for every library
         targets = targets_for(classifier, logits, labels, target, seed) if threat_model.targeted else None
@@ -238,11 +240,11 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             given_to_all: dict[str, Any] = {"targets": targets, "seed": seed, "logits": logits}
             given_to_all |= {"draws": draws, "eot": eot}
             given_to_all["progress"] = Count(row.name, progress) if progress else None
-            search = isinstance(row, SearchRow)
+            search = isinstance(row, SearchImplementation)
             run = partial(run_search if search else run_attack, row, classifier, inputs, labels, threat_model)  # type: ignore[arg-type]
             values = parameters_of_search(row, given, defaults=defaults) if search else shared
             lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
-    notes = ((UNSTEADY,) if classifier.steady is False else ()) + tuple(note_repeated(inputs, labels))
+    notes = ((UNSTEADY,) if classifier.steady is False else ()) + tuple(duplicate_warning(inputs, labels))
     pairs = judge_comparison([contender(line) for line in lines])
     return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs, notes)
 
@@ -253,27 +255,31 @@ def _implementations_of(attack: Any) -> list[Implementation]:
         return search_rows(attack)
     if isinstance(attack, str) and attack in ATTACKS:
         return [row for row in implementations_of(attack) if not row.variant]
-    return implementations_of(attack) if isinstance(attack, str) and ":" not in attack else [row_of(attack)]
+    return (
+        implementations_of(attack)
+        if isinstance(attack, str) and ":" not in attack
+        else [resolve_implementation(attack)]
+    )
 
 
 def _line(
     row: Implementation, norm: Norm, inputs: Tensor, shared: Mapping[str, Any], run: Callable[..., AttackResult]
-) -> Row:
+) -> ImplementationResult:
     """What an implementation does with those of the `shared` parameters that it has; a failure is the row's error."""
-    parameters = {name: value for name, value in shared.items() if accepts(row, name)}
+    parameters = {name: value for name, value in shared.items() if accepts_parameter(row, name)}
     left_out = tuple(name for name in shared if name not in parameters)
-    findings = findings_of(row, norm)
+    findings = known_issues_of(row, norm)
     try:
         result = run(**parameters)
     except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
         excused = not isinstance(error, AttackFailed)
-        return Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings)
-    return Row(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs))
+        return ImplementationResult(row, error=str(error), excused=excused, left_out=left_out, findings=findings)
+    return ImplementationResult(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs))
 
 
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
-    return resolve_step(shared_parameters(attack, given, defaults=False), threat_model.epsilon)
+    return resolve_step_size(shared_parameters(attack, given, defaults=False), threat_model.epsilon)
 
 
 def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
@@ -282,10 +288,12 @@ def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) 
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 
 
-def contender(row: Row) -> Contender:
+def contender(row: ImplementationResult) -> AttackResultSummary:
     """A row for `judge_comparison`."""
     if row.result is None:
-        return Contender(row.implementation.name, reason=row.error, crashed=bool(row.error) and not row.excused)
+        return AttackResultSummary(
+            row.implementation.name, reason=row.error, crashed=bool(row.error) and not row.excused
+        )
     return contender_of_result(row.implementation, row.result)
 
 
@@ -293,22 +301,22 @@ def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
     """The numbers of one row, from a result and the clean images, shape (N, C, H, W).
 
     Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust. The
-    upper end of the interval of the share that is fooled (`rate_of`) is that of counting violations as fooled, except
+    upper end of the interval of the share that is fooled (`success_metric`) is that of counting violations as fooled, except
     those that are the library's fault.
     Distances are over the successes; NaN where nothing counts.
     """
     attacked, success = result.attacked, result.success
-    count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_share.sum())
-    rate, hidden = rate_of(result.threat_model), result.undecided
+    count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_rate.sum())
+    rate, hidden = success_metric(result.threat_model), result.undecided
     clean, adv = inputs.float(), result.adv_inputs
     broken = [set(kinds) for kinds, hit in zip(result.violations, attacked.tolist(), strict=True) if hit and kinds]
     grid = (quantise(clean) == quantise(adv)).flatten(1).all(1)
     numbers: dict[str, Any] = {
         "images": count,
         rate: total / count if count else math.nan,
-        f"{rate}_interval": (share_interval(total, count)[0], share_interval(total + hidden, count)[1]),
+        f"{rate}_interval": (proportion_interval(total, count)[0], proportion_interval(total + hidden, count)[1]),
         f"{rate}_8bit": int(result.success_8bit.sum()) / count if count else math.nan,
-        "robust": float(result.robust_share.sum()) / count if count else math.nan,
+        "robust": float(result.robust_rate.sum()) / count if count else math.nan,
         "AMD": float(maximum_distortion(clean, adv, success)),
         "AED": float(euclidean_distortion(clean, adv, success)),
         "seconds_per_image": float(result.seconds.sum()) / count if count else math.nan,

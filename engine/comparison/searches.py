@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ...adapters import Attack, AttackResult, Classifier, Implementation, ThreatModel, attack_of
-from ...adapters.catalogue.lookup import accepts
-from ...adapters.running.draws import drawing
+from ...adapters import Attack, AttackResult, Classifier, Implementation, ThreatModel, canonical_attack
+from ...adapters.catalogue.lookup import accepts_parameter
+from ...adapters.running.sampling import sampling_context
 from ...errors import InvalidInput, Unsupported
-from ..expected_passes import expected_passes
 from ..plan.choices import USUAL_SIZE, rows_of
 from ..plan.config import AttackChoice
+from ..query_estimates import expected_passes
 from ..searches.kinds import Search, Single, parse_search
 from ..searches.portfolio import MAX_QUERIES
 
@@ -20,7 +20,7 @@ _ALONE = Single("")  # a row is never in no search: fields after those of a row 
 
 
 @dataclass(frozen=True)
-class SearchRow(Implementation):
+class SearchImplementation(Implementation):
     """A row, or several together, inside a search over the radius; it has the norms and parameters of what it runs.
 
     Args:
@@ -44,7 +44,7 @@ class SearchRow(Implementation):
         return self.inner
 
     @property
-    def together(self) -> bool:
+    def is_portfolio(self) -> bool:
         """Whether several attacks search together: they choose their parameters by themselves."""
         return self.search.is_portfolio
 
@@ -73,13 +73,13 @@ def search_rows(
     return [_search_row(search.around(row), row) for row in rows_of(choice, libraries, repaired=repaired)]
 
 
-def _search_row(search: Search, row: Implementation) -> SearchRow:
-    known = attack_of(row)
+def _search_row(search: Search, row: Implementation) -> SearchImplementation:
+    known = canonical_attack(row)
     kind = "minimum-norm" if search.finds_smallest else "fixed-budget"
     title = f"{known.title}, {'best effort' if search.finds_smallest else 'at saturation'}"
     described = Attack(known.name, title, kind, known.knowledge, known.source, known.matched)
     parts = {item.name: getattr(row, item.name) for item in fields(Implementation)}
-    return SearchRow(**{**parts, "described": described}, search=search, inner=row)
+    return SearchImplementation(**{**parts, "described": described}, search=search, inner=row)
 
 
 def attack_inside(search: str) -> str:
@@ -90,7 +90,7 @@ def attack_inside(search: str) -> str:
     return "" if known.is_portfolio or search == "best" else known.inside.rpartition(":")[2].partition("@")[0]
 
 
-def parameters_of_search(row: SearchRow, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
+def parameters_of_search(row: SearchImplementation, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
     """The parameters of a search, as an evaluation has them: a relative step size is resolved at each of its radii.
 
     Args:
@@ -111,7 +111,7 @@ def check_searches(
         InvalidInput: if a parameter has a wrong value.
     """
     refusals: list[Unsupported] = []
-    searches = [row for row in rows if isinstance(row, SearchRow) and threat_model.norm in row.classes]
+    searches = [row for row in rows if isinstance(row, SearchImplementation) and threat_model.norm in row.classes]
     for row in searches:
         try:
             _check_one(row, threat_model, given, defaults=defaults)
@@ -121,9 +121,11 @@ def check_searches(
         raise refusals[0]
 
 
-def _check_one(row: SearchRow, threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool) -> None:
+def _check_one(
+    row: SearchImplementation, threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
+) -> None:
     chosen = parameters_of_search(row, given, defaults=defaults)
-    parameters = {name: value for name, value in chosen.items() if accepts(row, name)}
+    parameters = {name: value for name, value in chosen.items() if accepts_parameter(row, name)}
     row.search.check(row.around, threat_model, USUAL_SIZE, parameters, {})
 
 
@@ -135,15 +137,15 @@ def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> f
         given: parameters that the user gave.
         norm: of the threat model.
     """
-    if not isinstance(row, SearchRow):
+    if not isinstance(row, SearchImplementation):
         return expected_passes(row, given, norm)
-    if row.together:
+    if row.is_portfolio:
         return float(given.get("max_queries", MAX_QUERIES))
     return expected_passes(row.around, given, norm) * row.search.runs
 
 
 def run_search(
-    row: SearchRow,
+    row: SearchImplementation,
     classifier: Classifier,
     inputs: Tensor,
     labels: Tensor,
@@ -158,5 +160,5 @@ def run_search(
     Raises:
         DavylampError: whatever the search raises.
     """
-    with drawing(classifier, draws=draws, eot=eot):
+    with sampling_context(classifier, draws=draws, eot=eot):
         return row.search.run(row.around, classifier, inputs, labels, threat_model, **options)

@@ -14,23 +14,23 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector
 from ...adapters.models.detectors.scorer import Scorer
 from ...adapters.models.identity.digest import digest_data, digest_model
-from ...adapters.models.remote.traffic import Traffic, take_traffic
-from ...adapters.models.remote.transport import kept_in
-from ...adapters.models.room.isolating import NOT_ISOLATED, Isolation
+from ...adapters.models.remote.server_usage import ServerUsage, pop_usage
+from ...adapters.models.remote.transport import transport_with_cache
+from ...adapters.models.sandbox.isolation import NOT_ISOLATED, Isolation
 from ...adapters.paths import expand_path
-from ...adapters.switches import full_float32
+from ...adapters.torch_state import full_float32
 from ...errors import DavylampError, InvalidInput, Unavailable, Unsupported
-from ..cell import ModelOnData
-from ..sources import DataSource, LastLoaded, Loading, ModelSource
+from ..attack_run import ModelOnData
+from ..sources import DataSource, LoadedCache, LoadOptions, ModelSource
 from ..store.columns import read_examples
 from ..store.other_records import DetectorScores, keep_scores, read_scores
-from ..store.outcomes import Outcome, Outcomes, outcomes_of
+from ..store.results import Results, RunResult, as_results
 from ..training.held_out import digest_image
-from .judging import RATES, Detection, judge_scores
+from .detection_rates import RATES, Detection, evaluate_scores
 
 
 @dataclass(frozen=True)
-class Measured:
+class DetectionSummary:
     """All detectors of a folder, and a line for each cell that could not be measured."""
 
     rows: tuple[Detection, ...]
@@ -68,7 +68,7 @@ def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) 
     return list(detectors.values())
 
 
-def check_beside(
+def check_detectors_match(
     detectors: Sequence[DetectorFile], subjects: Sequence[ModelOnData], isolation: Isolation = NOT_ISOLATED
 ) -> None:
     """Check, before anything is computed, that each detector has a model beside which it can be measured.
@@ -98,7 +98,7 @@ def check_beside(
             )
 
 
-def list_unscored(outcomes: Outcomes, detectors: Sequence[DetectorFile]) -> list[str]:
+def models_to_score(outcomes: Results, detectors: Sequence[DetectorFile]) -> list[str]:
     """The models that have to be asked: those with a finished cell which a detector of theirs has not scored yet."""
     names = []
     for outcome in outcomes.done:
@@ -110,15 +110,15 @@ def list_unscored(outcomes: Outcomes, detectors: Sequence[DetectorFile]) -> list
 
 
 def detect_folder(
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     files: Sequence[str | Path],
     *,
     rates: Sequence[float] = RATES,
     models: Mapping[str, Classifier] | None = None,
     data: Data | None = None,
     device: str = "cpu",
-    loading: Loading | None = None,
-) -> Measured:
+    loading: LoadOptions | None = None,
+) -> DetectionSummary:
     """Measure trained detectors on the kept examples of every finished cell of their model.
 
     Args:
@@ -140,36 +140,38 @@ def detect_folder(
 
 
 def measure_detectors(
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     detectors: Sequence[DetectorFile],
     *,
     rates: Sequence[float] = RATES,
     models: Mapping[str, Classifier] | None = None,
     data: Data | None = None,
     device: str = "cpu",
-    loading: Loading | None = None,
-) -> Measured:
+    loading: LoadOptions | None = None,
+) -> DetectionSummary:
     """As `detect_folder`, of detectors that are read already."""
-    outcomes, bench = outcomes_of(folder), LastLoaded()
-    check_beside(detectors, [*outcomes.subjects.values()])
-    traffic = Traffic()
+    outcomes, bench = as_results(folder), LoadedCache()
+    check_detectors_match(detectors, [*outcomes.subjects.values()])
+    traffic = ServerUsage()
     rows: list[Detection] = []
     notes: list[str] = []
     for detector in detectors:
         mine = [s for s in outcomes.subjects.values() if s.model_digest == detector.trained.model_digest]
         for subject in mine:
             given = None if models is None else models.get(subject.model)
-            source = ModelSource(subject.model, given, loading or Loading(kept_in(outcomes.store.folder)))
+            source = ModelSource(
+                subject.model, given, loading or LoadOptions(transport_with_cache(outcomes.store.folder))
+            )
             scoring = _Scoring(detector, subject, source, data, device, bench)
             try:
                 for outcome, scores in _score_all(scoring, outcomes, notes):
-                    rows.append(judge_scores(scores, outcome, rates))
+                    rows.append(evaluate_scores(scores, outcome, rates))
             except (Unavailable, Unsupported) as error:
                 notes.append(f"{subject.model}: {error}")
-            traffic += take_traffic(scoring.model)
+            traffic += pop_usage(scoring.model)
     if traffic:
         notes.append(traffic.line)
-    return Measured(tuple(rows), tuple(dict.fromkeys(notes)))
+    return DetectionSummary(tuple(rows), tuple(dict.fromkeys(notes)))
 
 
 class _Scoring:
@@ -182,7 +184,7 @@ class _Scoring:
         source: ModelSource,
         data: Data | None,
         device: str,
-        bench: LastLoaded,
+        bench: LoadedCache,
     ):
         self.detector, self.subject = detector, subject
         self._load = lambda: _load(bench, subject, source, data, device)
@@ -199,7 +201,7 @@ class _Scoring:
         file, digest, trained = self.detector
         if self._ready is None:
             classifier, images = self._load()
-            scorer = trained.beside(classifier, self.subject.model_digest)
+            scorer = trained.bind(classifier, self.subject.model_digest)
             seen = np.array([digest_image(image) in trained.seen for image in images.inputs])
             if seen.all():
                 raise InvalidInput(
@@ -212,7 +214,7 @@ class _Scoring:
         return DetectorScores(file, digest, name, trained.calibration.numpy(), clean, adversarial, seen)
 
 
-def _score_all(scoring: _Scoring, outcomes: Outcomes, notes: list[str]) -> Iterator[tuple[Outcome, DetectorScores]]:
+def _score_all(scoring: _Scoring, outcomes: Results, notes: list[str]) -> Iterator[tuple[RunResult, DetectorScores]]:
     """The scores on each finished cell of a model: those that are kept, or new ones, which are kept at once."""
     for outcome in outcomes.done:
         if outcome.cell.subject != scoring.subject:
@@ -237,7 +239,7 @@ def _score_all(scoring: _Scoring, outcomes: Outcomes, notes: list[str]) -> Itera
 
 
 def _load(
-    bench: LastLoaded, subject: ModelOnData, source: ModelSource, data: Data | None, device: str
+    bench: LoadedCache, subject: ModelOnData, source: ModelSource, data: Data | None, device: str
 ) -> tuple[Classifier, Data]:
     """The subject's model and images; Unavailable if they are not those that were evaluated."""
     classifier = bench.model(source, device)

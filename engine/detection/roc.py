@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from ...intervals import share_interval, tail_of
+from ...intervals import proportion_interval, tail_probability
 from ..statistics.bootstrap import FEWEST, resample
 
 REPLICATES = 1000
@@ -36,7 +36,7 @@ class Area(NamedTuple):
 def share_of(flags: np.ndarray) -> CountedShare:
     """How many of the images, with Clopper and Pearson's interval."""
     count, n = int(np.sum(flags)), len(flags)
-    return CountedShare(count, n, *share_interval(count, n))
+    return CountedShare(count, n, *proportion_interval(count, n))
 
 
 def area_under_curve(clean: np.ndarray, adversarial: np.ndarray) -> float:
@@ -66,7 +66,7 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
         seed: random seed of the draws.
 
     Returns:
-        The area and its expanded percentile interval, for as many images as are fooled (`tail_of`). No interval (NaN)
+        The area and its expanded percentile interval, for as many images as are fooled (`tail_probability`). No interval (NaN)
         for fewer than 5 of them, nor where every pair agrees: a resample knows of no other.
     """
     value = area_under_curve(clean, adversarial[fooled])
@@ -79,6 +79,6 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
     sums = np.einsum("rm,mn,rn->r", weights, above, counts, optimize=True)
     totals = weights.sum(1) * counts.sum(1)
     areas = sums[totals > 0] / totals[totals > 0]
-    tail = tail_of(int(fooled.sum()))
+    tail = tail_probability(int(fooled.sum()))
     low, high = np.quantile(areas, (tail, 1 - tail))
     return Area(value, float(low), float(high))

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters import Classifier, ThreatModel, attack_of, run_attack
-from ...adapters.catalogue.lookup import row_of
+from ...adapters import Classifier, ThreatModel, canonical_attack, run_attack
+from ...adapters.catalogue.lookup import resolve_implementation
 from ...adapters.data.datasets import Data
 from ...adapters.models.detectors.detector_file import (
     TrainedDetector,
@@ -17,22 +17,22 @@ from ...adapters.models.detectors.detector_file import (
     read_detector_name,
 )
 from ...adapters.models.detectors.layer_outputs import check_layers_here
-from ...adapters.models.detectors.scorer import Detector, Pairs
+from ...adapters.models.detectors.scorer import DetectorSpec, ExamplePairs
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import choose_targets
-from ...adapters.switches import full_float32
-from ...adapters.user_code import one_line
+from ...adapters.torch_state import full_float32
+from ...adapters.user_code_guard import one_line
 from ...errors import InvalidInput, Unavailable
-from ..store.files import check_place, replace_file
-from ..training.card import make_versions
+from ..store.atomic_files import check_output_path, replace_file
+from ..training.card import environment_versions
 from ..training.held_out import digest_image, split_data
 
 CALIBRATION = 0.3  # share of the images that the line is drawn on
 _FEWEST = 10  # adversarial images to learn from
 
 
-class LearnedAttack(NamedTuple):
+class TrainingAttack(NamedTuple):
     """The attack that a detector is shown examples of."""
 
     attack: str
@@ -45,7 +45,7 @@ def train_detector(
     name: str,
     classifier: Classifier,
     data: Data,
-    shown: LearnedAttack | None = None,
+    shown: TrainingAttack | None = None,
     *,
     model: str = "",
     seed: int = 0,
@@ -80,7 +80,7 @@ def train_detector(
     device = classifier.device
     made = None if shown is None else _attack(classifier, training, shown, seed)
     with seeded(seed), full_float32():
-        pairs = None if made is None else Pairs(*(part.to(device) for part in made))
+        pairs = None if made is None else ExamplePairs(*(part.to(device) for part in made))
         scorer.fit(training.inputs.to(device), training.labels.to(device), pairs)
         scores = scorer.score(calibration.inputs.to(device)).double().cpu()
     if not torch.isfinite(scores).all():
@@ -96,14 +96,14 @@ def train_detector(
         "calibrated_on": len(scores),
         "attack": None if shown is None else _describe(shown),
         "seed": seed,
-        "versions": make_versions(),
+        "versions": environment_versions(),
     }
     state = {key: tensor.detach().clone() for key, tensor in scorer.state().items()}
     seen = frozenset(digest_image(image) for image in data.inputs)
     return TrainedDetector(row, values, state, scores, model, digest_model(classifier, model), seen, card)
 
 
-def check_shown(row: Detector, shown: LearnedAttack | None) -> None:
+def check_shown(row: DetectorSpec, shown: TrainingAttack | None) -> None:
     """Raise InvalidInput unless an attack is there exactly if the detector learns from one."""
     if row.learns_examples and shown is None:
         raise InvalidInput(f"expected an attack whose examples {row.full_name} learns, got none; give `attack`")
@@ -113,7 +113,7 @@ def check_shown(row: Detector, shown: LearnedAttack | None) -> None:
 
 def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
     """Write the file; Unavailable if that fails."""
-    path = check_place(out)
+    path = check_output_path(out)
     try:
         replace_file(path, lambda draft: torch.save(pack_detector(trained), draft))
     except (OSError, RuntimeError) as error:
@@ -121,9 +121,9 @@ def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
     return path
 
 
-def _attack(classifier: Classifier, data: Data, shown: LearnedAttack, seed: int) -> Pairs:
+def _attack(classifier: Classifier, data: Data, shown: TrainingAttack, seed: int) -> ExamplePairs:
     """The attack's successes on these images."""
-    row, rules = row_of(shown.attack), shown.threat_model
+    row, rules = resolve_implementation(shown.attack), shown.threat_model
     more: dict[str, Tensor] = {}
     if rules.targeted:
         logits = classifier.predict_logits(data.inputs)
@@ -136,11 +136,11 @@ def _attack(classifier: Classifier, data: Data, shown: LearnedAttack, seed: int)
             f"expected at least {_FEWEST} examples to learn from, got {fooled}; a larger radius, more images"
         )
     fooled_images = result.success.cpu()
-    return Pairs(data.inputs.cpu()[fooled_images], result.adv_inputs.cpu()[fooled_images])
+    return ExamplePairs(data.inputs.cpu()[fooled_images], result.adv_inputs.cpu()[fooled_images])
 
 
-def _describe(shown: LearnedAttack) -> dict[str, Any]:
+def _describe(shown: TrainingAttack) -> dict[str, Any]:
     rules = shown.threat_model
-    kind = attack_of(row_of(shown.attack)).title
+    kind = canonical_attack(resolve_implementation(shown.attack)).title
     said = {"attack": shown.attack, "title": kind, "norm": rules.norm, "epsilon": rules.epsilon}
     return {**said, "targeted": rules.targeted, "parameters": dict(shown.parameters)}

@@ -11,11 +11,11 @@ from ...adapters.data.datasets import Data
 from ...adapters.paths import expand_path
 from ...adapters.result import SURROGATE_PASSES
 from ...errors import Unavailable, Unsupported
-from ..cell import Cell
-from ..checks.verdicts import side_of
-from ..sources import LastLoaded
-from ..store.files import write_whole
-from ..store.outcomes import Clean, Outcome, read_outcomes
+from ..attack_run import AttackRun
+from ..checks.verdicts import paired_outcomes
+from ..sources import LoadedCache
+from ..store.atomic_files import write_atomic
+from ..store.results import CleanResult, RunResult, read_outcomes
 from .attackbench_file import NORMS, PROTOCOL, SEMANTICS
 from .image_hashes import hash_images, load_subject_images
 
@@ -48,7 +48,7 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
     """
     outcomes = read_outcomes(folder)
     notes = [f"left out: {cell.title} on {cell.subject.model}: it failed ({why})" for cell, why in outcomes.failed]
-    chosen: list[Outcome] = []
+    chosen: list[RunResult] = []
     for outcome in outcomes.done:
         reason = _why_not(outcome.cell, outcomes.clean.get(outcome.cell.subject.key))
         if reason:
@@ -59,7 +59,7 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
         raise Unsupported(
             f"expected cells that AttackBench's format can hold, got none: {notes[0] if notes else 'none'}"
         )
-    target, bench, hashes = _make_folder(path), LastLoaded(), {}
+    target, bench, hashes = _make_folder(path), LoadedCache(), {}
     names = _names([outcome.cell for outcome in chosen])
     files = []
     for outcome, name in zip(chosen, names, strict=True):
@@ -71,7 +71,7 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
         parts = [about[part] for part in ("dataset", "threat_model", "model_name", "attack_name", "attack_lib")]
         file = f"{'-'.join(_plain(part) for part in parts)}-{subject.images}.json"
         files.append(
-            write_whole(target / file, json.dumps(document, indent=2), advice="choose another folder for `out`")
+            write_atomic(target / file, json.dumps(document, indent=2), advice="choose another folder for `out`")
         )
         if violated := int(outcome.results.violated.sum()):
             notes.append(
@@ -80,7 +80,7 @@ def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str
     return Exported(files, notes)
 
 
-def _why_not(cell: Cell, clean: Clean | None) -> str:
+def _why_not(cell: AttackRun, clean: CleanResult | None) -> str:
     """Why the format has no word for a cell; "" if it has."""
     if cell.threat_model.norm not in NORMS:
         return f"it has no norm {cell.threat_model.norm}"
@@ -91,9 +91,9 @@ def _why_not(cell: Cell, clean: Clean | None) -> str:
     return "" if clean is not None else "there are no clean predictions of its model"
 
 
-def _document(outcome: Outcome, name: str, hashes: list[str]) -> dict[str, Any]:
+def _document(outcome: RunResult, name: str, hashes: list[str]) -> dict[str, Any]:
     """What AttackBench writes of a run, from a cell."""
-    cell, columns, side = outcome.cell, outcome.columns, side_of(outcome)
+    cell, columns, side = outcome.cell, outcome.columns, paired_outcomes(outcome)
     success, attacked = columns["success"], columns["attacked"]
     rules, subject = cell.threat_model, cell.subject
     distances = {norm: _distances(columns[norm], success, attacked) for norm in NORMS}
@@ -139,7 +139,7 @@ def _distances(measured: np.ndarray, success: np.ndarray, attacked: np.ndarray) 
     return np.where(attacked, np.where(success, measured, np.inf), 0.0).tolist()
 
 
-def _names(cells: list[Cell]) -> list[str]:
+def _names(cells: list[AttackRun]) -> list[str]:
     """Names of attacks, different where cells of one model and library are: with the radius, then the key."""
     names = []
     for cell in cells:

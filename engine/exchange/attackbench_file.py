@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput, Unavailable
-from ..store.files import read_whole
+from ..store.atomic_files import read_regular_file
 
 PROTOCOL = 2
 SEMANTICS = "best_observed"  # distances are those of the nearest point that fooled the model, whatever was returned
@@ -64,7 +64,7 @@ def read_runs(path: Path) -> list[AttackBenchRun]:
         InvalidInput: if it is no JSON, of another protocol, targeted, without distances, or its parts do not fit.
     """
     try:
-        document = json.loads(read_whole(path))
+        document = json.loads(read_regular_file(path))
     except OSError as error:
         raise Unavailable(f"could not read {path} ({error.strerror or error})") from error
     except (ValueError, RecursionError) as error:

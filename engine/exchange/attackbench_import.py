@@ -11,9 +11,9 @@ import pyarrow as pa
 from ...adapters.data.datasets import Data
 from ...adapters.paths import expand_path
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import ModelOnData
-from ..sources import LastLoaded
-from ..store.outcomes import Clean, Outcomes, check_models, read_outcomes
+from ..attack_run import ModelOnData
+from ..sources import LoadedCache
+from ..store.results import CleanResult, Results, check_models, read_outcomes
 from .attackbench_file import AttackBenchRun, read_folder
 from .image_hashes import hash_images, load_subject_images, places_of
 
@@ -22,7 +22,7 @@ _OTHERWISE = 0.01  # share of the images on which two machines may see a model d
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedRun:
     """A run that is in the folder now.
 
     Args:
@@ -51,13 +51,13 @@ class _KnownImages:
     """A model of the folder: its clean predictions and the hashes of its images."""
 
     subject: ModelOnData
-    clean: Clean
+    clean: CleanResult
     hashes: list[str]
 
 
 def import_attackbench(
     path: str | Path, folder: str | Path, *, model: str | None = None, data: Data | str | None = None
-) -> tuple[list[Imported], list[str]]:
+) -> tuple[list[ImportedRun], list[str]]:
     """Put AttackBench's results into a results folder as references (`references/`); none of ours changes.
 
     A file that names a model of the folder is of that model alone, also if another predicts the same; any other file is
@@ -103,9 +103,9 @@ def import_attackbench(
     return done, refused
 
 
-def _sides(outcomes: Outcomes, model: str | None, data: Data | str | None) -> list[_KnownImages]:
+def _sides(outcomes: Results, model: str | None, data: Data | str | None) -> list[_KnownImages]:
     """The models that a file may be about."""
-    bench, reasons, sides = LastLoaded(), [], []
+    bench, reasons, sides = LoadedCache(), [], []
     hashes: dict[str, list[str]] = {}
     for clean in outcomes.clean.values():
         subject = clean.subject
@@ -125,13 +125,13 @@ def _sides(outcomes: Outcomes, model: str | None, data: Data | str | None) -> li
     return sides
 
 
-def _model_named(outcomes: Outcomes, run: AttackBenchRun) -> str:
+def _model_named(outcomes: Results, run: AttackBenchRun) -> str:
     """The model of the folder that a run says it attacked; "": it names none of them."""
     named = run.names["model"]
     return named if any(subject.model == named for subject in outcomes.subjects.values()) else ""
 
 
-def _keep(outcomes: Outcomes, run: AttackBenchRun, sides: list[_KnownImages]) -> Imported:
+def _keep(outcomes: Results, run: AttackBenchRun, sides: list[_KnownImages]) -> ImportedRun:
     """Write a run beside the side that it is about."""
     fitting, reasons = [], []
     named = _model_named(outcomes, run)
@@ -165,7 +165,7 @@ def _keep(outcomes: Outcomes, run: AttackBenchRun, sides: list[_KnownImages]) ->
     meta = {"key": key, "subject": side.subject.spec, "status": "done", "reason": "", "reference": about}
     outcomes.store.write("references", key, table, meta)
     columns = {name: table[name].to_numpy() for name in ("covered", "attacked", "distance", "crashed")}
-    return Imported(
+    return ImportedRun(
         run.attack,
         run.norm,
         side.subject.model,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from ...adapters.data.datasets import Data, choose_named, load_data
+from ...adapters.data.datasets import Data, load_data, select_by_name
 from ...adapters.models.identity.digest import digest_data
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import ModelOnData
-from ..sources import DataSource, LastLoaded, ModelSource
+from ..attack_run import ModelOnData
+from ..sources import DataSource, LoadedCache, ModelSource
 
 
 def hash_images(inputs: Tensor) -> list[str]:
@@ -18,7 +18,7 @@ def hash_images(inputs: Tensor) -> list[str]:
     return [hashlib.sha512(np.ascontiguousarray(each.numpy()).tobytes()).hexdigest() for each in inputs.float().cpu()]
 
 
-def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: LastLoaded) -> Data:
+def load_subject_images(subject: ModelOnData, data: Data | str | None, bench: LoadedCache) -> Data:
     """The images of a subject, none other.
 
     Args:
@@ -71,4 +71,4 @@ def places_of(hashes: Sequence[str], known: Sequence[str]) -> np.ndarray:
 def _without_model(data: Data | str, limit: int | None, chosen: Sequence[str]) -> Data:
     images = load_data(data, limit=limit) if isinstance(data, str) else data
     images = Data(images.inputs[:limit], images.labels[:limit], images.names[:limit])
-    return choose_named(images, chosen)
+    return select_by_name(images, chosen)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...adapters.parameters import parse_number
 from ...errors import InvalidInput, Unavailable
-from ..store.files import expand_path, read_whole
+from ..store.atomic_files import expand_path, read_regular_file
 from ..store.imported import PublishedRow, write_published
 from ..store.store import ResultsStore
 
@@ -69,7 +69,7 @@ def read_model(file: Path) -> PublishedRow:
         InvalidInput: if it says something else than such a file.
     """
     try:
-        content = json.loads(read_whole(file, _LARGEST).decode("utf-8"))
+        content = json.loads(read_regular_file(file, _LARGEST).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(f"expected JSON of {SOURCE} in {file}, which failed ({str(error)[:80]})") from error
     norm = NORMS.get(file.resolve().parent.name)

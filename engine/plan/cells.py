@@ -7,20 +7,20 @@ from typing import Any
 import torch
 
 from ...adapters import Classifier, Implementation, ThreatModel
-from ...adapters.catalogue.lookup import accepts, check_parameter_names
+from ...adapters.catalogue.lookup import accepts_parameter, check_parameter_names
 from ...adapters.data.streaming import describe_files
+from ...adapters.display_text import format_threat_model
 from ...adapters.paths import expand_path, is_file_name
-from ...adapters.running.fit import check_one_target
+from ...adapters.running.fit import check_single_target
 from ...adapters.running.judge import RULES
 from ...adapters.running.targets import class_of
-from ...adapters.words import threat_text
 from ...errors import InvalidInput, Unsupported
-from ..cell import Cell, FitData, ModelOnData
-from ..expected_passes import passes_of_cell
+from ..attack_run import AttackRun, FitData, ModelOnData
 from ..hierarchy import check_order, read_hierarchy
-from ..measure_groups import digest_of_file, is_group, read_group, sealed_measure, with_setting
+from ..measure_groups import digest_of_file, is_group, pin_measure, read_group, with_setting
+from ..query_estimates import estimate_queries
 from ..searches.kinds import check_learns_nothing, combinations, parse_search
-from ..searches.reach import warn_repeated_draws, warn_unreachable
+from ..searches.step_reach import short_steps_warning, warn_repeated_draws
 from ..searches.worst_case import WorstCase
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of
@@ -38,7 +38,7 @@ def cells_of(
     refused: dict[str, str],
     surrogates: Mapping[tuple[str, ...], LoadedSurrogate] | None = None,
     fitted_on: FitData | None = None,
-) -> Iterator[tuple[int, Cell]]:
+) -> Iterator[tuple[int, AttackRun]]:
     """The cells of a model, each with the place of its attack in the config.
 
     Rows that cannot do what others of their attack can go into `refused`; attacks whose surrogate is not among
@@ -67,7 +67,7 @@ def cells_of(
                 seen = FitData(subject.data, subject.data_digest, subject.images) if row.learned else None
                 learned: dict[str, Any] = {"fitted_on": free or fitted_on or seen} if row.fit else {}
                 if learned.get("fitted_on"):
-                    check_one_target(row, threat_model, class_of(choice.target))
+                    check_single_target(row, threat_model, class_of(choice.target))
                 learned["surrogate"] = surrogate.identities
                 yield from ((place, replace(cell, seed=seed, **learned)) for seed in config.seeds)
             except Unsupported as error:
@@ -85,7 +85,7 @@ def _cell(
     threat_model: ThreatModel,
     rows: list[Implementation],
     components: int,
-) -> Cell:
+) -> AttackRun:
     search = parse_search(choice.attack).around(row)
     if search.why_no_surrogate and surrogate_names(config, choice):
         raise InvalidInput(
@@ -97,11 +97,13 @@ def _cell(
     given, grid = _limited(config, choice)
     check_parameter_names((*given, *grid), row.attack, rows, row.more)
     shared = search.complete_parameters(row, given, threat_model.epsilon, defaults=choice.defaults)
-    parameters, grid = ({name: value for name, value in each.items() if accepts(row, name)} for each in (shared, grid))
+    parameters, grid = (
+        {name: value for name, value in each.items() if accepts_parameter(row, name)} for each in (shared, grid)
+    )
     search.check(row, threat_model, components, parameters, grid)
     if search.runs_once:
         check_learns_nothing(row, apart=bool(config.fit_data))
-    return Cell(
+    return AttackRun(
         subject=subject,
         attack=search.name,
         threat_model=threat_model,
@@ -115,7 +117,7 @@ def _cell(
         shard_size=config.shard_size,
         version=search.version(row),
         implementation=row if row.given is not None else None,
-        **conditions(config.device),
+        **environment_key(config.device),
     )
 
 
@@ -133,19 +135,19 @@ def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict
     return parameters, grid
 
 
-def conditions(device: str) -> dict[str, Any]:
+def environment_key(device: str) -> dict[str, Any]:
     """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
     return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
 
 
-def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
+def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
     """What a cell says of draws: of the model that is judged, and of the one that is attacked (a random surrogate?)."""
     is_drawn = classifier.random if surrogate is None else surrogate
     drawn = {"draws": config.draws} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 
-def unknown_parts(cell: Cell) -> dict[str, str]:
+def unknown_parts(cell: AttackRun) -> dict[str, str]:
     """A user's attack and metrics in a cell that cannot be known in full, by name, each with why."""
     metrics = [
         find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
@@ -157,7 +159,7 @@ def unknown_parts(cell: Cell) -> dict[str, str]:
     return {name: "; ".join(why) for name, why in reasons.items() if why}
 
 
-def arrange(config: Config, cells: Iterable[tuple[int, Cell]]) -> list[tuple[int, Cell]]:
+def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[tuple[int, AttackRun]]:
     """The cells of a model as `order` and `stop_when_fooled` of the config have them.
 
     Args:
@@ -170,13 +172,13 @@ def arrange(config: Config, cells: Iterable[tuple[int, Cell]]) -> list[tuple[int
     """
     ordered = list(cells)
     if config.order == "cheap-first":
-        ordered.sort(key=lambda each: passes_of_cell(each[1]))  # stable: equal ones stay as they were given
+        ordered.sort(key=lambda each: estimate_queries(each[1]))  # stable: equal ones stay as they were given
     if not config.stop_when_fooled:
         return ordered
     return [(place, whole) for group in _grouped(ordered, config) for whole in [_join(group)] for place, _ in group]
 
 
-def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
+def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> None:
     """Refuse what cannot stop at a success, before any model is loaded.
 
     Raises:
@@ -193,27 +195,29 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
         names = [cell.attack for _, cell in group]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise InvalidInput(
-                f"expected each attack once under {threat_text(group[0][1].threat_model)} with `stop_when_fooled`, got "
-                f"{twice} twice"
+                f"expected each attack once under {format_threat_model(group[0][1].threat_model)} with "
+                f"`stop_when_fooled`, got {twice} twice"
             )
     if all(len(group) < 2 for group in groups):
-        under = "; ".join(f"{cell.attack} under {threat_text(cell.threat_model)}" for ((_, cell), *_) in groups[:4])
+        under = "; ".join(
+            f"{cell.attack} under {format_threat_model(cell.threat_model)}" for ((_, cell), *_) in groups[:4]
+        )
         raise InvalidInput(
             f"expected several attacks under one threat model with `stop_when_fooled`, got {under}: give `norm` and "
             "`epsilon`, or more attacks"
         )
 
 
-def _grouped(cells: Iterable[tuple[int, Cell]], config: Config) -> list[list[tuple[int, Cell]]]:
+def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[list[tuple[int, AttackRun]]]:
     """The cells that differ in nothing but their attack, in order."""
-    groups: dict[Any, list[tuple[int, Cell]]] = {}
+    groups: dict[Any, list[tuple[int, AttackRun]]] = {}
     for place, cell in cells:
         blank = replace(cell, **_APART)
         groups.setdefault((blank.key, config.attacks[place].surrogate), []).append((place, cell))
     return list(groups.values())
 
 
-def _join(group: Sequence[tuple[int, Cell]]) -> Cell:
+def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
     """The cell of all attacks of a group; of one alone its own."""
     cells = [cell for _, cell in group]
     if len(cells) == 1:
@@ -228,17 +232,17 @@ def _join(group: Sequence[tuple[int, Cell]]) -> Cell:
     )
 
 
-def list_unreachable(cells: Iterable[Cell]) -> list[str]:
+def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
     """A line for each row of a plan that cannot reach its ball, before anything is run."""
     lines = (
-        warn_unreachable(cell.row, cell.threat_model, {**cell.parameters, **values})
+        short_steps_warning(cell.row, cell.threat_model, {**cell.parameters, **values})
         for cell in _members(cells)
         for values in combinations(cell.grid)
     )
     return list(dict.fromkeys(line for line in lines if line))
 
 
-def list_repeated_draws(cells: Iterable[Cell]) -> list[str]:
+def list_repeated_draws(cells: Iterable[AttackRun]) -> list[str]:
     """A line for each row of a plan whose draws are averaged twice, before anything is run."""
     lines = (
         warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in _members(cells)
@@ -246,11 +250,11 @@ def list_repeated_draws(cells: Iterable[Cell]) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line))
 
 
-def _members(cells: Iterable[Cell]) -> Iterator[Cell]:
+def _members(cells: Iterable[AttackRun]) -> Iterator[AttackRun]:
     return (member for cell in cells for member in cell.members)
 
 
-def seal_groups(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
+def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
     """The measures of a config, with what they read from elsewhere: the data of a profile, the file of a hierarchy.
 
     Args:
@@ -275,7 +279,7 @@ def seal_groups(config: Config, classifier: Classifier | None = None) -> tuple[s
             if wanted and classes != wanted:
                 raise InvalidInput(f"expected {wanted} classes in the hierarchy {path}, got {classes}")
             whole = measure if group["hierarchy"] else with_setting(measure, "hierarchy", path)
-            sealed.append(sealed_measure(whole, digest_of_file(path)))
+            sealed.append(pin_measure(whole, digest_of_file(path)))
         else:
             sealed.append(measure)
     return tuple(sealed)
@@ -297,4 +301,4 @@ def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier
     if not (inside or beside):
         raise InvalidInput("expected data to take the neurons' ranges from: `profile=DATA` with coverage, got none")
     whole = measure if inside else with_setting(measure, "profile", beside)
-    return whole if classifier is None else sealed_measure(whole, describe_files(classifier, inside or beside, None)[0])
+    return whole if classifier is None else pin_measure(whole, describe_files(classifier, inside or beside, None)[0])

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...adapters import ATTACKS, Implementation, ThreatModel, find_implementation, implementations_of
-from ...adapters.catalogue.customary import choose_threat_model
-from ...adapters.catalogue.lookup import accepts, find_library
-from ...adapters.words import radius_text
+from ...adapters.catalogue.default_threat_model import choose_threat_model
+from ...adapters.catalogue.lookup import accepts_parameter, find_library
+from ...adapters.display_text import format_radius
 from ...errors import InvalidInput, Unsupported
-from ..cell import Cell
+from ..attack_run import AttackRun
 from ..searches.kinds import Search, parse_search
 from .config import AttackChoice, Config
 
@@ -99,7 +99,7 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
             norms.setdefault(norm, (choice.attack, choice.epsilon))
     if len(norms) > 1:
         meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
-        radius = radius_text("linf", next(iter(norms.values()))[1])
+        radius = format_radius("linf", next(iter(norms.values()))[1])
         raise InvalidInput(f"expected `norm` beside `epsilon` {radius}: it would be {meant}; run them one by one")
 
 
@@ -113,7 +113,9 @@ def spread_parameters(
     """
     choices = [AttackChoice(attack) for attack in attacks]
     rows, attacks = [rows_of(each, libraries, repaired=repaired) for each in choices], [each.attack for each in choices]
-    per_attack = [{name: v for name, v in parameters.items() if any(accepts(r, name) for r in each)} for each in rows]
+    per_attack = [
+        {name: v for name, v in parameters.items() if any(accepts_parameter(r, name) for r in each)} for each in rows
+    ]
     notes = []
     for name in parameters:
         without = [attack for attack, values in zip(attacks, per_attack, strict=True) if name not in values]
@@ -149,7 +151,7 @@ def chosen_of(
     return chosen
 
 
-def chosen_of_cell(config: Config, cell: Cell) -> dict[str, Any]:
+def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
     """What the program chose of a cell of this config; of a worst case by the names of its attacks."""
     from .presets import preset_radius  # builds every preset
 
@@ -169,7 +171,7 @@ def chosen_of_cell(config: Config, cell: Cell) -> dict[str, Any]:
     return chosen
 
 
-def chosen_line(config: Config, cells: Sequence[Cell], given: Collection[str]) -> str:
+def format_defaults_taken(config: Config, cells: Sequence[AttackRun], given: Collection[str]) -> str:
     """Everything that was chosen for an evaluation, in one line; "" if that is nothing.
 
     Args:
@@ -202,7 +204,7 @@ def chosen_text(chosen: Mapping[str, Any]) -> str:
     texts = [f"norm {chosen['norm']}"] if "norm" in chosen else []
     if "epsilon" in chosen:
         norm = chosen.get("norm", "linf" if chosen["epsilon"] < 1 else "")
-        texts.append(f"epsilon {radius_text(norm, chosen['epsilon'])} ({chosen.get('preset', 'customary')})")
+        texts.append(f"epsilon {format_radius(norm, chosen['epsilon'])} ({chosen.get('preset', 'customary')})")
     if parameters := chosen.get("parameters"):
         texts.append(f"{', '.join(f'{name} {_value(value)}' for name, value in parameters.items())} (matched)")
     if "target" in chosen:
@@ -210,7 +212,7 @@ def chosen_text(chosen: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
-def list_assumed(cells: Iterable[Cell]) -> list[str]:
+def list_assumed(cells: Iterable[AttackRun]) -> list[str]:
     """What was taken for granted of users' attacks, a line each."""
     rows = dict.fromkeys((cell.row.name, cell.row.assumed) for cell in cells if cell.row.assumed)
     return [f"{name}: assumed {' and '.join(assumed)}" for name, assumed in rows]
@@ -227,13 +229,13 @@ def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _chosen_as(cell: Cell) -> tuple[str, str]:
+def _chosen_as(cell: AttackRun) -> tuple[str, str]:
     """The names that a cell's attack may be chosen by: of the attack and of the row; a user's has one alone."""
     row = cell.row
-    return (row.name, row.name) if row.is_users else (row.attack, row.name)
+    return (row.name, row.name) if row.is_user_attack else (row.attack, row.name)
 
 
-def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
+def _may_come_from(choice: AttackChoice, cell: AttackRun) -> bool:
     """Whether a cell may come from a choice."""
     search, threat = parse_search(choice.attack), cell.threat_model
     try:

@@ -28,7 +28,7 @@ from .schema import Option, check_record
 
 if TYPE_CHECKING:
     from ...adapters.models.remote.transport import Transport
-    from ...adapters.models.room.isolating import Isolation
+    from ...adapters.models.sandbox.isolation import Isolation
 
     PrecisionName = str
 else:
@@ -83,9 +83,9 @@ class AttackChoice:
 
     def __post_init__(self) -> None:
         if not isinstance(self.attack, str) and callable(self.attack):
-            from ...adapters.catalogue.lookup import row_of
+            from ...adapters.catalogue.lookup import resolve_implementation
 
-            row = row_of(self.attack)
+            row = resolve_implementation(self.attack)
             _store(self, {"attack": row.name, "row": row})
         if isinstance(self.epsilon, str):
             _store(self, {"epsilon": prefixed("epsilon", parse_number, self.epsilon, "a radius")})
@@ -130,7 +130,7 @@ class Config:
         pixels: success and distance count on images of 8 bits, as RoBIC has it.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         examples: what a defended model sees: examples made on itself ("own"), those made once on its original
-            ("original"), or both. `defended.originals_of` says which is whose.
+            ("original"), or both. `defended.undefended_models` says which is whose.
         keep_images: keep every adversarial image, without loss.
         device: where to compute.
         surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`. Where
@@ -240,7 +240,7 @@ class Config:
     @property
     def isolation(self) -> "Isolation":
         """How models that are loaded by name are kept apart from this process."""
-        from ...adapters.models.room.isolating import Isolation
+        from ...adapters.models.sandbox.isolation import Isolation
 
         return Isolation(self.isolate, self.time_limit, self.memory_limit)
 
@@ -274,7 +274,7 @@ class Config:
 
 def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
     """How attacks of files are kept apart, from values that are not checked yet."""
-    from ...adapters.models.room.isolating import Isolation
+    from ...adapters.models.sandbox.isolation import Isolation
 
     given = values["isolate"], values["time_limit"], values["memory_limit"]
     if all(value is None or type(value) in (int, float) for value in given[1:]):
@@ -286,12 +286,12 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
     """The attacks of a config, of which some may be names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
-    from ...adapters.models.room.apart import attacks_apart
-    from .config_file import choice_from
+    from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
+    from .config_file import parse_attack_choice
 
-    with attacks_apart(_isolation_of(values)):
+    with attack_isolation_context(_isolation_of(values)):
         return tuple(
-            choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
+            choice if isinstance(choice, AttackChoice) else parse_attack_choice(choice, f"attacks[{place}]")
             for place, choice in enumerate(values["attacks"])
         )
 
@@ -300,7 +300,7 @@ def _check_libraries(libraries: tuple[str, ...]) -> None:
     """Refuse a library that does not exist; the catalogue is read only if there is one to look up."""
     if not libraries:
         return
-    from ...adapters.catalogue.joined import catalogue
+    from ...adapters.catalogue.assemble import catalogue
 
     known = catalogue().libraries
     for place, name in enumerate(libraries):
@@ -332,7 +332,7 @@ def _check_measures(measures: tuple[str, ...]) -> None:
     if {*measures} <= {*MEASURES}:
         return
     from ..measure_groups import is_group, read_group
-    from ..metric_names import is_parametrised, options_of, unknown_measure
+    from ..metric_names import is_parametrised, metric_parameter, unknown_measure
     from ..user_metrics import find_metric
 
     for place, measure in enumerate(measures):
@@ -340,7 +340,7 @@ def _check_measures(measures: tuple[str, ...]) -> None:
         if is_file_name(measure) and not is_group(measure):
             find_metric(measure)
         elif is_parametrised(measure) or is_group(measure):
-            prefixed(path, options_of if is_parametrised(measure) else read_group, measure)
+            prefixed(path, metric_parameter if is_parametrised(measure) else read_group, measure)
         else:
             raise _at(path, unknown_measure(path, measure))
 

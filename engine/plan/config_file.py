@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ...adapters.attack import Parameter
-from ...adapters.catalogue.lookup import find_implementation, row_of
+from ...adapters.catalogue.lookup import find_implementation, resolve_implementation
 from ...adapters.catalogue.step_size import is_relative
-from ...adapters.models.zoo.load import known_models, match_models
+from ...adapters.models.zoo.load import match_models, model_name_patterns
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_parameter
 from ...adapters.paths import expand_path, is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..searches.kinds import parse_search
 from .config import AttackChoice, Config, prefixed
-from .schema import show_value
+from .schema import format_value
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,7 +93,7 @@ def config_from(table: Mapping[str, Any]) -> Config:
         from .presets import find_preset
 
         preset = values["preset"]
-        find_preset(preset if isinstance(preset, str) else show_value(preset))
+        find_preset(preset if isinstance(preset, str) else format_value(preset))
         if "attacks" not in values:
             start = f"davylamp evaluate --preset {preset} --print-config"
             raise InvalidInput(
@@ -102,7 +102,7 @@ def config_from(table: Mapping[str, Any]) -> Config:
     return Config(**values)
 
 
-def choice_from(item: Any, where: str = "") -> AttackChoice:
+def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
     """An attack choice from a name or a table of plain values; `where` is its path in the whole: "attacks[0]"."""
     values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
     dot = f"{where}." if where else ""
@@ -145,7 +145,7 @@ def expand_models(config: Config) -> Config:
     for pattern in config.models:
         matches = match_models(pattern, config.data) if "*" in pattern else [pattern]
         if not matches:
-            raise UnknownName("model", pattern, known_models())
+            raise UnknownName("model", pattern, model_name_patterns())
         names += [name for name in matches if name not in names]
     return replace(config, models=tuple(names))
 
@@ -156,7 +156,7 @@ def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
     searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
     names = [each.inside for each in searches if not each.is_portfolio]
     rows = [find_implementation(name) for name in names if is_file_name(name)]
-    rows += [row_of(attack) for attack in attacks if not isinstance(attack, str)]
+    rows += [resolve_implementation(attack) for attack in attacks if not isinstance(attack, str)]
     return {name: parameter for row in rows for name, parameter in row.more.items()}
 
 
@@ -192,7 +192,7 @@ def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Paramet
 def _known(where: str, table: Any, record: type) -> dict[str, Any]:
     """The table as a dict, if every key of it is a field of the record."""
     if not isinstance(table, Mapping):
-        raise InvalidInput(f"{where}: expected a table, got {show_value(table)}".removeprefix(": "))
+        raise InvalidInput(f"{where}: expected a table, got {format_value(table)}".removeprefix(": "))
     names = [item.name for item in fields(record)]
     for name in table:
         if name not in names:

@@ -10,18 +10,18 @@ from torch import Tensor
 from ...adapters import Classifier, Implementation
 from ...adapters.attack import RunSetting
 from ...adapters.catalogue.lookup import why_not_on
-from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.data.datasets import Data
-from ...adapters.models.ensemble import ensemble_name, ensemble_of
+from ...adapters.models.ensemble import ensemble_name, mean_logit_ensemble
 from ...adapters.models.identity.digest import identify_model
-from ...adapters.running.access import has_gradients, look, why_no_access, why_no_layers
-from ...adapters.running.precision import why_not_in
+from ...adapters.running.precision import precision_error
+from ...adapters.running.requirements import detect_output_format, has_gradients, missing_requirement, why_no_layers
 from ...adapters.running.surrogate import check_surrogate
-from ...adapters.running.targets import why_no_class, why_no_targets
+from ...adapters.running.targets import target_rule_error, why_no_class
 from ...errors import InvalidInput, ModelFailed, Unsupported
+from ..attack_run import AttackRun, ModelOnData, Surrogate
 from ..attack_shard import precisions_of
-from ..cell import Cell, ModelOnData, Surrogate
-from ..sources import LOADED_HERE, Loading, ModelSource
+from ..sources import LOADED_HERE, LoadOptions, ModelSource
 from .config import AttackChoice, Config
 
 _NAMED = 3  # attacks that are named of those that are refused for one reason
@@ -80,7 +80,7 @@ def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
 
 
 def load_surrogates(
-    config: Config, models: Mapping[str, Classifier] | None = None, loading: Loading = LOADED_HERE
+    config: Config, models: Mapping[str, Classifier] | None = None, loading: LoadOptions = LOADED_HERE
 ) -> dict[tuple[str, ...], LoadedSurrogate]:
     """What the examples of a config are made on, by names; () is the model itself.
 
@@ -130,7 +130,7 @@ def _sets_of(config: Config) -> list[tuple[str, ...]]:
     return [*dict.fromkeys(surrogate_names(config, choice) for choice in config.attacks)]
 
 
-def _load(names: tuple[str, ...], models: Mapping[str, Classifier], loading: Loading) -> LoadedSurrogate:
+def _load(names: tuple[str, ...], models: Mapping[str, Classifier], loading: LoadOptions) -> LoadedSurrogate:
     sources = tuple(ModelSource(name, models.get(name), loading) for name in names)
     if not sources:
         return NO_SURROGATE
@@ -138,17 +138,17 @@ def _load(names: tuple[str, ...], models: Mapping[str, Classifier], loading: Loa
     known = [identify_model(classifier, name) for classifier, name in zip(loaded, names, strict=True)]
     identities = tuple(Surrogate(name, each.digest) for name, each in zip(names, known, strict=True))
     unknown = {name: "; ".join(each.reasons) for name, each in zip(names, known, strict=True) if each.reasons}
-    return LoadedSurrogate(sources, identities, ensemble_of(loaded), unknown)
+    return LoadedSurrogate(sources, identities, mean_logit_ensemble(loaded), unknown)
 
 
-def answerable(
-    cells: Iterable[tuple[int, Cell]],
+def supported_runs(
+    cells: Iterable[tuple[int, AttackRun]],
     classifier: Classifier,
     surrogate: Classifier | None,
     data: Data,
     *,
     refused: dict[str, str],
-) -> list[tuple[int, Cell]]:
+) -> list[tuple[int, AttackRun]]:
     """The cells that the model can be asked for.
 
     Args:
@@ -160,7 +160,7 @@ def answerable(
     """
     if surrogate is not None:
         surrogate.answers.expect_labels(data.labels)
-    kept: list[tuple[int, Cell]] = []
+    kept: list[tuple[int, AttackRun]] = []
     known: dict[tuple[object, ...], str] = {}
     classes = cache(lambda asked: asked.num_classes or asked.predict_logits(data.inputs[:1].to(asked.device)).shape[1])
     for place, cell in cells:
@@ -174,7 +174,7 @@ def answerable(
     return kept
 
 
-def left_of(cells: dict[str, Cell], refused: dict[str, str]) -> dict[str, Cell]:
+def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[str, AttackRun]:
     """The cells, by key; Unsupported if none is left, as models do not give or cannot do what the attacks ask for."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
@@ -188,7 +188,7 @@ def left_of(cells: dict[str, Cell], refused: dict[str, str]) -> dict[str, Cell]:
 
 
 def _why_not(
-    cell: Cell,
+    cell: AttackRun,
     classifier: Classifier,
     surrogate: Classifier | None,
     image: Tensor,
@@ -198,9 +198,9 @@ def _why_not(
     learner = surrogate or classifier
     rows = cell.search.rows(cell.row)
     try:
-        look(learner, image.to(learner.device))
+        detect_output_format(learner, image.to(learner.device))
         if cell.threat_model.targeted:
-            why = why_no_targets(learner, cell.target)
+            why = target_rule_error(learner, cell.target)
             if why := why or why_no_class(learner, cell.target, image.to(learner.device)):
                 return why
         if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
@@ -212,19 +212,19 @@ def _why_not(
 
 
 def _why_no_row(
-    cell: Cell, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
+    cell: AttackRun, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
 ) -> str:
     """Why a row of a cell cannot be run on the model that it asks."""
     if why := why_no_layers(row, asked):
         return why
     if not cell.search.is_portfolio:  # which goes on with its others
         rules = cell.search.first_rules(row, cell.threat_model, image[0].numel())
-        parameters = resolve_step(cell.parameters, rules.epsilon)
+        parameters = resolve_step_size(cell.parameters, rules.epsilon)
         setting = RunSetting(asked.model, classes(asked), tuple(image.shape[1:]), rules, parameters)
         if why := why_not_on(row, setting):
             return why
     if cell.fitted_on is not None and not row.learned:
         return ""  # what it has learned is applied without a question
-    refusals = [why_no_access(row, asked, image.to(asked.device), aimed=cell.threat_model.targeted)]
-    refusals += [why_not_in(precision, asked, row, torch.device(cell.device)) for precision in precisions_of(cell)]
+    refusals = [missing_requirement(row, asked, image.to(asked.device), aimed=cell.threat_model.targeted)]
+    refusals += [precision_error(precision, asked, row, torch.device(cell.device)) for precision in precisions_of(cell)]
     return next(filter(None, refusals), "")

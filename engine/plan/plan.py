@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...adapters.models.remote.traffic import Traffic
+from ...adapters.models.remote.server_usage import ServerUsage
 from ...errors import InvalidInput
-from ..cell import Cell, ModelOnData, Surrogate
-from ..defended import originals_of
-from ..expected_passes import passes_of_cell
-from ..sources import DataSource, FitSource, LastLoaded, ModelSource
+from ..attack_run import AttackRun, ModelOnData, Surrogate
+from ..defence_pairs import undefended_models
+from ..query_estimates import estimate_queries
+from ..sources import DataSource, FitSource, LoadedCache, ModelSource
 from .config import Config
 
 MOST_PARTS = 100_000  # as many as a scheduler has jobs, and more
@@ -45,14 +45,14 @@ class Plan:
         fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
         notes: what was decided while the models were loaded.
         traffic: what servers were asked to know what their models are.
-        part: what of it is run here, see `take_part`; None: all.
+        part: what of it is run here, see `plan_for_part`; None: all.
         parts: by key of a cell the part of each of its shards.
         loaded: the last model and its images, where a run in this process can begin with them.
     """
 
     config: Config
     subjects: tuple[tuple[ModelOnData, ModelSource], ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[AttackRun, ...]
     data: DataSource
     failed: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -60,22 +60,22 @@ class Plan:
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     surrogates: Mapping[tuple[Surrogate, ...], tuple[ModelSource, ...]] = field(default_factory=dict)
     fit: FitSource | None = None
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: ServerUsage = field(default_factory=ServerUsage)
     notes: tuple[str, ...] = ()
     part: Part | None = None
     parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    loaded: LastLoaded = field(default_factory=LastLoaded, compare=False, repr=False)
+    loaded: LoadedCache = field(default_factory=LoadedCache, compare=False, repr=False)
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
         return next(source for known, source in self.subjects if known == subject)
 
-    def surrogate(self, cell: Cell) -> tuple[ModelSource, ...]:
+    def surrogate(self, cell: AttackRun) -> tuple[ModelSource, ...]:
         """Where what a cell's examples are made on comes from; empty: they are made on its model."""
         return self.surrogates.get(cell.surrogate, ())
 
     @property
-    def transfers(self) -> list[tuple[ModelOnData, Cell]]:
+    def transfers(self) -> list[tuple[ModelOnData, AttackRun]]:
         """The models that each cell's examples are tried on: others that see the same images."""
         first, rule, originals = self.config.models[0], self.config.transfer, self.originals
         return [
@@ -89,22 +89,22 @@ class Plan:
         ]
 
     @property
-    def transfers_here(self) -> list[tuple[ModelOnData, Cell]]:
+    def transfers_here(self) -> list[tuple[ModelOnData, AttackRun]]:
         """Those of cells of which any shard is run here: whichever part finds such a cell whole does them."""
         return [(subject, cell) for subject, cell in self.transfers if self.shards(cell)]
 
     @property
     def originals(self) -> dict[str, str]:
         """The undefended model of each that sees its examples; empty: each sees its own only."""
-        return {} if self.config.examples == "own" else originals_of(self.config.models)
+        return {} if self.config.examples == "own" else undefended_models(self.config.models)
 
-    def shards(self, cell: Cell) -> list[int]:
+    def shards(self, cell: AttackRun) -> list[int]:
         """The shards of a cell that are run here: all, or those of the part."""
         numbers = range(cell.shards)
         return [*numbers] if self.part is None else [n for n in numbers if self.parts[cell.key][n] == self.part.number]
 
     @property
-    def cells_here(self) -> tuple[Cell, ...]:
+    def runs_in_this_part(self) -> tuple[AttackRun, ...]:
         """The cells of which any shard is run here."""
         return self.cells if self.part is None else tuple(cell for cell in self.cells if self.shards(cell))
 
@@ -113,7 +113,7 @@ class Plan:
         """The subjects of these cells; those that nothing is made on go round the parts."""
         if self.part is None:
             return self.subjects
-        attacked, needed = ({cell.subject for cell in cells} for cells in (self.cells, self.cells_here))
+        attacked, needed = ({cell.subject for cell in cells} for cells in (self.cells, self.runs_in_this_part))
         others = [subject for subject, _ in self.subjects if subject not in attacked]
         needed |= {*others[self.part.number - 1 :: self.part.of]}
         return tuple(pair for pair in self.subjects if pair[0] in needed)
@@ -123,7 +123,7 @@ class Plan:
         """Images that go through a task here, counted once for each: the unit of progress."""
         tasks = [subject for subject, _ in self.subjects_here]
         tasks += [subject for subject, _ in self.transfers_here]
-        spans = (len(cell.span(shard)) for cell in self.cells_here for shard in self.shards(cell))
+        spans = (len(cell.shard_slice(shard)) for cell in self.runs_in_this_part for shard in self.shards(cell))
         return sum(subject.images for subject in tasks) + sum(spans)
 
 
@@ -152,7 +152,7 @@ def count_processes(workers: int, part: Part | None) -> int:
     return workers if part is None else workers * part.of
 
 
-def deal_pieces(cells: Iterable[Cell], of: int) -> dict[str, tuple[int, ...]]:
+def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, ...]]:
     """The part that each shard of each cell belongs to.
 
     The dearest pieces are dealt first, each to the part that has least to do so far. The cost of a piece is its images
@@ -167,7 +167,7 @@ def deal_pieces(cells: Iterable[Cell], of: int) -> dict[str, tuple[int, ...]]:
         By key of the cell the number of the part, from 1, of each of its shards.
     """
     pieces = [
-        (passes_of_cell(cell) * len(cell.span(shard)), cell.key, shard)
+        (estimate_queries(cell) * len(cell.shard_slice(shard)), cell.key, shard)
         for cell in cells
         for shard in range(cell.shards)
     ]
@@ -181,7 +181,7 @@ def deal_pieces(cells: Iterable[Cell], of: int) -> dict[str, tuple[int, ...]]:
     return {key: tuple(number for _, number in sorted(of_cell.items())) for key, of_cell in parts.items()}
 
 
-def take_part(plan: Plan, part: Part) -> Plan:
+def plan_for_part(plan: Plan, part: Part) -> Plan:
     """The plan of one part: the same cells, of which only its pieces are run.
 
     Every process that makes the same plan knows the same parts. Records do not say which part made them.
@@ -190,4 +190,4 @@ def take_part(plan: Plan, part: Part) -> Plan:
         plan: of the whole evaluation.
         part: which of how many.
     """
-    return replace(plan, part=part, parts=deal_pieces(plan.cells, part.of))
+    return replace(plan, part=part, parts=assign_shards(plan.cells, part.of))

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from ...adapters.models.classifier import DRAWS
-from ..cell import Cell, ModelOnData
-from ..defended import originals_of
+from ..attack_run import AttackRun, ModelOnData
+from ..defence_pairs import undefended_models
 from ..user_metrics import plain_name
 from .config import AttackChoice, Config, Examples, Transfer
 
@@ -28,7 +28,7 @@ class TransferRun(NamedTuple):
 
 
 def transfer_of(
-    cells: Sequence[Cell],
+    cells: Sequence[AttackRun],
     transfers: Mapping[str, Mapping[str, object]],
     others: Mapping[str, ModelOnData] | None = None,
 ) -> TransferRun:
@@ -36,7 +36,7 @@ def transfer_of(
 
     Args:
         cells: finished ones.
-        transfers: by key of a cell and of the tested subject, as `Outcomes` has them.
+        transfers: by key of a cell and of the tested subject, as `Results` has them.
         others: subjects by key that may have no cell.
     """
     if shown := _shown_to_defences(cells, transfers, others or {}):
@@ -61,7 +61,7 @@ def transfer_of(
 
 
 def _shown_to_defences(
-    cells: Sequence[Cell], transfers: Mapping[str, Mapping[str, object]], others: Mapping[str, ModelOnData]
+    cells: Sequence[AttackRun], transfers: Mapping[str, Mapping[str, object]], others: Mapping[str, ModelOnData]
 ) -> TransferRun | None:
     """The run of examples made on originals and shown to their defences, if the folder has just such transfers."""
     subjects = {**others, **{cell.subject.key: cell.subject for cell in cells}}
@@ -73,7 +73,7 @@ def _shown_to_defences(
     }
     sources, attacked = sorted({source for source, _ in tested}), {cell.subject.model for cell in cells}
     models = list(dict.fromkeys([*sources, *(subject.model for subject in subjects.values())]))
-    if not tested or any(originals_of(models).get(target) != source for source, target in tested):
+    if not tested or any(undefended_models(models).get(target) != source for source, target in tested):
         return None
     defended = tuple(dict.fromkeys(target for _, target in sorted(tested)))
     examples: Examples = "both" if attacked & set(defended) else "original"
@@ -82,7 +82,7 @@ def _shown_to_defences(
 
 
 def configs_of(
-    cells: Iterable[Cell],
+    cells: Iterable[AttackRun],
     *,
     transfer: Transfer = "no",
     first: str = "",
@@ -100,7 +100,7 @@ def configs_of(
         examples: what its defended models saw.
         defended: those that saw examples of their originals, and may have no cells.
     """
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[str, list[AttackRun]] = {}
     for cell in cells:
         subject = cell.subject
         shared = [
@@ -126,7 +126,7 @@ def configs_of(
     )
 
 
-def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
+def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
     first = cells[0]
     names = dict.fromkeys(cell.subject.model for cell in cells)
     each = (member for cell in cells for member in cell.members)
@@ -153,15 +153,15 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
     )
 
 
-def _choice(cell: Cell) -> AttackChoice:
+def _choice(cell: AttackRun) -> AttackChoice:
     """The attack with every parameter that it ran with: nothing is left to be matched."""
-    threat = cell.planned.threat_model
+    threat = cell.as_planned.threat_model
     return AttackChoice(
         cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True
     )
 
 
-def _plain(cell: Cell) -> list[object]:
-    threat = cell.planned.threat_model
+def _plain(cell: AttackRun) -> list[object]:
+    threat = cell.as_planned.threat_model
     grid = {name: list(values) for name, values in cell.grid.items()}
     return [cell.attack, threat.norm, threat.epsilon, cell.target, dict(cell.parameters), grid]

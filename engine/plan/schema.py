@@ -61,7 +61,7 @@ def check_record(record: type, values: Mapping[str, Any], where: str = "") -> di
     return {name: getattr(checked, name) for name in type(checked).model_fields}
 
 
-def show_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as TOML has it, short: what a line says after "got"."""
     if isinstance(value, Mapping):
         return "a table"
@@ -114,4 +114,4 @@ def _explain_at(path: str, error: Any) -> InvalidInput | UnknownName:
         wanted = "a finite number"
     else:
         wanted = _WORDS.get(kind.partition("_")[0], error["msg"].lower())
-    return InvalidInput(f"{path}: expected {wanted}, got {show_value(value)}")
+    return InvalidInput(f"{path}: expected {wanted}, got {format_value(value)}")

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, ThreatModel, library_defaults, run_attack
-from ...adapters.catalogue.customary import default_epsilon
-from ...adapters.catalogue.lookup import accepts
-from ...adapters.catalogue.step_size import resolve_step
-from ...adapters.criterion import fooled as is_fooled
-from ...adapters.running.draws import clean_logits, judged
+from ...adapters.catalogue.default_threat_model import default_epsilon
+from ...adapters.catalogue.lookup import accepts_parameter
+from ...adapters.catalogue.step_size import resolve_step_size
+from ...adapters.criterion import is_fooled
+from ...adapters.running.sampling import clean_logits, judge_outputs
 from ...errors import DavylampError, InvalidInput, Unsupported
+from ..attack_run import AttackRun, is_single_step
 from ..attack_shard import attack_shard
-from ..cell import Cell, is_single_step
-from .planted import plant, random_points
+from .binarization_test import plant_adversarial_example, random_points
 
 IMAGES = 8
 TIMES = 4  # Carlini et al. 2019 ask for twice the iterations; an attack that stops early shows at four times
@@ -25,7 +25,7 @@ DRAWS = 10  # random changes of each image; Carlini et al. 2019 ask for 10 000, 
 MOST_QUERIES = 2000  # passes per image that one further run may cost
 
 
-def probe_cell(cell: Cell, classifier: Classifier, inputs: Tensor, labels: Tensor, *, images: int = IMAGES) -> Any:
+def probe_cell(cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, *, images: int = IMAGES) -> Any:
     """What the indicators of a cell that need runs are judged from.
 
     The images are the first that the classifier gets right. A best-effort search is probed as its fixed-budget attack.
@@ -62,7 +62,7 @@ def probe_cell(cell: Cell, classifier: Classifier, inputs: Tensor, labels: Tenso
 class _CellProbe:
     """The images that a cell is probed on."""
 
-    def __init__(self, cell: Cell, classifier: Classifier, inputs: Tensor, labels: Tensor, places: list[int]):
+    def __init__(self, cell: AttackRun, classifier: Classifier, inputs: Tensor, labels: Tensor, places: list[int]):
         self.cell, self.classifier, self.inputs, self.labels, self.places = cell, classifier, inputs, labels, places
         self.components = inputs[0].numel()
 
@@ -91,7 +91,7 @@ class _CellProbe:
     def more_steps(self) -> dict[str, Any]:
         row, settings = self.cell.row, dict(self.cell.parameters)
         steps = settings.get("steps") or library_defaults(row, self.cell.threat_model.norm).get("steps")
-        if not accepts(row, "steps") or not isinstance(steps, int):
+        if not accepts_parameter(row, "steps") or not isinstance(steps, int):
             raise Unsupported("the attack has no number of steps to raise")
         self.check_cost(TIMES)
         settings |= {name: TIMES * settings[name] for name in ("max_queries",) if name in settings} | {
@@ -125,7 +125,7 @@ class _CellProbe:
                 for corners in (False, True)
             ]
             changed = torch.cat(points)
-            drawn = judged(self.classifier, changed, label.expand(len(changed)), None, self.cell.seed)
+            drawn = judge_outputs(self.classifier, changed, label.expand(len(changed)), None, self.cell.seed)
             if bool(is_fooled(drawn.logits, label.expand(len(changed))).any()):
                 fooled.append(place)
         return {"radius": radius, "draws": 2 * half, "fooled": fooled}
@@ -137,7 +137,7 @@ class _CellProbe:
         settings |= {"candidates": 2} if "candidates" in settings else {}
         label, target = (torch.tensor([place], device=self.inputs.device) for place in (0, 1))
         for place, image in zip(self.places, self.inputs, strict=True):
-            planted = plant(self.classifier, image, norm, radius, self.cell.seed + place)
+            planted = plant_adversarial_example(self.classifier, image, norm, radius, self.cell.seed + place)
             if not planted["separable"] or planted["easy"]:
                 places["easy" if planted["separable"] else "not separable"].append(place)
                 continue
@@ -159,7 +159,7 @@ class _CellProbe:
             raise Unsupported(f"no example could be planted: {lost}")
         return {"radius": radius, **places}
 
-    def attack(self, cell: Cell) -> AttackResult:
+    def attack(self, cell: AttackRun) -> AttackResult:
         return attack_shard(cell, self.classifier, self.inputs, self.labels)
 
     def outcome_of(self, result: AttackResult) -> dict[str, Any]:
@@ -190,11 +190,11 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
     return sizes[threat_model.norm]
 
 
-def _fixed(cell: Cell, components: int) -> Cell:
+def _fixed(cell: AttackRun, components: int) -> AttackRun:
     """The fixed-budget cell inside a search over its radius, at its radius or the customary one; others as they are."""
     if cell.search.is_portfolio or not cell.search.searches_radius:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
     threat_model = replace(cell.threat_model, epsilon=epsilon)
-    settings = resolve_step(cell.parameters, threat_model.epsilon)
+    settings = resolve_step_size(cell.parameters, threat_model.epsilon)
     return replace(cell, attack=cell.search.inside, threat_model=threat_model, parameters=settings, grid={}, asked=None)

@@ -9,39 +9,39 @@ import pyarrow as pa
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data
-from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
-from ...adapters.models.remote.transport import kept_in
-from ...adapters.models.room.isolated import holds_room
+from ...adapters.models.remote.server_usage import ServerUsage, note_shape, pop_usage
+from ...adapters.models.remote.transport import transport_with_cache
+from ...adapters.models.sandbox.isolated import runs_in_process
 from ...adapters.running.readings import identify_asked
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import Cell, ModelOnData, why_not_probed
-from ..sources import DataSource, LastLoaded, Loading, ModelSource
-from ..store.outcomes import Outcomes, check_models, outcomes_of
-from ..store.store import Damaged, ResultsStore
+from ..attack_run import AttackRun, ModelOnData, why_not_probed
+from ..sources import DataSource, LoadedCache, LoadOptions, ModelSource
+from ..store.results import Results, as_results, check_models
+from ..store.store import DamagedRecordError, ResultsStore
 from .probe_cell import IMAGES, probe_cell
 from .probe_model import probe_model
 
 
-class Probed(NamedTuple):
+class ProbeSummary(NamedTuple):
     """What `probe_folder` did: how many cells it ran, how many were there, and a line for whatever could not be run."""
 
     done: int
     kept: int
     notes: list[str]
-    traffic: Traffic = Traffic()
+    traffic: ServerUsage = ServerUsage()
 
 
 def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by keyword
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     *,
     models: Mapping[str, Classifier] | None = None,
     data: Data | None = None,
     only: Sequence[str] | None = None,
     device: str = "cpu",
     images: int = IMAGES,
-    loading: Loading | None = None,
+    loading: LoadOptions | None = None,
     progress: Callable[[str, int], object] | None = None,
-) -> Probed:
+) -> ProbeSummary:
     """Probe what was not yet probed of a folder, and store it there for `check_folder`.
 
     It can be killed and called again; several processes may share a folder.
@@ -64,10 +64,10 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
     """
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
-    outcomes, bench = outcomes_of(folder), LastLoaded()
+    outcomes, bench = as_results(folder), LoadedCache()
     check_models(outcomes, only)
-    loading = loading or Loading(kept_in(outcomes.store.folder))
-    done, kept, notes, traffic = 0, 0, [], Traffic()
+    loading = loading or LoadOptions(transport_with_cache(outcomes.store.folder))
+    done, kept, notes, traffic = 0, 0, [], ServerUsage()
     for subject in outcomes.subjects.values():
         if only is not None and not subject.is_called(only):
             continue
@@ -98,12 +98,12 @@ def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by 
                 notes.append(note)
             done += 1
             (progress or _ignore)(cell.attack, 1)
-        traffic += take_traffic(classifier)
-    return Probed(done, kept, notes, traffic)
+        traffic += pop_usage(classifier)
+    return ProbeSummary(done, kept, notes, traffic)
 
 
 def _load(
-    bench: LastLoaded, subject: ModelOnData, source: ModelSource, images: DataSource, device: str
+    bench: LoadedCache, subject: ModelOnData, source: ModelSource, images: DataSource, device: str
 ) -> tuple[Classifier, Data]:
     """The subject's model and images; Unavailable if they are not those that were evaluated."""
     classifier = bench.model(source, device)
@@ -119,7 +119,7 @@ def _load(
     return classifier, data
 
 
-def _probe_subject(outcomes: Outcomes, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
+def _probe_subject(outcomes: Results, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
     """Probe a model that was evaluated before evaluations did so."""
     if _lacks_probes(outcomes, subject):
         logits = outcomes.clean[subject.key].logits
@@ -128,7 +128,7 @@ def _probe_subject(outcomes: Outcomes, subject: ModelOnData, classifier: Classif
         outcomes.store.write("checks", subject.key, pa.table({}), meta)
 
 
-def _probe(store: ResultsStore, cell: Cell, classifier: Classifier, data: Data, images: int) -> Iterator[str]:
+def _probe(store: ResultsStore, cell: AttackRun, classifier: Classifier, data: Data, images: int) -> Iterator[str]:
     """Probe a cell and store the answers; yields a line if that could not be done."""
     lock = store.claim(f"checks-{cell.key}")
     if lock is None:
@@ -141,7 +141,7 @@ def _probe(store: ResultsStore, cell: Cell, classifier: Classifier, data: Data, 
         yield f"{cell.attack} on {cell.subject.model}: {' '.join(str(error).split())}"
     else:
         meta: dict[str, Any] = {"key": cell.key, "spec": cell.spec, "status": "done", "reason": "", "asked": images}
-        meta["apart"] = holds_room(classifier)
+        meta["apart"] = runs_in_process(classifier)
         store.write("checks", cell.key, pa.table({}), {**meta, "probes": probes})
     finally:
         store.release(f"checks-{cell.key}", lock)
@@ -154,12 +154,12 @@ def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bo
         return meta["asked"] >= images and (apart or not meta.get("apart"))
     except FileNotFoundError:
         return False
-    except Damaged:
+    except DamagedRecordError:
         store.remove("checks", key)
         return False
 
 
-def _lacks_probes(outcomes: Outcomes, subject: ModelOnData) -> bool:
+def _lacks_probes(outcomes: Results, subject: ModelOnData) -> bool:
     """Whether a model's clean predictions are there, and its probes nowhere."""
     if subject.key not in outcomes.clean:
         return False

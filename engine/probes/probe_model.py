@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...adapters import Classifier
-from ...adapters.data.repeated import find_first
-from ...adapters.models.remote.traffic import asked_afresh, remote_parts
-from ...adapters.models.room.isolated import inside
-from ...adapters.running.access import has_gradients
-from ...adapters.running.steadiness import agree, spread
+from ...adapters.data.duplicates import first_occurrence
+from ...adapters.models.remote.server_usage import bypass_cache, remote_models_in
+from ...adapters.models.sandbox.isolated import call_where_layers_are
+from ...adapters.running.determinism import agree, spread
+from ...adapters.running.requirements import has_gradients
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
-from .transport_probe import probe_transport
+from .image_transport import probe_transport
 
 IMAGES = 8  # for passes one by one and for gradients
 LABELLED = 64  # for accuracy under other normalisations
@@ -55,19 +55,19 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         return seen if agree(first(), logits[places].to(first())) else {**seen, "differs": True}
 
     questions: Mapping[str, Callable[[], dict[str, Any]]] = {
-        "eval-mode": lambda: inside(classifier, probe_mode),
+        "eval-mode": lambda: call_where_layers_are(classifier, probe_mode),
         "deterministic": ask_again,
         "zero-epsilon": lambda: differ(1),
         "logits": lambda: {**probe_outputs(logits), **_gives(classifier)},
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
-        "normalisation": lambda: inside(
+        "normalisation": lambda: call_where_layers_are(
             classifier, probe_normalisation, inputs[:LABELLED], labels[:LABELLED], logits[:LABELLED]
         ),
     }
-    if remote_parts(classifier):
+    if remote_models_in(classifier):
         questions = _of_remote(classifier, inputs, labels, logits, questions)
     answers = {}
-    with torch.random.fork_rng(devices=[]), classifier.frozen(), asked_afresh(classifier):
+    with torch.random.fork_rng(devices=[]), classifier.frozen(), bypass_cache(classifier):
         for name, ask in questions.items():
             try:
                 answers[name] = ask()
@@ -93,7 +93,7 @@ def _of_remote(
         again = classifier.predict_logits(inputs[few])
         now, before = _differ(classifier.predict_logits(inputs[few]), again), _differ(logits[few].to(again), again)
         # A few labels say little; those of the fixed images are known.
-        fixed = {"unsteady": True} if any(part.is_unsteady for part in remote_parts(classifier)) else {}
+        fixed = {"unsteady": True} if any(part.is_nondeterministic for part in remote_models_in(classifier)) else {}
         declared = {"random": True} if classifier.random else fixed
         return {**max(now, before, key=lambda each: (len(each["changed"]), each["difference"])), **declared}
 
@@ -148,7 +148,7 @@ def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> d
     flat = gradient.flatten(1)
     finite = torch.isfinite(flat).all(1)
     zero = finite & (flat == 0).all(1)
-    first = torch.tensor([place == other for place, other in enumerate(find_first(inputs))], device=finite.device)
+    first = torch.tensor([place == other for place, other in enumerate(first_occurrence(inputs))], device=finite.device)
     usable = flat[finite & ~zero & first]
     constant = len(usable) > 1 and torch.allclose(usable, usable[:1].expand_as(usable), rtol=1e-6, atol=0)
     return {**answer, "zero": _places(zero), "not_finite": _places(~finite), "constant": bool(constant)}
@@ -195,7 +195,7 @@ def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Te
     if not len(images):
         return chosen[chosen]
     with torch.no_grad():
-        chunks = [classifier.ask_as_is(chunk).cpu() for chunk in images.split(16)]
+        chunks = [classifier.forward_unnormalised(chunk).cpu() for chunk in images.split(16)]
     logits = torch.cat(chunks)
     return (logits.argmax(1) == labels[chosen]) & logits.isfinite().all(1)
 

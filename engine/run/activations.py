@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.models.room.isolated import inside, is_isolated
-from ...adapters.switches import full_float32
+from ...adapters.models.sandbox.isolated import call_where_layers_are, is_isolated
+from ...adapters.torch_state import full_float32
 from ...errors import Unsupported
 from ...metrics.coverage import Neurons, neuron_values
 
@@ -35,7 +35,7 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
         Unsupported: if the model has no such layer that is called.
     """
     if is_isolated(classifier):
-        for name, values in inside(classifier, layer_outputs, inputs):
+        for name, values in call_where_layers_are(classifier, layer_outputs, inputs):
             visit(name, values)
         return
     calls: dict[str, int] = {}

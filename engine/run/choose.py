@@ -3,8 +3,8 @@
 from ...adapters.models.zoo.load import check_device
 from ...errors import InvalidInput, UnknownName
 from .executor import Executor
-from .in_process import ThisProcess
-from .processes import LocalWorkers
+from .local_executor import InProcessExecutor
+from .processes import WorkerPoolExecutor
 
 
 def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
@@ -30,4 +30,4 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
     if address is not None:
         raise InvalidInput(f"expected `address` with `executor=ray` only, got {address}")
     check_device(device)
-    return ThisProcess() if workers == 1 else LocalWorkers(workers)
+    return InProcessExecutor() if workers == 1 else WorkerPoolExecutor(workers)

@@ -11,11 +11,17 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.corruptions.corrupted_sets import ON_DISK, check_set
-from ...adapters.data.corruptions.generate import VERSION, check_images_for, corrupt_images, library_version, sized_for
+from ...adapters.data.corruptions.generate import (
+    VERSION,
+    check_images_for,
+    corrupt_images,
+    library_version,
+    severity_scale_for,
+)
 from ...adapters.data.corruptions.published import check_severity, find_corruption
 from ...adapters.data.corruptions.sequences import find_sequence, frames_of
-from ...adapters.data.datasets import Data, classes_key
-from ...adapters.data.streaming import describe_files, load_blocks, split_data
+from ...adapters.data.datasets import Data, label_mapping_key
+from ...adapters.data.streaming import describe_files, iter_batches, split_data
 from ...adapters.models.classifier import check_several
 from ...adapters.models.identity.digest import identify_model
 from ...adapters.models.images import check_labels
@@ -23,7 +29,7 @@ from ...errors import DavylampError, InvalidInput
 from ..store.columns import picture_of
 from ..store.other_records import CorruptionCell, corruption_table_of, read_corruption
 from ..store.store import ResultsStore
-from .origin import versions
+from .provenance import versions
 
 BLOCK = 64  # images that are in memory, corrupted and predicted at once
 _KEPT = 2**28  # numbers of clean images that stay in memory: 1 GiB
@@ -125,7 +131,7 @@ def _groups(models: Mapping[str, Classifier], plan: CorruptionPlan) -> list[dict
     groups: dict[tuple[Any, ...], dict[str, Classifier]] = {}
     for name, model in models.items():
         prepared = (model.resize, model.crop, model.interpolation, model.channels, model.class_names)
-        prepared = (*prepared, classes_key(model, plan.data), classes_key(model, plan.clean))
+        prepared = (*prepared, label_mapping_key(model, plan.data), label_mapping_key(model, plan.clean))
         groups.setdefault(prepared, {})[name] = model
     return list(groups.values())
 
@@ -175,7 +181,7 @@ class _Group:
             end, given = self.plan.limit, self.plan.images
             yield from split_data(Data(given.inputs[:end], given.labels[:end], given.names[:end]), BLOCK)
         else:
-            yield from load_blocks(self.first, self.plan.data, self.plan.limit, BLOCK)
+            yield from iter_batches(self.first, self.plan.data, self.plan.limit, BLOCK)
 
     def _describe_clean(self) -> tuple[str, int]:
         """Digest and number of the clean images, each of which every corruption has to be possible for."""
@@ -185,7 +191,7 @@ class _Group:
                 check_images_for(find_corruption(name), block.inputs)
             for name in self.plan.sequences if not images else ():
                 frames_of(block.inputs[0], name)
-            self._size = sized_for(*block.inputs.shape[2:])
+            self._size = severity_scale_for(*block.inputs.shape[2:])
             digest.update(block.inputs.numpy().tobytes() + block.labels.numpy().tobytes())
             images, size = images + len(block.labels), size + block.inputs.numel()
             kept = [*kept, block] if size <= _KEPT else []
@@ -200,7 +206,7 @@ class _Group:
         """Measure images that are on disk; what they are is known by their files."""
         digest, images = describe_files(self.first, name, self.plan.limit)
         known = replace(cell, data_digest=digest, images=images)
-        self._measure(known, lambda: load_blocks(self.first, name, self.plan.limit, BLOCK))
+        self._measure(known, lambda: iter_batches(self.first, name, self.plan.limit, BLOCK))
 
     def _measure(self, shared: CorruptionCell, blocks: Callable[[], Iterator[Data]]) -> None:
         """Let every model without a record predict, and write the records."""

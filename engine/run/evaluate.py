@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from ...adapters.models.remote.traffic import Traffic
+from ...adapters.models.remote.server_usage import ServerUsage
 from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import Cell, digest_of
+from ..attack_run import AttackRun, json_digest
 from ..plan.plan import Plan
 from ..store.columns import logits_of, maps_of, read_examples
 from ..store.other_records import fitted_of
-from ..store.plans import forget_finished, forget_plan, note_failed, note_plan
+from ..store.plan_records import forget_finished, note_failed, remove_plan, write_plan
 from ..store.store import Record, ResultsStore
 from .executor import Executor, Progress, label_of
-from .in_process import ThisProcess
-from .ledger import Ledger
+from .local_executor import InProcessExecutor
+from .run_index import RunIndex
 from .task import Task, TaskResult
 
 _POLL_SECONDS = 0.5
@@ -52,7 +52,7 @@ class EvaluationSummary(NamedTuple):
     unfinished: int = 0
     unknown: Mapping[str, str] = {}
     unmeasured: Mapping[str, str] = {}
-    traffic: Traffic = Traffic()
+    traffic: ServerUsage = ServerUsage()
 
     @property
     def all_failed(self) -> bool:
@@ -75,7 +75,7 @@ def evaluate(
     again, and the records are the same however often it was interrupted (the seconds aside).
 
     Args:
-        plan: what to run; of one part (`parts.take_part`) its pieces, and the transfers of its cells that are whole.
+        plan: what to run; of one part (`parts.plan_for_part`) its pieces, and the transfers of its cells that are whole.
         store: where the records go.
         executor: where the work is done; None: in this process.
         retry_failed: run failed cells again, and those with two results that differ.
@@ -94,11 +94,11 @@ def evaluate(
             f"expected models, attacks and metrics that can be known in full for a part, got {name} ({why}): parts "
             "cannot tell that they run the same; `trust_unknown` says that they do"
         )
-    ledger = Ledger(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
-    return _Evaluation(ledger, executor or ThisProcess(), progress or (lambda *_: None)).run()
+    ledger = RunIndex(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
+    return _Evaluation(ledger, executor or InProcessExecutor(), progress or (lambda *_: None)).run()
 
 
-def learn(
+def fit_attacks(
     plan: Plan, store: ResultsStore, *, executor: Executor | None = None, retry_failed: bool = False
 ) -> dict[str, Fitted | str]:
     """Have the attacks of a plan that learn once learn what the store does not have yet; nothing is attacked.
@@ -115,42 +115,42 @@ def learn(
     Raises:
         Unavailable: as `evaluate`.
     """
-    ledger = Ledger(plan, store, retry_failed=retry_failed)
-    return _Evaluation(ledger, executor or ThisProcess(), lambda *_: None).learn()
+    ledger = RunIndex(plan, store, retry_failed=retry_failed)
+    return _Evaluation(ledger, executor or InProcessExecutor(), lambda *_: None).learn()
 
 
 class _Evaluation:
-    def __init__(self, ledger: Ledger, executor: Executor, progress: Progress):
+    def __init__(self, ledger: RunIndex, executor: Executor, progress: Progress):
         self.ledger, self.plan, self.store = ledger, ledger.plan, ledger.store
         self.executor, self.progress = executor, progress
-        if isinstance(executor, ThisProcess):
+        if isinstance(executor, InProcessExecutor):
             executor.take_over(self.plan.loaded)
         self.plan.loaded.forget()
         self.locks: dict[str, FileLock] = {}
         self.waited: set[str] = set()
 
     def run(self) -> EvaluationSummary:
-        start, cells = time.monotonic(), self.plan.cells_here
+        start, cells = time.monotonic(), self.plan.runs_in_this_part
         note_failed(self.store, self.plan.failed, (subject.model for subject, _ in self.plan.subjects))
         try:
             self._claim_unknown()
-            self.ledger.settle()
+            self.ledger.finish_interrupted()
             kept = {cell.key for cell in cells if self.ledger.failure(cell) is not None}
             if len(kept) < len(cells):
-                note_plan(self.store, self.plan.cells, self.plan.parts, self.plan.part.of if self.plan.part else 0)
+                write_plan(self.store, self.plan.cells, self.plan.parts, self.plan.part.of if self.plan.part else 0)
             # Each needs the one before.
             self._work(_clean_tasks(self.plan))
             self._work(_fit_tasks(self.plan))
             self._work(_attack_tasks(self.plan))
             if self.plan.part is not None:  # two parts that ended at once may each have missed the other's last piece
-                self.ledger.settle()
+                self.ledger.finish_interrupted()
             self._work(self._transfer_tasks())
         finally:
             for name, lock in list(self.locks.items()):
                 self.store.release(name, lock)
         failures = {cell.key: self.ledger.failure(cell) for cell in cells}
         if self.plan.part is None:
-            forget_plan(self.store, self.plan.cells)
+            remove_plan(self.store, self.plan.cells)
         else:
             forget_finished(self.store)
         return EvaluationSummary(
@@ -199,7 +199,7 @@ class _Evaluation:
                 yield f"unknown-{subject.key}", name
         for cell in self.plan.cells:
             for name in self.plan.unknown.get(cell.key, {}):
-                yield f"unknown-{cell.subject.key}-{digest_of(name)}", name
+                yield f"unknown-{cell.subject.key}-{json_digest(name)}", name
 
     def _work(self, tasks: list[Task]) -> None:
         """Do the tasks; those that another process has are looked at again until they are done or free."""
@@ -274,7 +274,7 @@ def _clean_tasks(plan: Plan) -> list[Task]:
 def _fit_tasks(plan: Plan) -> list[Task]:
     """What attacks learn once, a task each: cells that differ in what is scored only share it."""
     tasks: dict[str, Task] = {}
-    for cell in plan.cells_here:
+    for cell in plan.runs_in_this_part:
         if cell.fitted_on is not None and cell.fit_key not in tasks:
             on_scored = cell.fitted_on.data_digest == cell.subject.data_digest
             source, fit = plan.source(cell.subject), plan.fit if cell.fitted_on.images and not on_scored else None
@@ -303,7 +303,7 @@ def _attack_tasks(plan: Plan) -> list[Task]:
     ]
 
 
-def _equip(task: Task, ledger: Ledger) -> Task:
+def _equip(task: Task, ledger: RunIndex) -> Task:
     """The task with what only the store has: clean logits and activation maps, or the examples to test.
 
     Raises:
@@ -321,13 +321,13 @@ def _equip(task: Task, ledger: Ledger) -> Task:
     record = ledger.read("clean", task.subject.key)
     if record is None or record.failed or not _made_alike(record, cell):
         return task
-    span = cell.span(task.shard)
+    span = cell.shard_slice(task.shard)
     part = record.table.slice(span.start, len(span))
     cams = maps_of(part, "cam") if "attention" in cell.measures else None
     return replace(task, logits=logits_of(part, "logits"), cams=cams)
 
 
-def _learned(cell: Cell, ledger: Ledger) -> Fitted | str:
+def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:
     """What the attack of a cell has learned, or why it has not."""
     record = ledger.read("fits", cell.fit_key)
     if record is None:
@@ -335,7 +335,7 @@ def _learned(cell: Cell, ledger: Ledger) -> Fitted | str:
     return str(record.meta["reason"]) if record.failed else fitted_of(record)
 
 
-def _made_alike(record: Record, cell: Cell) -> bool:
+def _made_alike(record: Record, cell: AttackRun) -> bool:
     """Whether clean logits were rounded as those of the cell would be: on that class of device, by that torch."""
     device, torch = str(record.meta.get("device", "")), str(record.meta.get("versions", {}).get("torch", ""))
     return device.partition(":")[0] == cell.device and torch.startswith(f"{cell.torch}.")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol
 
-from ...adapters.user_code import name_error
+from ...adapters.user_code_guard import name_error
 from ...errors import InvalidInput, ModelSpoiled
 from .task import Task, TaskResult
-from .worker import Workbench
+from .worker import TaskRunner
 
 Progress = Callable[[str, int], object]
 ATTEMPTS = 3  # a task whose worker dies as often is given up
@@ -26,7 +26,7 @@ class Executor(Protocol):
         ...
 
 
-def reason_of_death(attempts: int) -> str:
+def worker_died_message(attempts: int) -> str:
     """Why a task is given up whose worker died as often as it was tried."""
     return f"its worker died {attempts} {'time' if attempts == 1 else 'times'} (killed, or out of memory)"
 
@@ -36,7 +36,7 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
-def unsendable(task: Task, error: BaseException) -> InvalidInput:
+def pickling_error(task: Task, error: BaseException) -> InvalidInput:
     """The line for a model or an attack that was handed over and cannot be sent to another process."""
     return InvalidInput(
         f"expected {label_of(task)} on {task.model.name} as objects that can be sent to another process, got "
@@ -52,7 +52,7 @@ def label_of(task: Task) -> str:
     return f"{before}{task.cell.attack}"
 
 
-def work_here(task: Task) -> TaskResult:
+def run_task_here(task: Task) -> TaskResult:
     """Do a task in this worker process, which keeps its workbench, and ends once an attack has changed it for good."""
     try:
         return _bench().do(task)
@@ -61,6 +61,6 @@ def work_here(task: Task) -> TaskResult:
 
 
 @cache
-def _bench() -> Workbench:
+def _bench() -> TaskRunner:
     """The workbench of a worker process."""
-    return Workbench()
+    return TaskRunner()

@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
-from ...adapters.models.room.isolated import inside
+from ...adapters.models.sandbox.isolated import call_where_layers_are
 from ...adapters.paths import is_file_name
 from ...adapters.result import SURROGATE_PASSES
-from ...adapters.running.access import has_gradients
-from ...adapters.running.judge import distances_of, projection_of, quantise
-from ...adapters.switches import full_float32
+from ...adapters.running.judge import perturbation_distances, projection_of, quantise
+from ...adapters.running.requirements import has_gradients
+from ...adapters.torch_state import full_float32
 from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, PLAIN, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group, group_names, is_group
-from ..metric_names import NO_CONFIDENCES, base_of, is_parametrised, needs_confidences, options_of
+from ..metric_names import NO_CONFIDENCES, base_symbol, is_parametrised, metric_parameter, needs_confidences
 from ..searches.portfolio import PortfolioResult
-from ..searches.radius_search import SearchResult
-from ..searches.worst_case import InTurnResult
+from ..searches.radius_search import RadiusSearchResult
+from ..searches.worst_case import WorstCaseResult
 from ..store.columns import (
     EXAMPLES,
     column_of_logits,
@@ -35,7 +35,7 @@ from ..store.columns import (
 from ..store.image_results import DETECTED, LEFT_OUT, NOT_MISCLASSIFIED, is_left_out
 from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
-__all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]
+__all__ = ["EXAMPLES", "clean_table", "label_activation_maps", "measured_symbols", "minimal_distance", "result_table"]
 
 _LACKING = "it needs what this model, its data or the attack lacks"
 
@@ -70,7 +70,7 @@ def clean_table(
         logits: of the images, shape (N, K), as `Classifier.check` gives them.
         drawn: share of the draws that get an image wrong, shape (N,), of a random model: its accuracy is what is left.
     """
-    cams = label_cams(classifier, inputs, labels)
+    cams = label_activation_maps(classifier, inputs, labels)
     right = (logits.argmax(1) == labels).double() if drawn is None else 1 - drawn
     columns = {
         "index": pa.array(range(len(labels))),
@@ -126,7 +126,7 @@ def result_table(
         "attacked": column_of_values(result.attacked),
         "success": column_of_values(result.success),
         "success_8bit": column_of_values(result.success_8bit),
-        "violated": column_of_values(result.violated),
+        "violated": column_of_values(result.invalid),
         "usable": column_of_values(usable),
         "robust": column_of_values(result.robust),
         "violations": pa.array([" ".join(kinds) for kinds in result.violations]),
@@ -145,16 +145,16 @@ def result_table(
     columns |= _columns_of_model(result, classifier)
     if result.budget is not None:  # of a best-effort search
         columns["budget"] = column_of_values(result.budget)
-    if isinstance(result, SearchResult | PortfolioResult):
+    if isinstance(result, RadiusSearchResult | PortfolioResult):
         columns["searched"] = column_of_values(result.searched)
     if result.curves is not None:
         columns |= columns_of_curves(result.curves)
     if isinstance(result, PortfolioResult):
         columns["winner"] = column_of_values(result.winner)  # the place of the attack in the name, -1: none
-    if isinstance(result, InTurnResult):
+    if isinstance(result, WorstCaseResult):
         columns["winner"] = column_of_values(result.winner)  # likewise
         columns["tried"] = column_of_values(result.tried)  # attacks that ran on it: those behind the winner did not
-    on_grid = distances_of(inputs, quantise(result.adv_inputs))
+    on_grid = perturbation_distances(inputs, quantise(result.adv_inputs))
     for name in result.distances._fields:
         columns[name] = column_of_values(getattr(result.distances, name))
         columns[f"{name}_8bit"] = column_of_values(getattr(on_grid, name))
@@ -179,7 +179,7 @@ def minimal_distance(result: AttackResult) -> Tensor:
     return known.where(result.attacked, 0.0)
 
 
-def label_cams(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor | None:
+def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor | None:
     """Activation maps of the labels, shape (N, h, w); None for a model without gradients or a layer that has them."""
     if not has_gradients(classifier, inputs):
         return None
@@ -193,7 +193,7 @@ def label_cams(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor
 
 def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
     """Activation maps of classes, shape (N, h, w) or (N, M, h, w), made where the layers are."""
-    maps = inside(classifier, grad_cam, inputs, classes)
+    maps = call_where_layers_are(classifier, grad_cam, inputs, classes)
     if not isinstance(maps, Tensor) or maps.shape[: classes.ndim] != classes.shape or maps.ndim != classes.ndim + 2:
         raise ModelFailed(f"the model {classifier.name}: expected activation maps of {tuple(classes.shape)} classes")
     return maps
@@ -203,7 +203,7 @@ def _adv_cams(
     result: AttackResult, classifier: Classifier, inputs: Tensor, cams: Tensor | None, usable: Tensor
 ) -> dict[str, Tensor]:
     """The maps of both attention metrics; those of images that do not count are left at zero."""
-    cams = label_cams(classifier, inputs, result.labels) if cams is None else cams.to(inputs.device)
+    cams = label_activation_maps(classifier, inputs, result.labels) if cams is None else cams.to(inputs.device)
     if cams is None:
         return {}
     true, predicted = torch.zeros_like(cams), torch.zeros_like(cams)
@@ -229,7 +229,7 @@ def _measure(
     similarity = _similarity_of(measures, result.logits.shape[1])
     if similarity is not None:
         given["similarity"] = similarity.to(inputs.device)
-    weight = inside(classifier, last_weight, result.logits.shape[1])
+    weight = call_where_layers_are(classifier, last_weight, result.logits.shape[1])
     if isinstance(weight, Tensor) and weight.ndim == 2 and weight.shape[0] <= 2000:
         given["weight"] = weight
     columns, unmeasured = {}, {}
@@ -274,10 +274,10 @@ def _parametrised(given: Mapping[str, Any], usable: Tensor, measures: Sequence[s
     """The metrics with a parameter in their symbols, as far as there is what they need."""
     columns = {}
     for symbol in filter(is_parametrised, measures):
-        metric = METRICS[base_of(symbol)]
+        metric = METRICS[base_symbol(symbol)]
         if all(given.get(name) is not None for name in metric.arguments):
             values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
-            columns[symbol] = _values(metric, given, usable, values, options_of(symbol))
+            columns[symbol] = _values(metric, given, usable, values, metric_parameter(symbol))
     return columns
 
 
@@ -347,7 +347,7 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
         if metric.invalid == "not fooled":
             columns[symbol] = values.where(usable | ~result.attacked, 0.0)
         elif metric.invalid == "not robust":
-            columns[symbol] = values.where(usable, result.robust_share.to(values))
+            columns[symbol] = values.where(usable, result.robust_rate.to(values))
         if metric.knowledge not in ("", knowledge):
             columns[symbol] = torch.full_like(values, math.nan)
 
@@ -378,7 +378,7 @@ def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
         metric = METRICS.get(symbol, PLAIN)
         of_target = "target" in metric.needs
         if metric.invalid and of_target == (result.targets is not None):
-            share = result.fooled_share if metric.invalid == "not fooled" else 1 - result.fooled_share
+            share = result.fooled_rate if metric.invalid == "not fooled" else 1 - result.fooled_rate
             columns[symbol] = share.to(values).where(result.attacked, values)
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
-from ...adapters.models.room.isolated import is_isolated
-from ...adapters.running.access import has_gradients
+from ...adapters.models.sandbox.isolated import is_isolated
+from ...adapters.running.requirements import has_gradients
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ...metrics import boundary_steps, empirical_boundary_distance, noise_ratios, orthogonal_directions
 from ...metrics.coverage import beyond_ranges, most_active, neuron_values, sections_reached

@@ -17,17 +17,17 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
-from ...adapters.user_code import protect_process
+from ...adapters.user_code_guard import protect_process
 from ...errors import InvalidInput, Unavailable
 from ...memory import keep_freed_memory
-from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, unsendable, work_here
+from .executor import ATTEMPTS, Progress, label_of, pickling_error, reason_of, run_task_here, worker_died_message
 from .task import Task, TaskResult
 
 PRELOADED = ["davylamp.engine.run.preload"]  # what the server imports that the workers are forked from
 _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
 
 
-class LocalWorkers:
+class WorkerPoolExecutor:
     """Does tasks in several processes, each with its share of the machine's cores; they stay for the next call.
 
     Args:
@@ -79,7 +79,7 @@ class LocalWorkers:
                         if deaths[task.name] < ATTEMPTS:
                             lost.append(task)
                             continue
-                        outcome = TaskResult(task, None, reason=reason_of_death(ATTEMPTS))
+                        outcome = TaskResult(task, None, reason=worker_died_message(ATTEMPTS))
                     elif (error := future.exception()) is not None:  # it could not be sent there or back
                         outcome = TaskResult(task, None, reason=reason_of(error))
                     else:
@@ -106,13 +106,13 @@ def _pack(task: Task) -> bytes:
     try:
         _Pickler(file).dump(task)
     except Exception as error:  # whatever the objects of a user have to say against it
-        raise unsendable(task, error) from error
+        raise pickling_error(task, error) from error
     return file.getvalue()
 
 
 def _work(sent: bytes) -> tuple[Any, ...]:
     """Runs in a worker; hands back an outcome without its task."""
-    return work_here(pickle.loads(sent))[1:]
+    return run_task_here(pickle.loads(sent))[1:]
 
 
 class _Worker:

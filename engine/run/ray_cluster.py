@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...adapters.user_code import protect_process
+from ...adapters.user_code_guard import protect_process
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ...memory import keep_freed_memory
-from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, unsendable, work_here
+from .executor import ATTEMPTS, Progress, label_of, pickling_error, reason_of, run_task_here, worker_died_message
 from .task import Task, TaskResult
 
 # No message on every machine that has no GPU, no statistics sent home.
@@ -117,7 +117,7 @@ class RayCluster:
             given = self._store(task.model.classifier), self._store(task.data.data)
             return self._hand_over(task, given)
         except (TypeError, pickle.PicklingError) as error:
-            raise unsendable(task, error) from error
+            raise pickling_error(task, error) from error
 
     def _hand_over(self, task: Task, given: tuple[Any, Any]) -> Any:
         light = replace(
@@ -143,7 +143,7 @@ class RayCluster:
         try:
             return TaskResult(task, *self._ray.get(reference))
         except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError):
-            return TaskResult(task, None, reason=reason_of_death(self.attempts))
+            return TaskResult(task, None, reason=worker_died_message(self.attempts))
         except Exception as error:  # it could not be started there, or its answer not be read: this task alone fails
             return TaskResult(task, None, reason=reason_of(error))
 
@@ -156,7 +156,7 @@ def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
         os.chdir(folder)  # names may hold paths that are relative
     classifier, data = (None if reference is None else _fetch(reference) for reference in given)
     task = replace(task, model=replace(task.model, classifier=classifier), data=replace(task.data, data=data))
-    return work_here(task)[1:]
+    return run_task_here(task)[1:]
 
 
 @lru_cache(_KEPT)

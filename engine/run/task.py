@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.running.fit import Fitted
-from ..cell import Cell, ModelOnData
+from ..attack_run import AttackRun, ModelOnData
 from ..sources import DataSource, FitSource, ModelSource
 from ..store.columns import compact_images, restore_images
 
@@ -46,7 +46,7 @@ class Task:
     model: ModelSource
     data: DataSource
     device: str = "cpu"
-    cell: Cell | None = None
+    cell: AttackRun | None = None
     shard: int = 0
     keep_images: bool = False
     keep_logits: bool = False
@@ -86,7 +86,11 @@ class Task:
         """How many of the images that are judged the work is about."""
         if self.kind == "fit":
             return 0
-        return self.subject.images if self.kind != "attack" or self.cell is None else len(self.cell.span(self.shard))
+        return (
+            self.subject.images
+            if self.kind != "attack" or self.cell is None
+            else len(self.cell.shard_slice(self.shard))
+        )
 
 
 class TaskResult(NamedTuple):

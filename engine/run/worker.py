@@ -12,26 +12,26 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.data.streaming import describe_files, load_blocks
+from ...adapters.data.streaming import describe_files, iter_batches
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
-from ...adapters.models.remote.traffic import remote_parts, take_traffic
-from ...adapters.models.restoring import check_unchanged
-from ...adapters.models.room.apart import attacks_apart
-from ...adapters.models.room.isolated import renew
-from ...adapters.running.draws import clean_draws, judged
+from ...adapters.models.remote.server_usage import pop_usage, remote_models_in
+from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
+from ...adapters.models.sandbox.isolated import reset_processes
+from ...adapters.models.state_guard import check_unchanged
 from ...adapters.running.fit import Fitted, fit_attack
 from ...adapters.running.readings import identify_asked
+from ...adapters.running.sampling import clean_draws, judge_outputs
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import class_of
 from ...errors import AttackFailed, DavylampError, InvalidInput, ModelFailed, ModelSpoiled
-from ...memory import give_memory_back_if_short
+from ...memory import release_unused_memory_if_low
+from ..attack_run import AttackRun, ModelOnData
 from ..attack_shard import attack_shard, precisions_of
-from ..cell import Cell, ModelOnData
-from ..measure_groups import read_group, seal_of
+from ..measure_groups import pinned_digest, read_group
 from ..probes.probe_model import probe_model
 from ..searches.saturation import SaturatedResult
-from ..sources import LastLoaded
+from ..sources import LoadedCache
 from ..store.columns import column_of_logits, column_of_values, compact_images
 from ..store.image_results import DETECTED
 from ..store.notes import describe_saturation
@@ -49,7 +49,7 @@ _NOT_PLANNED = (
 )
 
 
-class LastUsed(dict[Any, Any]):
+class LruDict(dict[Any, Any]):
     """The last few entries that were put in."""
 
     def __init__(self, most: int):
@@ -63,13 +63,13 @@ class LastUsed(dict[Any, Any]):
             del self[next(iter(self))]
 
 
-class Workbench(LastLoaded):
+class TaskRunner(LoadedCache):
     """Does tasks one after the other; keeps the last model and its images loaded."""
 
     def __init__(self) -> None:
         super().__init__()
         self._checked: tuple[Callable[[], Any], Callable[[], Any], ModelOnData | None] = (object, object, None)
-        self._of_clean = LastUsed(_REMEMBERED)
+        self._of_clean = LruDict(_REMEMBERED)
         self._ranges: tuple[Any, Ranges] = (None, {})
         self._spoiled: ModelSpoiled | None = None
 
@@ -87,9 +87,9 @@ class Workbench(LastLoaded):
         if self._spoiled is not None:
             raise self._spoiled
         try:
-            with attacks_apart(task.model.loading.isolation):
+            with attack_isolation_context(task.model.loading.isolation):
                 classifier, data = self._load(task)
-                renew(classifier)
+                reset_processes(classifier)
                 with classifier.frozen(), seeded(0) if classifier.random else nullcontext():
                     outcome = self._do(task, classifier, data, progress)
                     _check_unchanged(task, classifier)
@@ -107,7 +107,7 @@ class Workbench(LastLoaded):
             about |= {"outputs": gives, "output_note": classifier.output_note}
             return outcome._replace(seconds=time.perf_counter() - start, **about)
         finally:
-            give_memory_back_if_short()  # other workers may need it for their largest task
+            release_unused_memory_if_low()  # other workers may need it for their largest task
 
     def _load_anew(self, task: Task, classifier: Classifier) -> None:
         """Have a model that an attack has changed for good as it was before; note it if loading it does not help."""
@@ -124,7 +124,7 @@ class Workbench(LastLoaded):
     def _take_traffic(self) -> dict[str, Any] | None:
         """What the servers of the models that are loaded were asked since this was looked at; None: nothing."""
         loaded = [each[1] for each in (self._model, self._surrogate) if each is not None]
-        traffic = take_traffic(*loaded)
+        traffic = pop_usage(*loaded)
         return traffic.spec if traffic else None
 
     def _load(self, task: Task) -> tuple[Classifier, Data]:
@@ -189,7 +189,7 @@ class Workbench(LastLoaded):
             return TaskResult(task, fit_table(fitted), attack_seconds=fitted.seconds, fitted=fitted)
         if isinstance(task.fitted, str):
             raise AttackFailed(f"it could not be fitted: {task.fitted}")
-        span = task.cell.span(task.shard)
+        span = task.cell.shard_slice(task.shard)
         part = slice(span.start, span.stop)
         inputs, labels = data.inputs[part].to(classifier.device), data.labels[part].to(classifier.device)
         result = attack_shard(
@@ -240,9 +240,9 @@ class Workbench(LastLoaded):
         group, known = read_group(measure), self._ranges[0]
         if known is None or known[0]() is not classifier or known[1] != measure:
             name = group["profile"]
-            if describe_files(classifier, name, None)[0] != seal_of(measure):
+            if describe_files(classifier, name, None)[0] != pinned_digest(measure):
                 raise InvalidInput(_NOT_PLANNED.format(name))
-            made = ranges_of(classifier, load_blocks(classifier, name, None, GROUP), group["neurons"])
+            made = ranges_of(classifier, iter_batches(classifier, name, None, GROUP), group["neurons"])
             self._ranges = ((ref(classifier), measure), made)
         return self._ranges[1]
 
@@ -267,7 +267,7 @@ def _check_unchanged(task: Task, classifier: Classifier) -> None:
     """Raise ModelFailed if a server answers otherwise at the end of an attack than when it was first asked."""
     if task.kind != "attack":
         return
-    for part in remote_parts(classifier):
+    for part in remote_models_in(classifier):
         if part.has_changed():
             raise ModelFailed(
                 f"{classifier.name}: its server answers otherwise than when it was first asked (it was updated, or "
@@ -275,7 +275,7 @@ def _check_unchanged(task: Task, classifier: Classifier) -> None:
             )
 
 
-def _is_edited(cell: Cell) -> bool:
+def _is_edited(cell: AttackRun) -> bool:
     """Whether the attack of a file is not, as loaded here, what the plan has."""
     given = [row.given for row in (each.row for each in cell.members) if row.given is not None]
     return any(each.path is not None and each.identity.digest not in cell.version for each in given)
@@ -332,7 +332,7 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
     """What a model makes of the examples that were made on another one; no prediction where a logit is not finite."""
     assert task.adv_inputs is not None
     labels = labels.to(classifier.device)
-    drawn = judged(classifier, task.adv_inputs.to(classifier.device), labels, None, 0)
+    drawn = judge_outputs(classifier, task.adv_inputs.to(classifier.device), labels, None, 0)
     logits = drawn.logits.cpu()
     silent = ~logits.isfinite().all(1)
     probabilities = logits.softmax(1).masked_fill(silent[:, None], torch.nan)

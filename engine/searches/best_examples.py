@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, as_implementation, run_attack
-from ...adapters.criterion import fooled
-from ...adapters.result import SURROGATE_PASSES, allowed_radius
-from ...adapters.running.call import Returned
-from ...adapters.running.judge import distances_of, quantise
+from ...adapters.criterion import is_fooled
+from ...adapters.result import SURROGATE_PASSES, radius_with_tolerance
+from ...adapters.running.judge import perturbation_distances, quantise
+from ...adapters.running.library_call import LibraryOutput
 from ...adapters.running.trace import CurvePoint, Trace
 from ...adapters.threat_model import NORMS
 
@@ -131,7 +131,7 @@ class BestExamples:
         aims = None if targets is None else targets[rows]
         return Trace(self._inputs[rows], best.labels[rows], aims, best.threat_model.norm, below=below)
 
-    def crash(self, rows: Tensor, error: Exception, calls: Sequence[Returned] = ()) -> None:
+    def crash(self, rows: Tensor, error: Exception, calls: Sequence[LibraryOutput] = ()) -> None:
         """Note that a run crashed on all of these images.
 
         Args:
@@ -154,7 +154,7 @@ class BestExamples:
 
     def finish_within(self, threat_model: ThreatModel) -> AttackResult:
         """The best so far, judged by a threat model that may have a radius."""
-        success = self.best.success & (self.distance <= allowed_radius(threat_model))
+        success = self.best.success & (self.distance <= radius_with_tolerance(threat_model))
         budget = self.distance.masked_fill(~success, torch.inf).where(self.best.attacked, 0.0)
         flags = {"success": success, "success_8bit": self.best.success_8bit & success, "budget": budget}
         return replace(self.finish(), threat_model=threat_model, **flags)
@@ -179,7 +179,7 @@ class BestExamples:
         hit, distance = result.success, result.distance
         if self._pixels:
             hit = result.success_8bit
-            shift = distances_of(quantise(self._inputs[rows]), quantise(result.adv_inputs))
+            shift = perturbation_distances(quantise(self._inputs[rows]), quantise(result.adv_inputs))
             distance = getattr(shift, result.threat_model.norm)
         nearer = hit & (distance < self.distance[rows])
         self.distance[rows[nearer]] = distance[nearer]
@@ -198,7 +198,7 @@ class BestExamples:
             self._violations[image] = tuple(dict.fromkeys((*self._violations[image], *kinds)))
 
 
-def on_the_line(examples: Tensor, queries: int) -> Implementation:
+def line_search_implementation(examples: Tensor, queries: int) -> Implementation:
     """An implementation that bisects the line between each image and its example by so many forward passes.
 
     Args:
@@ -211,7 +211,7 @@ def on_the_line(examples: Tensor, queries: int) -> Implementation:
         change = examples.to(inputs) - inputs
         for _ in range(queries):
             middle = (low + high) / 2
-            hit = fooled(model(inputs + change * middle.to(inputs).view(-1, 1, 1, 1)), labels, targets)
+            hit = is_fooled(model(inputs + change * middle.to(inputs).view(-1, 1, 1, 1)), labels, targets)
             low, high = low.where(hit, middle), middle.where(hit, high)
         return inputs + change * high.to(inputs).view(-1, 1, 1, 1)
 

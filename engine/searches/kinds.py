@@ -10,10 +10,10 @@ from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from ...adapters import Attack, Implementation, ThreatModel, attack_of, find_implementation
+from ...adapters import Attack, Implementation, ThreatModel, canonical_attack, find_implementation
 from ...adapters.attack import Kind, Knowledge
 from ...adapters.catalogue.lookup import LIBRARIES, check_support, find_library
-from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.threat_model import NORMS
 from ...errors import InvalidInput, Unsupported
 
@@ -109,7 +109,7 @@ class Search:
 
     def attack_kind(self, row: Implementation) -> Kind:
         """What the result is that of: a fixed-budget or a minimum-norm attack."""
-        return "minimum-norm" if self.finds_smallest else attack_of(row).kind
+        return "minimum-norm" if self.finds_smallest else canonical_attack(row).kind
 
     def version(self, row: Implementation) -> str:
         """Version of the library; of a user's attack the digest of its code, and the library that it is built on.
@@ -130,7 +130,7 @@ class Search:
         A search resolves a relative step size at each of its radii.
         """
         del epsilon
-        return dict(given) if defaults else {**attack_of(row).matched, **given}
+        return dict(given) if defaults else {**canonical_attack(row).matched, **given}
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
         """The threat model that the first run has, on images of so many components."""
@@ -177,7 +177,7 @@ class Single(Search):
     ) -> dict[str, Any]:
         """As of every kind, with a relative step size as the number that it is at the radius."""
         shared = super().complete_parameters(row, given, defaults=defaults)
-        return resolve_step(shared, epsilon)
+        return resolve_step_size(shared, epsilon)
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
         """Refuse what the implementation cannot do."""
@@ -227,7 +227,7 @@ def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
 
 def joint_row(joined: str, rows: Sequence[Implementation], what: str, kind: Kind) -> Implementation:
     """An implementation that stands for several: it can do what all of them can."""
-    known = [attack_of(row) for row in rows]
+    known = [canonical_attack(row) for row in rows]
     title = f"{what} of {', '.join(dict.fromkeys(attack.title for attack in known))}"
     knowledge: Knowledge = next(each for each in _MOST_KNOWLEDGE if any(attack.knowledge == each for attack in known))
     return Implementation(

@@ -12,21 +12,21 @@ from ...adapters import (
     Classifier,
     Implementation,
     ThreatModel,
-    attack_of,
+    canonical_attack,
     find_implementation,
 )
-from ...adapters.catalogue.lookup import accepts, check_support, find_library, load_class
-from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.catalogue.lookup import accepts_parameter, check_support, find_library, load_class
+from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images
 from ...adapters.parameters import SUPPLIED
 from ...adapters.paths import is_file_name
-from ...adapters.running.draws import clean_logits
-from ...adapters.running.judge import distances_of
+from ...adapters.running.judge import perturbation_distances
+from ...adapters.running.sampling import clean_logits
 from ...errors import InvalidInput, Unsupported
 from .kinds import AUTO, Grid, Search, Values, combinations, joint_row
-from .radius_search import RadiusSearch, largest_change, radii_of
-from .single import on_pixels
-from .turns import FEWEST, Limits, Turns
+from .portfolio_schedule import FEWEST, Limits, PortfolioSchedule
+from .radius_search import RadiusSearch, largest_change, radius_grid
+from .single import round_to_8bit
 
 MAX_QUERIES = 2000  # for each image: AttackBench's limit
 _VERSION = "5"  # part of the key of a cell, raised whenever the same attacks would search otherwise
@@ -103,9 +103,9 @@ class Portfolio(Search):
         _check(self.rows(row), rules, components, settings, given["max_queries"])
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `best_of`."""
+        """As `search_portfolio`."""
         del row
-        return best_of(self.members, *nouns, **options)
+        return search_portfolio(self.members, *nouns, **options)
 
 
 def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PortfolioResult(AttackResult):
-    """What `best_of` found: the nearest example of each image over all attacks, and all that it cost.
+    """What `search_portfolio` found: the nearest example of each image over all attacks, and all that it cost.
 
     `runs` is how often each image was attacked, (N,) int64; `winner` the place of the attack that found its example,
     (N,) int64, -1 where none did; `curves` have judged points only. `budget` is the distance; `searched` the largest
@@ -132,7 +132,7 @@ class PortfolioResult(AttackResult):
     searched: Tensor
 
 
-def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
     attacks: list[str] | tuple[str, ...],
     classifier: Classifier,
     inputs: Tensor,
@@ -207,8 +207,8 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         widest = threat_model.epsilon or largest_change(threat_model.norm, components)
         places = first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first
         limits = Limits(max_queries, _first_radius(rows, threat_model, components), widest, pixels)
-        turns = Turns(rows, classifier, inputs.detach().float(), base, places, limits, settings)
-        turns.take_all(progress)
+        turns = PortfolioSchedule(rows, classifier, inputs.detach().float(), base, places, limits, settings)
+        turns.run_all(progress)
     nearest = turns.state.finish_within(threat_model)
     curves = tuple(map(tuple, turns.state.curves))
     result = PortfolioResult(
@@ -217,7 +217,7 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         winner=turns.state.winner,
         searched=turns.searched,
     )
-    return on_pixels(result, classifier, inputs) if pixels else result
+    return round_to_8bit(result, classifier, inputs) if pixels else result
 
 
 def _check(
@@ -231,12 +231,12 @@ def _check(
         raise InvalidInput(f"expected max_queries of best(...) as a whole number from {FEWEST} on, got {most!r}")
     top = _first_radius(rows, rules, components)
     for each in rows:
-        fixed = attack_of(each).kind == "fixed-budget"
+        fixed = canonical_attack(each).kind == "fixed-budget"
         ball = replace(rules, epsilon=top if fixed else None)
         for values in settings:
-            taken = {name: value for name, value in values.items() if accepts(each, name)}
-            check_support(each, ball, resolve_step(taken, top if fixed else None))
-            if lost := [name for name in values if not any(accepts(other, name) for other in rows)]:
+            taken = {name: value for name, value in values.items() if accepts_parameter(each, name)}
+            check_support(each, ball, resolve_step_size(taken, top if fixed else None))
+            if lost := [name for name in values if not any(accepts_parameter(other, name) for other in rows)]:
                 raise Unsupported(f"none of {names} has parameter {', '.join(lost)}")
 
 
@@ -246,15 +246,15 @@ def _run_users_attack(name: str) -> str:
     row = find_implementation(name)
     if row.universal:
         return f"{refused}; it makes one perturbation for all images: run it without best(...)"
-    if attack_of(row).kind == "minimum-norm":
+    if canonical_attack(row).kind == "minimum-norm":
         return f"{refused}; it looks for the smallest change by itself: run it without best(...)"
     return f"{refused}; search it alone: best({name})"
 
 
 def _first_radius(rows: Sequence[Implementation], threat_model: ThreatModel, components: int) -> float | None:
     """Where a fixed-budget attack begins on an image that nothing has fooled; None if there is no such attack."""
-    fixed = [row for row in rows if attack_of(row).kind == "fixed-budget"]
-    return radii_of(fixed[0], threat_model, components, 1).upper if fixed else None
+    fixed = [row for row in rows if canonical_attack(row).kind == "fixed-budget"]
+    return radius_grid(fixed[0], threat_model, components, 1).upper if fixed else None
 
 
 def _untouched(  # noqa: PLR0913 - what a result is made of
@@ -284,13 +284,13 @@ def _untouched(  # noqa: PLR0913 - what a result is made of
         attacked=logits.argmax(1) == labels,
         success=none.bool(),
         success_8bit=none.bool(),
-        distances=distances_of(images, images),
+        distances=perturbation_distances(images, images),
         forwards=none.clone(),
         backwards=none.clone(),
         seconds=torch.zeros(len(labels), dtype=torch.double, device="cpu"),
         violations=((),) * len(labels),
         targets=targets,
-        knowledge=attack_of(row).knowledge,
+        knowledge=canonical_attack(row).knowledge,
         draws=classifier.draws if classifier.random else 0,
         eot=classifier.eot if classifier.random else 1,
         draws_fooled=torch.zeros_like(none, dtype=torch.double) if classifier.random else None,

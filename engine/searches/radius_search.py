@@ -7,16 +7,16 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
-from ...adapters.catalogue.customary import default_epsilon
-from ...adapters.catalogue.lookup import check_support, row_of, takes_radii
-from ...adapters.catalogue.step_size import resolve_step
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
+from ...adapters.catalogue.default_threat_model import default_epsilon
+from ...adapters.catalogue.lookup import check_support, resolve_implementation, supports_per_image_radii
+from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .best_examples import BestExamples
 from .kinds import Grid, Search, Values, check_learns_nothing, combinations
-from .reach import reaching
-from .single import on_pixels
+from .single import round_to_8bit
+from .step_reach import with_reaching_step_size
 
 UPPER = 16  # largest radius of a search that is given none, in customary radii
 ROUNDS = 8
@@ -34,7 +34,7 @@ class RadiusSearch(Search):
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
         """At the largest radius of the search."""
-        return replace(threat_model, epsilon=radii_of(row, threat_model, components).upper)
+        return replace(threat_model, epsilon=radius_grid(row, threat_model, components).upper)
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
         """Refuse minimum-norm and universal attacks, a threat model without a ball, and what the attack cannot do."""
@@ -42,10 +42,10 @@ class RadiusSearch(Search):
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
         """As `best_effort`."""
-        return best_effort(row, *nouns, **options)
+        return search_radius(row, *nouns, **options)
 
 
-class Radii(NamedTuple):
+class RadiusGrid(NamedTuple):
     """The grid of radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
 
     upper: float
@@ -65,7 +65,7 @@ class Radii(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchResult(AttackResult):
+class RadiusSearchResult(AttackResult):
     """What `best_effort` found: the nearest example of each image over the whole search, and all that it cost.
 
     `runs` is how often each image was attacked, (N,) int64; `chosen` the values of the grid that gave each image its
@@ -81,7 +81,7 @@ class SearchResult(AttackResult):
     searched: Tensor
 
 
-def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
     implementation: Any,
     classifier: Classifier,
     inputs: Tensor,
@@ -98,7 +98,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     progress: Callable[[int], object] | None = None,
     reach: bool = True,
     **parameters: Any,
-) -> SearchResult:
+) -> RadiusSearchResult:
     """Make a minimum-norm attack of a fixed-budget one: search each image for its smallest successful radius.
 
     One run at the largest radius, then bisection: at most rounds + 1 runs for an image. Without an epsilon, images that
@@ -141,12 +141,12 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         InvalidInput: if an argument has a wrong value.
         AttackFailed: if the run at the largest radius crashed on every image.
     """
-    row = row_of(implementation)
+    row = resolve_implementation(implementation)
     check_images(inputs)
     choices = combinations(grid or {})
     if reach and "step_size" not in (grid or {}):
-        limit = radii_of(row, threat_model, inputs[0].numel(), rounds).upper
-        parameters = reaching(row, replace(threat_model, epsilon=limit), parameters)
+        limit = radius_grid(row, threat_model, inputs[0].numel(), rounds).upper
+        parameters = with_reaching_step_size(row, replace(threat_model, epsilon=limit), parameters)
     settings = [{**parameters, **choice} for choice in choices]
     nodes, scaled = _check(row, threat_model, inputs[0].numel(), settings, rounds)
     top = replace(threat_model, epsilon=nodes.upper)
@@ -166,7 +166,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         nouns = row, classifier, inputs[images], start.labels[images], threat_model
         return run_at(*nouns, radii, settings[number], **options)
 
-    mixed = [takes_radii(row, threat_model.norm, values) for values in scaled]
+    mixed = [supports_per_image_radii(row, threat_model.norm, values) for values in scaled]
     search = Bisection(start, attack, inputs, nodes, mixed=mixed, pixels=pixels, progress=progress)
     largest = largest_change(threat_model.norm, inputs[0].numel())
     wider = [] if threat_model.epsilon is not None else wider_radii(nodes, largest)
@@ -174,9 +174,9 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         if stage is not nodes and not search.extend(stage):
             break
         for number, values in enumerate(settings):
-            search.descend(number, values.get("max_queries"))
+            search.search_below(number, values.get("max_queries"))
     names = {"implementation": RadiusSearch(row.name).name, "threat_model": threat_model, "parameters": parameters}
-    result = SearchResult(
+    result = RadiusSearchResult(
         **{**vars(search.finish()), **names},
         runs=search.state.runs,
         chosen=tuple(None if number is None else choices[number] for number in search.choice),
@@ -184,27 +184,27 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         rounds=rounds,
         searched=search.searched.masked_fill(search.searched >= largest, torch.inf),
     )
-    return on_pixels(result, classifier, inputs) if pixels else result
+    return round_to_8bit(result, classifier, inputs) if pixels else result
 
 
 def _check(
     row: Implementation, rules: ThreatModel, components: int, settings: Sequence[Values], rounds: int
-) -> tuple[Radii, list[dict[str, Any]]]:
+) -> tuple[RadiusGrid, list[dict[str, Any]]]:
     """The radii of a search over images of so many components, and its settings at the largest of them."""
     check_learns_nothing(row)
-    radii = radii_of(row, rules, components, rounds)
+    radii = radius_grid(row, rules, components, rounds)
     top = replace(rules, epsilon=radii.upper)
-    return radii, [check_support(row, top, resolve_step(values, radii.upper)) for values in settings]
+    return radii, [check_support(row, top, resolve_step_size(values, radii.upper)) for values in settings]
 
 
-def radii_of(row: Implementation, threat_model: ThreatModel, components: int, rounds: int = ROUNDS) -> Radii:
+def radius_grid(row: Implementation, threat_model: ThreatModel, components: int, rounds: int = ROUNDS) -> RadiusGrid:
     """The grid of a search over images of `components` = C x H x W.
 
     Raises:
         Unsupported: for a minimum-norm or universal row, or a threat model without a ball.
         InvalidInput: if the number of rounds is out of range.
     """
-    if attack_of(row).kind != "fixed-budget":
+    if canonical_attack(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: expected a fixed-budget attack")
     if row.universal:
         raise Unsupported(f"{row.name} makes one perturbation for all images: no image has a radius of its own")
@@ -217,8 +217,8 @@ def radii_of(row: Implementation, threat_model: ThreatModel, components: int, ro
     if not isinstance(rounds, int) or not 1 <= rounds <= MAX_ROUNDS:
         raise InvalidInput(f"expected rounds as a whole number from 1 to {MAX_ROUNDS}, got {rounds!r}")
     if threat_model.norm == "l0":
-        return Radii(float(int(upper)), min(2**rounds, int(upper)), whole=True)
-    return Radii(upper, 2**rounds, whole=False)
+        return RadiusGrid(float(int(upper)), min(2**rounds, int(upper)), whole=True)
+    return RadiusGrid(upper, 2**rounds, whole=False)
 
 
 def largest_change(norm: str, components: int) -> float:
@@ -226,7 +226,7 @@ def largest_change(norm: str, components: int) -> float:
     return {"linf": 1.0, "l2": components**0.5}.get(norm, float(components))
 
 
-def wider_radii(radii: Radii, largest: float) -> list[Radii]:
+def wider_radii(radii: RadiusGrid, largest: float) -> list[RadiusGrid]:
     """The grids of twice the radius, and so on, up to the largest change there can be."""
     wider, upper = [], radii.upper
     while upper < largest:
@@ -248,7 +248,7 @@ def run_at(
     """Run an attack at a radius for each image.
 
     Args:
-        row: of the attack; radii that differ need one that takes them (`takes_radii`).
+        row: of the attack; radii that differ need one that takes them (`supports_per_image_radii`).
         classifier: the model under attack.
         inputs: clean images, shape (n, C, H, W).
         labels: shape (n,).
@@ -258,11 +258,11 @@ def run_at(
         **options: as for `run_attack`; canonical parameters among them replace those of `settings`.
     """
     if radii is None:
-        resolved = resolve_step(settings, None)
+        resolved = resolve_step_size(settings, None)
     else:
         largest = float(radii.max())
         differ = bool((radii != largest).any())
-        resolved = resolve_step(settings, radii if differ else largest) | ({"radii": radii} if differ else {})
+        resolved = resolve_step_size(settings, radii if differ else largest) | ({"radii": radii} if differ else {})
         threat_model = replace(threat_model, epsilon=largest)
     return run_attack(row, classifier, inputs, labels, threat_model, **{**resolved, **options})
 
@@ -292,7 +292,7 @@ class Bisection:
         start: AttackResult,
         attack: Attack,
         inputs: Tensor,
-        radii: Radii,
+        radii: RadiusGrid,
         *,
         mixed: Sequence[bool],
         pixels: bool,
@@ -313,7 +313,7 @@ class Bisection:
         self._learn(everything, self._node - 1, 0, self.state.take(everything, start, is_start=True))
         self._count(start.attacked.nonzero()[:, 0])
 
-    def extend(self, radii: Radii) -> bool:
+    def extend(self, radii: RadiusGrid) -> bool:
         """Go on at larger radii with the images that nothing has fooled; False if there is none."""
         left = self.state.best.attacked & self._reached.isinf() & ~self._crashed
         self._closed = ~left
@@ -322,7 +322,7 @@ class Bisection:
         self._node[left] = radii.count + 1
         return bool(left.any())
 
-    def descend(self, number: int, max_queries: int | None) -> None:
+    def search_below(self, number: int, max_queries: int | None) -> None:
         """Search one choice of settings below the best node of each image.
 
         The first has been run at the largest radius already; the others, and all after `extend`, are tried one node

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
-from ...adapters.catalogue.customary import default_epsilon
-from ...adapters.catalogue.lookup import check_support, row_of
-from ...adapters.catalogue.step_size import resolve_step
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
+from ...adapters.catalogue.default_threat_model import default_epsilon
+from ...adapters.catalogue.lookup import check_support, resolve_implementation
+from ...adapters.catalogue.step_size import resolve_step_size
 from ...adapters.models.images import check_images
 from ...adapters.threat_model import Norm
 from ...errors import AttackFailed, InvalidInput, Unsupported
 from .kinds import Grid, Search, Values, check_learns_nothing
 from .radius_search import largest_change
-from .single import on_pixels
+from .single import round_to_8bit
 
 THRESHOLD = 0.01
 LEAST_L0 = 3.0  # a pixel in colour: below it some attacks cannot run, JSMA changes two components at a time
@@ -108,8 +108,8 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
         AttackFailed: if the library crashed on every image at a budget.
     """
-    row = row_of(implementation)
-    if attack_of(row).kind != "fixed-budget":
+    row = resolve_implementation(implementation)
+    if canonical_attack(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no budget to choose")
     if not 0 <= threshold <= 1:
         raise InvalidInput(f"expected a threshold from 0 to 1, got {threshold}")
@@ -118,7 +118,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     if len(chosen) < 2:
         raise InvalidInput(f"expected at least two different budgets, got {list(budgets or ())}")
     balls = [ThreatModel(norm, budget, targets is not None) for budget in chosen]
-    settings = [check_support(row, ball, resolve_step(parameters, ball.epsilon)) for ball in balls]
+    settings = [check_support(row, ball, resolve_step_size(parameters, ball.epsilon)) for ball in balls]
     shared: dict[str, Any] = {"targets": targets, "seed": seed, "progress": progress}
     ratios, violations, attacked = dict[float, float](), [], 0
     for ball, values in zip(balls, settings, strict=True):
@@ -127,7 +127,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
             raise InvalidInput("expected at least one image that the classifier gets right, got none")
         attacked = int(result.attacked.sum())
         ratios[ball.epsilon or 0.0] = _share_fooled(result)
-        violations.append(int(result.violated.sum()))
+        violations.append(int(result.invalid.sum()))
     settled = _settled(ratios, threshold)
     return Saturation(settled, tuple(chosen), tuple(ratios.values()), threshold, attacked, tuple(violations))
 
@@ -188,7 +188,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         InvalidInput: if an argument has a wrong value.
         AttackFailed: if the library crashed on every image at every radius.
     """
-    row = row_of(implementation)
+    row = resolve_implementation(implementation)
     components = inputs[0].numel()
     _check(row, threat_model, components, parameters)
     radii = saturation_radii(threat_model, components)
@@ -203,15 +203,15 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         nonlocal kept, ratios, spent
         ball = replace(threat_model, epsilon=radius)
         try:
-            result = run_attack(row, classifier, inputs, labels, ball, **known, **resolve_step(parameters, radius))
+            result = run_attack(row, classifier, inputs, labels, ball, **known, **resolve_step_size(parameters, radius))
         except (AttackFailed, Unsupported) as error:
             failed[radius] = error
             return
-        result = on_pixels(result, classifier, inputs) if pixels else result
+        result = round_to_8bit(result, classifier, inputs) if pixels else result
         costs = [getattr(result, name) for name in _SPENT]
         spent = [before + cost for before, cost in zip(spent, costs, strict=True)] if spent else costs
         ratios = dict(sorted({**ratios, radius: _share_fooled(result)}.items()))
-        violated[radius] = int(result.violated.sum())
+        violated[radius] = int(result.invalid.sum())
         kept = {each: one for each, one in {**kept, radius: result}.items() if each in _near(ratios)}
 
     for number, radius in enumerate(radii):
@@ -245,10 +245,10 @@ def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupporte
 def _check(row: Implementation, threat_model: ThreatModel, components: int, parameters: Values) -> None:
     """Refuse what no run could do, at any of the radii."""
     check_learns_nothing(row)
-    if attack_of(row).kind != "fixed-budget":
+    if canonical_attack(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no radius to choose")
     for radius in saturation_radii(threat_model, components):
-        check_support(row, replace(threat_model, epsilon=radius), resolve_step(parameters, radius))
+        check_support(row, replace(threat_model, epsilon=radius), resolve_step_size(parameters, radius))
 
 
 def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
@@ -282,7 +282,7 @@ def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
 
 def _share_fooled(result: AttackResult) -> float:
     """How many of the attacked images are fooled, of a model that draws random numbers by the shares of their draws."""
-    return float(result.fooled_share.sum()) / max(1, int(result.attacked.sum()))
+    return float(result.fooled_rate.sum()) / max(1, int(result.attacked.sum()))
 
 
 def _near(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> list[float]:

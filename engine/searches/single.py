@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
-from ...adapters.criterion import fooled
-from ...adapters.result import allowed_radius
-from ...adapters.running.draws import drawing, judged
-from ...adapters.running.judge import distances_of, norm_of, quantise
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, run_attack
+from ...adapters.criterion import is_fooled
+from ...adapters.result import radius_with_tolerance
+from ...adapters.running.judge import perturbation_distances, perturbation_norm, quantise
 from ...adapters.running.precision import precision_of
+from ...adapters.running.sampling import judge_outputs, sampling_context
 from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.trace import Trace, curves_of
-from ...adapters.switches import is_autocast
+from ...adapters.torch_state import is_autocast
 
 Result = TypeVar("Result", bound=AttackResult)
 
@@ -52,7 +52,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **options)
     elif (
         with_curves
-        and attack_of(row).kind == "minimum-norm"
+        and canonical_attack(row).kind == "minimum-norm"
         and not (
             # What fools one draw, or in fewer bits than the judge's, is no example.
             pixels or classifier.random or inputs.is_cuda or _is_rounded(precision_of(row, options))
@@ -63,7 +63,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         result = replace(result, curves=curves_of(trace, result))
     else:
         result = run_attack(row, classifier, inputs, labels, threat_model, **options)
-    return on_pixels(result, classifier, inputs) if pixels else result
+    return round_to_8bit(result, classifier, inputs) if pixels else result
 
 
 def _is_rounded(precision: str | None) -> bool:
@@ -72,10 +72,12 @@ def _is_rounded(precision: str | None) -> bool:
 
 
 def _is_inside(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
-    return norm_of(images.double() - inputs.double(), threat_model.norm) <= allowed_radius(threat_model)
+    return perturbation_norm(images.double() - inputs.double(), threat_model.norm) <= radius_with_tolerance(
+        threat_model
+    )
 
 
-def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
+def round_to_8bit(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
     """The same result on images of 8 bits (RoBIC, 3): the examples rounded, success and distances those of the rounded.
 
     Distances are between the rounded example and the rounded clean image. An example that rounding moves out of the
@@ -92,12 +94,12 @@ def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
     if outside.any():
         inwards = (clean * 255 + ((result.adv_inputs - clean) * 255 * (1 + 1e-6)).trunc()).round() / 255
         adv_inputs = inwards.where(outside.view(-1, 1, 1, 1), adv_inputs)
-    with drawing(classifier, draws=result.draws or None):
-        adv_logits, share = judged(classifier, adv_inputs, result.labels, result.targets)
-    success = result.success_8bit.where(~outside, result.success) & fooled(adv_logits, result.labels, result.targets)
+    with sampling_context(classifier, draws=result.draws or None):
+        adv_logits, share = judge_outputs(classifier, adv_inputs, result.labels, result.targets)
+    success = result.success_8bit.where(~outside, result.success) & is_fooled(adv_logits, result.labels, result.targets)
     inside = _is_inside(clean, adv_inputs, result.threat_model)
     success &= inside
-    distances, budget = distances_of(clean, adv_inputs), result.budget
+    distances, budget = perturbation_distances(clean, adv_inputs), result.budget
     if budget is not None:
         budget = budget.where(success | ~result.attacked, torch.inf)
     finite = torch.isfinite(adv_logits).all(1).tolist()

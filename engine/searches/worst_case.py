@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, find_implementation
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, canonical_attack, find_implementation
 from ...errors import InvalidInput, Unsupported
 from .best_examples import add_costs, copy_examples
 from .kinds import Search, joint_row
@@ -31,8 +31,8 @@ class WorstCase(Search):
         return joint_row(",".join(row.name for row in rows), rows, "Worst case", "fixed-budget")
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `attack_in_turn`."""
-        return attack_in_turn(dict(zip(self.members, self.rows(row), strict=True)), *nouns, **options)
+        """As `run_worst_case`."""
+        return run_worst_case(dict(zip(self.members, self.rows(row), strict=True)), *nouns, **options)
 
     def version(self, row: Implementation, versions: Sequence[str] = ()) -> str:
         """Of what is made of several attacks, of every library in it, and of the code of users' attacks.
@@ -59,7 +59,7 @@ class WorstCase(Search):
             raise InvalidInput(
                 f"expected attacks at one radius with `stop_when_fooled`, got {search.name}: run it apart"
             )
-        if attack_of(row).kind == "minimum-norm" and threat_model.epsilon is None:
+        if canonical_attack(row).kind == "minimum-norm" and threat_model.epsilon is None:
             raise InvalidInput(
                 f"expected `epsilon` with `stop_when_fooled` and {search.name}, which looks for the smallest change: "
                 "without a radius any change counts"
@@ -75,7 +75,7 @@ class WorstCase(Search):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InTurnResult(AttackResult):
+class WorstCaseResult(AttackResult):
     """What attacks came to that ran one after the other, and all that they cost.
 
     `winner` is the place of the attack whose example fools each image, (N,) int64, -1 where none did; `tried` how many
@@ -87,7 +87,7 @@ class InTurnResult(AttackResult):
     tried: Tensor
 
 
-def attack_in_turn(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
     members: Mapping[str, Implementation],
     classifier: Classifier,
     inputs: Tensor,
@@ -99,7 +99,7 @@ def attack_in_turn(  # noqa: PLR0913 - the nouns of run_attack by position, the 
     logits: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
     **options: Any,
-) -> InTurnResult:
+) -> WorstCaseResult:
     """Run the attacks of a worst case in their order, each on the images that none before it has fooled.
 
     An image is fooled if one of them fools it by the rules; of a random model the example counts that fools most of its
@@ -146,7 +146,7 @@ def attack_in_turn(  # noqa: PLR0913 - the nouns of run_attack by position, the 
     total = _begin(run(opening, torch.arange(len(labels), device=inputs.device), logits))
     settled = 0
     for place, name in enumerate(others, 1):
-        left = (total.attacked & (total.fooled_share < 1)).nonzero()[:, 0]
+        left = (total.attacked & (total.fooled_rate < 1)).nonzero()[:, 0]
         if not len(left):
             break
         reported.report(len(labels) - len(left) - settled)
@@ -172,20 +172,20 @@ class _Passes:
             self._progress(images)
 
 
-def _begin(result: AttackResult) -> InTurnResult:
+def _begin(result: AttackResult) -> WorstCaseResult:
     """The result so far: that of the first attack, in tensors that can be written to."""
     fields: dict[str, Any] = {
         name: value.clone() if isinstance(value, Tensor) else value for name, value in vars(result).items()
     }
     fields["distances"] = type(result.distances)(*(each.clone() for each in result.distances))
-    return InTurnResult(**fields, winner=torch.where(result.success, 0, -1), tried=result.attacked.long())
+    return WorstCaseResult(**fields, winner=torch.where(result.success, 0, -1), tried=result.attacked.long())
 
 
-def _take(total: InTurnResult, rows: Tensor, result: AttackResult, place: int) -> InTurnResult:
+def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
     """The result so far with a further attack on some of the images: its cost, and its examples where they count."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
-    fooled, before, after = total.success[rows], total.fooled_share[rows], result.fooled_share
+    fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate
     better = result.success | result.usable & ((before <= after) | ~total.usable[rows])
     better = torch.where(fooled, result.success & (before < after), better)  # fooled before: of a random model alone
     total.winner[rows[result.success & better]] = place

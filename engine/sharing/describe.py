@@ -17,7 +17,7 @@ _UNSTATED = "no licence is stated: ask whoever made these results before you use
 
 
 @dataclass(frozen=True)
-class Terms:
+class SharingTerms:
     """What only whoever shares results can say.
 
     Args:
@@ -44,7 +44,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedTables:
     """What is shared: the tables with their bytes, and what they are about.
 
     Args:
@@ -56,7 +56,7 @@ class Shared:
 
     tables: Mapping[str, pa.Table]
     files: Mapping[str, bytes]
-    terms: Terms
+    terms: SharingTerms
     records: Mapping[str, int] = field(default_factory=dict)
 
     def distinct(self, column: str) -> list[str]:
@@ -100,7 +100,7 @@ class Shared:
         return max(self.distinct("written"), default="")[:10]
 
 
-def card_of(shared: Shared) -> str:
+def card_of(shared: SharedTables) -> str:
     """README.md of the data set."""
     terms, lines = shared.terms, []
     lines += [f"# {_plain(shared.name)}", "", _plain(shared.description), ""]
@@ -123,7 +123,7 @@ def card_of(shared: Shared) -> str:
     return "\n".join(lines)
 
 
-def licence_text(terms: Terms) -> str:
+def licence_text(terms: SharingTerms) -> str:
     """What LICENSE.txt says."""
     if not terms.licence:
         return f"{_UNSTATED.capitalize()}.\n"
@@ -136,7 +136,7 @@ def licence_url(licence: str) -> str:
     return f"https://spdx.org/licenses/{licence}.html"
 
 
-def manifest_of(shared: Shared) -> dict[str, Any]:
+def manifest_of(shared: SharedTables) -> dict[str, Any]:
     """What bundle.json says: the form of the bundle, what is in it, and the configuration of every cell."""
     cells = shared.tables.get("cells")
     return {

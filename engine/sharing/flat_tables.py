@@ -8,9 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..store.contents import unknown_attack
-from ..store.data_frames import about_cell, load, load_clean
-from ..store.plans import CellState, list_cells
+from ..store.data_frames import load, load_clean, run_columns
+from ..store.plan_records import CellState, list_cells
+from ..store.record_validation import unknown_attack
 from ..store.store import ResultsStore
 
 MEANINGS = {
@@ -99,7 +99,7 @@ def _cell_row(state: CellState) -> dict[str, Any]:
     cell = state.cell
     about = {"cell": state.key, "model": cell.subject.model, "implementation": cell.attack, "data": cell.subject.data}
     if not unknown_attack(cell):
-        about = about_cell(cell)
+        about = run_columns(cell)
     return {
         **about,
         "images": cell.subject.images,

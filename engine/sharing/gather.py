@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import Unavailable
-from ..cell import Cell, ModelOnData
-from ..store.contents import find_fault
-from ..store.sealed import Conflict, Record, differing_columns
-from ..store.store import KINDS, Kind, ResultsStore, choose_among, read_files
+from ..attack_run import AttackRun, ModelOnData
+from ..store.checksummed import ConflictingRecordsError, Record, differing_columns
+from ..store.record_validation import record_error
+from ..store.store import KINDS, Kind, ResultsStore, read_files, select_record
 from .image_files import list_images, same_images, why_unreadable
 
 OF_CELLS = ("transfer", "checks", "detections")  # about the examples of a cell: they belong to one result of it
@@ -40,7 +40,7 @@ class Disagreement(NamedTuple):
 
 
 @dataclass
-class Gathered:
+class MergePlan:
     """What folders hold together.
 
     Args:
@@ -69,7 +69,7 @@ class _Chosen(NamedTuple):
     failed: bool
 
 
-def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> Gathered:
+def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> MergePlan:
     """Look at every file of several results folders; nothing is written.
 
     Of a record that several have the first folder's file counts if all say the same, up to rounding; a result counts
@@ -86,7 +86,7 @@ def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> G
         Unavailable: if one is not there or cannot be read.
     """
     stores = [ResultsStore(folder, create=False) for folder in folders]
-    gathered = Gathered([store.folder for store in stores])
+    gathered = MergePlan([store.folder for store in stores])
     chosen: dict[Kind, dict[str, _Chosen]] = {}
     order: list[Kind] = ["cells", *(kind for kind in KINDS if kind != "cells")]
     for kind in order:
@@ -112,7 +112,7 @@ def _choose(
     kind: Kind,
     key: str,
     prefer: str | Path | None,
-    gathered: Gathered,
+    gathered: MergePlan,
     cell: _Chosen | None,
 ) -> _Chosen | None:
     """The file of a key that counts; None if there is none, or none that can be chosen."""
@@ -127,8 +127,8 @@ def _choose(
         return None
     title = title_of(kind, key, next(iter(records.values())).meta)
     try:
-        path = choose_among(records)
-    except Conflict as conflict:
+        path = select_record(records)
+    except ConflictingRecordsError as conflict:
         path = _prefer(records, origin, stores, prefer)
         if path is None:
             reason = str(conflict).partition(": ")[2].rpartition(";")[0]
@@ -142,12 +142,12 @@ def _choose(
     return _Chosen(path, frozenset(same), title, record.failed)
 
 
-def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: Gathered) -> dict[Path, Record]:
+def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: MergePlan) -> dict[Path, Record]:
     """The records of a key that can be used; a line in `damaged` for each of the others."""
     records, damaged = read_files(origin, f"{kind}/{key}")
     gathered.damaged += map(str, damaged.values())
     for path, each in [*records.items()]:
-        if why := find_fault(kind, key, each):
+        if why := record_error(kind, key, each):
             gathered.damaged.append(f"{path} is damaged ({why})")
             del records[path]
     return records
@@ -172,8 +172,8 @@ def _prefer(
         return latest[0] if len(latest) == 1 else None
     theirs = {path: each for path, each in records.items() if stores[origin[path]].folder.samefile(prefer)}
     try:
-        return choose_among(theirs) if theirs else None
-    except Conflict:
+        return select_record(theirs) if theirs else None
+    except ConflictingRecordsError:
         return None
 
 
@@ -181,7 +181,7 @@ def title_of(kind: str, key: str, meta: Mapping[str, Any]) -> str:
     """What a record is about, for a reader: the attack, the model; the key where it does not say."""
     try:
         if "spec" in meta and kind != "corruptions":
-            cell = Cell.from_record(meta)
+            cell = AttackRun.from_record(meta)
             return f"{cell.title} on {cell.subject.model}, {cell.subject.data}, seed {cell.seed}"
         subject = ModelOnData(**meta["subject"])
         return f"{subject.model} on {subject.data}"
@@ -202,7 +202,7 @@ def _join_failures(stores: Sequence[ResultsStore], damaged: list[str]) -> dict[s
 
 
 def _gather_images(
-    stores: Sequence[ResultsStore], chosen: Mapping[Kind, Mapping[str, _Chosen]], gathered: Gathered
+    stores: Sequence[ResultsStore], chosen: Mapping[Kind, Mapping[str, _Chosen]], gathered: MergePlan
 ) -> None:
     """The kept images: those of a cell come from folders with the result of it that counts."""
     everywhere = [list_images(store.folder) for store in stores]

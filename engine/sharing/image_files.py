@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..store.files import read_whole
+from ..store.atomic_files import read_regular_file
 
 
 def list_images(folder: Path) -> dict[str, Path]:
@@ -32,7 +32,7 @@ def why_unreadable(path: Path) -> str:
 
 def same_images(one: Path, other: Path) -> bool:
     """Whether two sound files hold the same arrays."""
-    if one.stat().st_size == other.stat().st_size and read_whole(one) == read_whole(other):
+    if one.stat().st_size == other.stat().st_size and read_regular_file(one) == read_regular_file(other):
         return True
     mine, theirs = _read(one), _read(other)
     return mine.keys() == theirs.keys() and all(

@@ -13,15 +13,15 @@ from filelock import FileLock, Timeout
 from ...adapters.models.remote.answer_cache import FILE as ANSWERS
 from ...adapters.models.remote.answer_cache import merge_answers
 from ...errors import InvalidInput, Unavailable
-from ..store.files import expand_path, read_whole, replace_file
-from ..store.plans import forget_finished, join_all
+from ..store.atomic_files import expand_path, read_regular_file, replace_file
+from ..store.plan_records import forget_finished, join_all
 from ..store.store import FORMAT, KINDS, ResultsStore
-from .gather import NEWEST, Gathered, gather
+from .gather import NEWEST, MergePlan, gather
 
 _SHOWN = 8  # disagreements or damaged files that a message names
 
 
-class Merged(NamedTuple):
+class MergeSummary(NamedTuple):
     """What a merge made.
 
     Args:
@@ -41,7 +41,7 @@ class FoldersDisagree(InvalidInput):
 
 def merge_folders(
     folders: Sequence[str | Path], out: str | Path, *, prefer: str | Path | None = None, link: bool = False
-) -> Merged:
+) -> MergeSummary:
     """Put results folders together into a new one.
 
     It is filled beside its place and moved there when it is whole; what a killed merge has left there is taken up
@@ -64,7 +64,7 @@ def merge_folders(
     if any(expand_path(out).resolve() == expand_path(folder).resolve() for folder in folders):
         raise InvalidInput(f"expected another folder than those that are merged, got {out}")
     target = check_target(out)
-    gathered = check_gathered(gather(folders, prefer))
+    gathered = check_mergeable(gather(folders, prefer))
     draft = target.with_name(f".{target.name}.merging")
     lock = FileLock(target.with_name(f".{target.name}.merging.lock"), thread_local=False)
     try:
@@ -80,10 +80,10 @@ def merge_folders(
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(f"could not write {target} ({error}); free space and run it again: it resumes") from error
-    return Merged(target, _count_files(target), [*gathered.notes, *notes])
+    return MergeSummary(target, _count_files(target), [*gathered.notes, *notes])
 
 
-def check_gathered(gathered: Gathered) -> Gathered:
+def check_mergeable(gathered: MergePlan) -> MergePlan:
     """What was gathered, if it can stand together.
 
     Raises:
@@ -105,7 +105,7 @@ def check_gathered(gathered: Gathered) -> Gathered:
     return gathered
 
 
-def place_files(draft: Path, gathered: Gathered, place: Callable[[Path, Path], object]) -> None:
+def place_files(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> None:
     """Put every file that counts into a folder that is there, with the mark of a results folder.
 
     A file that an earlier, killed merge has placed stays; whatever else it has left goes.
@@ -147,7 +147,7 @@ def join_parts(folder: Path) -> None:
         forget_finished(store)
 
 
-def count_records(gathered: Gathered) -> dict[str, int]:
+def count_records(gathered: MergePlan) -> dict[str, int]:
     """How many files there are of each kind."""
     counts: dict[str, int] = {}
     for name in gathered.files:
@@ -162,7 +162,7 @@ def _count_files(folder: Path) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count}
 
 
-def _fill(draft: Path, gathered: Gathered, place: Callable[[Path, Path], object]) -> list[str]:
+def _fill(draft: Path, gathered: MergePlan, place: Callable[[Path, Path], object]) -> list[str]:
     """Everything into the draft; a line for each server's payments that were added up."""
     draft.mkdir(exist_ok=True)
     place_files(draft, gathered, place)
@@ -200,7 +200,7 @@ def check_target(out: str | Path) -> Path:
 def _is_same(source: Path, placed: Path) -> bool:
     if placed.is_symlink() or source.stat().st_size != placed.stat().st_size:
         return False
-    return source.samefile(placed) or read_whole(source) == read_whole(placed)
+    return source.samefile(placed) or read_regular_file(source) == read_regular_file(placed)
 
 
 def _join(lines: Sequence[str]) -> str:

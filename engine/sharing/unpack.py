@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput, Unavailable
-from ..store.files import expand_path
+from ..store.atomic_files import expand_path
 from ..store.store import KINDS
 from .bundle import CHECKSUMS
 from .gather import gather
 from .image_files import list_images
-from .merge import Merged, check_gathered, check_target, count_records
+from .merge import MergeSummary, check_mergeable, check_target, count_records
 
 LARGEST = 64 << 30  # bytes that a bundle may unpack to
 _MOST = 1_000_000  # files
@@ -37,7 +37,7 @@ _NEEDED = ("davylamp.json", "bundle.json", CHECKSUMS)
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError)
 
 
-def unpack_bundle(path: str | Path, folder: str | Path) -> Merged:
+def unpack_bundle(path: str | Path, folder: str | Path) -> MergeSummary:
     """Make a results folder of a bundle: whole or not at all.
 
     Args:
@@ -68,7 +68,7 @@ def unpack_bundle(path: str | Path, folder: str | Path) -> Merged:
     return gathered._replace(folder=target)
 
 
-def _unpack(source: Path, draft: Path) -> Merged:
+def _unpack(source: Path, draft: Path) -> MergeSummary:
     if not source.is_file():
         raise Unavailable(f"expected a bundle (made by `davylamp export`), got {source}")
     try:
@@ -88,8 +88,8 @@ def _unpack(source: Path, draft: Path) -> Merged:
     left = LARGEST - needed
     for name, image in list_images(draft).items():
         left -= _check_arrays(image, f"images/{name}.npz of {source}", left)
-    gathered = check_gathered(gather([draft]))
-    return Merged(draft, count_records(gathered), gathered.notes)
+    gathered = check_mergeable(gather([draft]))
+    return MergeSummary(draft, count_records(gathered), gathered.notes)
 
 
 def _check_entries(bundle: zipfile.ZipFile, source: Path) -> dict[str, zipfile.ZipInfo]:

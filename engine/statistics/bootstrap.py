@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ...errors import InvalidInput
-from ...intervals import TAIL, tail_of
+from ...intervals import TAIL, tail_probability
 from ...metrics import half_distortion
 from ...metrics.cost import LEVELS
 
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
     n: int
 
 
-class Draws(NamedTuple):
+class Replicates(NamedTuple):
     """A mean as sums and counts, (R,) each: of the images themselves, then of every replicate.
 
     `n` images count, one that several attacks meet as often; `different` are the different ones, 0: all of them.
@@ -73,7 +73,7 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
     return counts
 
 
-def draw_means(counts: np.ndarray, values: np.ndarray) -> list[Draws]:
+def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
     """The mean over the defined values of every column.
 
     Args:
@@ -93,16 +93,16 @@ def draw_means(counts: np.ndarray, values: np.ndarray) -> list[Draws]:
     for image, place in zip(*endless.nonzero(), strict=True):  # PSNR of an image left as it was; not 0 times infinity
         sums[counts[:, image] > 0, place] = values[image, place]
     totals, counted = np.ascontiguousarray(sums[:, :columns].T), np.ascontiguousarray(sums[:, columns:].T)
-    return [Draws(totals[i], counted[of_mask[i]], int(defined[:, i].sum())) for i in range(columns)]
+    return [Replicates(totals[i], counted[of_mask[i]], int(defined[:, i].sum())) for i in range(columns)]
 
 
-def draws_of(values: np.ndarray, n: int) -> Draws:
+def draws_of(values: np.ndarray, n: int) -> Replicates:
     """A statistic that is no mean over images, (R,), as draws."""
-    return Draws(values, np.ones(len(values)), n)
+    return Replicates(values, np.ones(len(values)), n)
 
 
 def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
-    """The value and its expanded percentile interval (`tail_of`); replicates where it is undefined are left out.
+    """The value and its expanded percentile interval (`tail_probability`); replicates where it is undefined are left out.
 
     There is no interval (NaN) of fewer than `FEWEST` images, nor of images that do not differ: one of no width would
     claim that nothing else is possible. Not for shares: they have `shares`.
@@ -112,13 +112,13 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
         n: images that it rests on.
         different: how many different ones they are; 0: all.
     """
-    low, high = (float(ends[0]) for ends in bands(draws[:, None], tail_of(different or n)))
+    low, high = (float(ends[0]) for ends in interval_bands(draws[:, None], tail_probability(different or n)))
     if (different or n) < FEWEST or low == high or math.isclose(low, high, rel_tol=1e-12):  # sums round
         low = high = math.nan
     return Estimate(float(draws[0]), low, high, n)
 
 
-def bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, np.ndarray]:
+def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, np.ndarray]:
     """Percentile interval of every column of `draws`, shape (R, C), row 0 left out: two of shape (C,).
 
     Args:

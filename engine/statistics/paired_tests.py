@@ -7,7 +7,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 
-def least_decisive(level: float) -> int:
+def min_images_for_significance(level: float) -> int:
     """How many images must favour one of two attacks, and none the other, for McNemar's p-value to be below `level`.
 
     As many pairs are the least of which some outcome is significant, by McNemar's exact test and by Wilcoxon's.
@@ -15,7 +15,7 @@ def least_decisive(level: float) -> int:
     return math.floor(math.log2(2 / level)) + 1
 
 
-def least_equivalent(margin: float, level: float = 0.9) -> int:
+def min_images_for_equivalence(margin: float, level: float = 0.9) -> int:
     """How many images, all with the same outcome for both, put `difference_interval` inside a margin on both sides."""
     return math.floor(math.log((1 - level) / 2) / math.log1p(-margin)) + 1
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...adapters.result import Fault, fault_of
 from ...intervals import UNKNOWN, Interval, difference_interval, ratio_interval
-from .paired_tests import least_decisive, mcnemar, signed_rank_sum, wilcoxon
+from .paired_tests import mcnemar, min_images_for_significance, signed_rank_sum, wilcoxon
 
 Verdict = Literal["identical", "equivalent", "weaker", "broken", "no difference found", "undecided"]
 
@@ -36,7 +36,7 @@ RULE = (
 )
 
 
-class Side(NamedTuple):
+class PairedOutcomes(NamedTuple):
     """What one implementation did on n images.
 
     Args:
@@ -74,7 +74,7 @@ class Side(NamedTuple):
         return guilty > TOO_MANY_VIOLATIONS * max(1, int(self.attacked.sum()))
 
     @property
-    def complaint(self) -> str:
+    def invalid_summary(self) -> str:
         """Kinds of violation with their numbers: "no-gradient: 8 of 8 images"; empty: there is none."""
         if not any(self.violations):
             return ""
@@ -84,7 +84,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class PairVerdict:
     """A verdict and what it rests on.
 
     Args:
@@ -162,7 +162,7 @@ class Judgement:
     @property
     def level(self) -> float:
         """What a p-value must be below to count."""
-        return level_of(self.pairs * self.tests)
+        return corrected_level(self.pairs * self.tests)
 
     @property
     def correction(self) -> str:
@@ -173,7 +173,7 @@ class Judgement:
         return f"{SIGNIFICANT} / {self.pairs * self.tests} = {self.level:.2g} (Bonferroni: {', '.join(parts)})"
 
     @property
-    def is_able(self) -> bool:
+    def can_be_significant(self) -> bool:
         """Whether some outcome with these images is significant."""
         return not self.reason and self.images >= self.needed
 
@@ -190,14 +190,20 @@ class Judgement:
         return f"with {self.images} images, only differences of at least {self.detectable} images can be detected"
 
 
-def level_of(tests: int) -> float:
+def corrected_level(tests: int) -> float:
     """The level of each of so many tests that are looked at together: 5 % for all, by Bonferroni's correction."""
     return SIGNIFICANT / max(1, tests)
 
 
-def judge(
-    a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.ndarray | None = None, pairs: int = 1
-) -> Judgement:
+def decide_verdict(
+    a: PairedOutcomes,
+    b: PairedOutcomes,
+    *,
+    minimum_norm: bool,
+    same: np.ndarray,
+    moved: np.ndarray | None = None,
+    pairs: int = 1,
+) -> PairVerdict:
     """Compare two implementations image by image, by `RULE`.
 
     Args:
@@ -215,10 +221,10 @@ def judge(
     hit = first & second
     near, far = a.distance[paired][hit], b.distance[paired][hit]
     only_a, only_b, images = int((first & ~second).sum()), int((second & ~first).sum()), int(paired.sum())
-    level = level_of(pairs * tests)
-    least = least_decisive(level)
+    level = corrected_level(pairs * tests)
+    least = min_images_for_significance(level)
     broken = " and ".join(side.name for side in (a, b) if side.is_broken)
-    numbers = Judgement(
+    numbers = PairVerdict(
         "no difference found",
         images=images,
         left_out=left_out,
@@ -244,30 +250,30 @@ def judge(
         verdict, weaker = "broken", broken
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
         verdict, weaker = "identical", ""
-    return Judgement(**{**vars(numbers), **costs, "verdict": verdict, "weaker": weaker})
+    return PairVerdict(**{**vars(numbers), **costs, "verdict": verdict, "weaker": weaker})
 
 
-def judge_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> Judgement:
+def compare_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> PairVerdict:
     """The same rule for two shares of the same images, (n,) bool each, such as the robust accuracy of two models."""
     nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
     a, b = (
-        Side(name, every, success, nothing, ((),) * len(success))
+        PairedOutcomes(name, every, success, nothing, ((),) * len(success))
         for name, success in zip(names, (first, second), strict=True)
     )
-    return judge(a, b, minimum_norm=False, same=~every)
+    return decide_verdict(a, b, minimum_norm=False, same=~every)
 
 
-def not_compared(broken: str, reason: str) -> Judgement:
+def not_compared(broken: str, reason: str) -> PairVerdict:
     """Where one of the two has no result: broken if its library is to blame, else undecided with the reason.
 
     Args:
         broken: names of those whose library crashed; empty: the model, or what was asked for, is the cause.
         reason: in words.
     """
-    return Judgement("broken" if broken else "undecided", broken, reason=reason)
+    return PairVerdict("broken" if broken else "undecided", broken, reason=reason)
 
 
-def _decide(numbers: Judgement, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
+def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
     """What the tests say; `ranks`: the sum of signed ranks of the distances, positive if the first's are larger."""
     if numbers.is_apart:
         return "weaker", names[0] if numbers.only_a < numbers.only_b else names[1]
@@ -297,13 +303,13 @@ def _bounded_difference(only_a: int, only_b: int, images: int, left_out: int, le
     return Interval((only_a - only_b) / images, ends[0][0], ends[1][1])
 
 
-def _ratio_of_queries(a: Side, b: Side, both: np.ndarray) -> float:
+def _ratio_of_queries(a: PairedOutcomes, b: PairedOutcomes, both: np.ndarray) -> float:
     if a.queries is None or b.queries is None or not both.any() or not b.queries[both].any():
         return math.nan
     return float(a.queries[both].mean() / b.queries[both].mean())
 
 
-def _fades(strong: Side, weak: Side, paired: np.ndarray, level: float) -> bool:
+def _fades(strong: PairedOutcomes, weak: PairedOutcomes, paired: np.ndarray, level: float) -> bool:
     """Whether the stronger is not so on images of 8 bits: fools fewer there, or not so many more that it counts.
 
     Of smallest changes, where no difference of success has to count, the `level` is 0.
@@ -314,8 +320,8 @@ def _fades(strong: Side, weak: Side, paired: np.ndarray, level: float) -> bool:
     return int(first.sum()) < int(second.sum()) or (level > 0 and mcnemar(first, second) >= level)
 
 
-def _why_nothing(a: Side, b: Side) -> str:
-    why = "; ".join(f"{side.name}: {side.complaint}" for side in (a, b) if side.complaint)
+def _why_nothing(a: PairedOutcomes, b: PairedOutcomes) -> str:
+    why = "; ".join(f"{side.name}: {side.invalid_summary}" for side in (a, b) if side.invalid_summary)
     return why or "no image was attacked"
 
 

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from ...adapters.running.judge import quantise
-from ..cell import Cell
-from .sealed import Record
+from ..attack_run import AttackRun
+from .checksummed import Record
 from .store import ResultsStore
 
 EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
@@ -113,7 +113,7 @@ def restore_images(stored: np.ndarray) -> Tensor:
     return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
 
-def read_examples(store: ResultsStore, cell: Cell) -> Tensor:
+def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
     """The examples of a finished cell whose images were kept: shape (N, C, H, W), float32, in [0, 1].
 
     Raises:

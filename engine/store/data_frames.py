@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...errors import InvalidInput, Unavailable
-from ..cell import Cell, ModelOnData, call_as, tell_apart
-from ..defended import named_originals
+from ..attack_run import AttackRun, ModelOnData, call_as, tell_apart
+from ..defence_pairs import named_originals
+from .checksummed import Record
 from .columns import COVERAGE_BITS
-from .contents import read_records, unknown_attack
 from .image_results import DETECTED, SHARES, results_of
 from .other_records import fit_costs
-from .outcomes import Outcomes, outcomes_of
-from .sealed import Record
+from .record_validation import read_records, unknown_attack
+from .results import Results, as_results
 from .store import Kind, ResultsStore
 from .stored_columns import HEAVY
 from .transfers import transferred_of
@@ -59,10 +59,10 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
     asked = None if columns is None else {"index", *columns} - (set() if heavy else {*HEAVY})
     left_out: dict[str, Any] = {"damaged": [], "failed": {}, "unknown": {}}
-    done: list[tuple[Cell, Mapping[str, Any], pd.DataFrame]] = []
+    done: list[tuple[AttackRun, Mapping[str, Any], pd.DataFrame]] = []
     store = ResultsStore(folder, create=False)
     for key, record in read_records(store, "cells", asked, damaged=left_out["damaged"]):
-        cell = Cell.from_record(record.meta)
+        cell = AttackRun.from_record(record.meta)
         if record.failed:
             left_out["failed"][key] = record.meta["reason"]
         elif why := unknown_attack(cell):
@@ -103,11 +103,11 @@ def load_transfer(folder: str | Path) -> "pd.DataFrame":
             implementation=cell.attack,
         )
         for record in _finished(folder, "transfer")
-        for cell in [Cell.from_record(record.meta)]
+        for cell in [AttackRun.from_record(record.meta)]
     )
 
 
-def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
+def load_outcomes(source: "str | Path | Results") -> "pd.DataFrame":
     """The columns of `load` that rankings need, in a tenth of the memory.
 
     As in tables, a model is called by a name of its own, images that were run again count once, and results of code
@@ -124,7 +124,7 @@ def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
         Unavailable: if there is no such folder, or no finished cell in it.
         StoreMismatch: if it was written in another format.
     """
-    outcomes = outcomes_of(source)
+    outcomes = as_results(source)
     left_out: dict[str, Any] = {"damaged": [*outcomes.damaged]}
     left_out["failed"] = {cell.key: why for cell, why in outcomes.failed}
     left_out["unknown"] = {cell.key: why for cell, why in outcomes.unknown}
@@ -135,7 +135,7 @@ def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
         data.setdefault(each.cell.subject.data_digest, each.cell.subject.data)
     parts = []
     for each in outcomes.done:
-        about = about_cell(each.cell) | {"target": each.cell.target, "data": data[each.cell.subject.data_digest]}
+        about = run_columns(each.cell) | {"target": each.cell.target, "data": data[each.cell.subject.data_digest]}
         kept = {name: each.columns[name] for name in OUTCOMES if name in each.columns and name != "violations"}
         parts.append((about, kept | {"violated": each.results.invalid} | each.results.faults))
     table = _compact(sorted(parts, key=lambda part: tuple(part[0][name] for name in _ORDER)))
@@ -143,9 +143,9 @@ def load_outcomes(source: "str | Path | Outcomes") -> "pd.DataFrame":
     return table
 
 
-def about_cell(cell: Cell) -> dict[str, Any]:
+def run_columns(cell: AttackRun) -> dict[str, Any]:
     """The columns of `load` that are the same for all images of a cell."""
-    row, epsilon = cell.row, cell.planned.threat_model.epsilon
+    row, epsilon = cell.row, cell.as_planned.threat_model.epsilon
     return {
         "cell": cell.key,
         "subject": cell.subject.key,
@@ -272,10 +272,10 @@ def _rows(record: Record, *, heavy: bool, columns: Collection[str] | None = None
     return record.table.select([name for name in names if columns is None or name in columns]).to_pandas()
 
 
-def _frame(cell: Cell, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.DataFrame":
+def _frame(cell: AttackRun, meta: Mapping[str, Any], rows: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
-    about = {**about_cell(cell), **fit_costs(meta)}
+    about = {**run_columns(cell), **fit_costs(meta)}
     if cell.search.kind == "at-saturation":
         about["radius"] = cell.threat_model.epsilon
     if {"violated", "violations"} <= set(rows):
@@ -296,7 +296,7 @@ def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame
 
     frames = []
     for record in _finished(folder, "transfer", _TRANSFERRED):
-        cell, model = Cell.from_record(record.meta), record.meta["subject"]["model"]
+        cell, model = AttackRun.from_record(record.meta), record.meta["subject"]["model"]
         if originals.get(model) == cell.subject.model:
             seen = transferred_of(record)
             share = float("nan") if seen.share is None else seen.share

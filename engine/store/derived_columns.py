@@ -18,12 +18,12 @@ from ...metrics import (
 )
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group
-from ..metric_names import base_of, is_parametrised, needs_confidences, options_of
+from ..metric_names import base_symbol, is_parametrised, metric_parameter, needs_confidences
 from ..user_metrics import find_metric, of_record, sealed_name
 from .transfers import Predictions, mean_rate, transfer_rates
 
 if TYPE_CHECKING:
-    from .outcomes import Outcome
+    from .results import RunResult
 
 _RATE = "FR@"
 STORED_RATE = "FR@K"  # as records have it, for one K
@@ -41,17 +41,17 @@ def is_rate(symbol: str) -> bool:
 def needs_logits(symbol: str) -> bool:
     """Whether a column of this symbol is made of the logits of every cell."""
     is_stored = symbol == _RATE + str(STORED_K)  # in all cells but old ones
-    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_of(symbol) in _SEMANTIC
+    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_symbol(symbol) in _SEMANTIC
 
 
-def lacks_rate(outcome: "Outcome", symbol: str) -> bool:
+def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
     """Whether a symbol is FR@K of another K than the record's; those of older rules count silent images, too."""
     is_stored = symbol == _RATE + str(STORED_K) and STORED_RATE in outcome.columns and outcome.cell.rules >= RULES
     return is_rate(symbol) and not is_stored
 
 
 def derive_columns(
-    outcome: "Outcome", logits: Tensor | None, symbols: Sequence[str], tested: Predictions | None
+    outcome: "RunResult", logits: Tensor | None, symbols: Sequence[str], tested: Predictions | None
 ) -> dict[str, np.ndarray]:
     """A column, (n,), for each symbol that follows from a record but is not in it.
 
@@ -68,7 +68,7 @@ def derive_columns(
             further[name] = _fooling_rate(outcome, logits, name) if missing else outcome.columns[STORED_RATE]
         elif is_file_name(name):
             further[name] = _users_metric(outcome, logits, name)
-        elif base_of(name) in _SEMANTIC and name not in outcome.columns:
+        elif base_symbol(name) in _SEMANTIC and name not in outcome.columns:
             values = _semantic_column(outcome, logits, name)
             further |= {} if values is None else {name: values}
     if tested is not None:
@@ -76,7 +76,7 @@ def derive_columns(
     return further
 
 
-def _fooling_rate(outcome: "Outcome", logits: Tensor | None, symbol: str) -> np.ndarray:
+def _fooling_rate(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray:
     """FR@K of each image, (n,); NaN where an image proves nothing or the clean logits are not known."""
     unknown = needs_confidences(symbol) and not outcome.has_confidences
     if unknown or logits is None or outcome.adv_logits is None:
@@ -85,7 +85,7 @@ def _fooling_rate(outcome: "Outcome", logits: Tensor | None, symbol: str) -> np.
     return _over_usable(outcome, rates.numpy())
 
 
-def _semantic_column(outcome: "Outcome", logits: Tensor | None, symbol: str) -> np.ndarray | None:
+def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray | None:
     """QI_Wup@T or QI_Wup_T@T of each image, (n,), by the hierarchy of the cell or WordNet; None if it has neither."""
     if outcome.adv_logits is None or logits is None or not is_parametrised(symbol):
         return None
@@ -97,17 +97,17 @@ def _semantic_column(outcome: "Outcome", logits: Tensor | None, symbol: str) -> 
         similarity = imagenet_wup()
     else:
         return None
-    if base_of(symbol) == "QI_Wup":
-        values = semantic_confusion(logits, answers, similarity, **options_of(symbol), reduction="none")
+    if base_symbol(symbol) == "QI_Wup":
+        values = semantic_confusion(logits, answers, similarity, **metric_parameter(symbol), reduction="none")
         return _over_usable(outcome, values.numpy())
     targets = outcome.columns["target"].astype(float)
     known = ~np.isnan(targets)
     aims = torch.tensor(np.where(known, targets, 0)).long()
-    values = targeted_semantic_confusion(aims, answers, similarity, **options_of(symbol), reduction="none")
+    values = targeted_semantic_confusion(aims, answers, similarity, **metric_parameter(symbol), reduction="none")
     return np.where(known, _over_usable(outcome, values.numpy()), np.nan)
 
 
-def _users_metric(outcome: "Outcome", logits: Tensor | None, name: str) -> np.ndarray:
+def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.ndarray:
     """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
     metric, missing = find_metric(name), np.full(len(outcome.columns["label"]), np.nan)
     if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
@@ -117,14 +117,14 @@ def _users_metric(outcome: "Outcome", logits: Tensor | None, name: str) -> np.nd
     return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measures else missing
 
 
-def _answers(outcome: "Outcome") -> Tensor:
+def _answers(outcome: "RunResult") -> Tensor:
     """Its logits on adversarial images, (n, K), with zeros for the images that have one that is not finite."""
     assert outcome.adv_logits is not None
-    silent = outcome.silent
+    silent = outcome.non_finite
     return outcome.adv_logits.masked_fill(torch.tensor(silent)[:, None], 0.0) if silent.any() else outcome.adv_logits
 
 
-def _over_usable(outcome: "Outcome", values: np.ndarray) -> np.ndarray:
+def _over_usable(outcome: "RunResult", values: np.ndarray) -> np.ndarray:
     """Values of a metric of the predicted class, (n,), NaN where an image proves nothing or has no class."""
     results = outcome.results
-    return results.leave_detected(np.where(results.usable & ~outcome.silent, values, np.nan))
+    return results.leave_detected(np.where(results.usable & ~outcome.non_finite, values, np.nan))

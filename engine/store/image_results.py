@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ...adapters.result import Fault, fault_of, measured_norm, usable_images
+from ...adapters.result import Fault, distance_norm, fault_of, usable_images
 from ...adapters.threat_model import ThreatModel
 from ...metrics import METRICS, PLAIN, record_of
 
@@ -84,7 +84,7 @@ class ImageResults:
             return self.columns["usable"] & ~self.invalid
         if self.threat_model is None:
             return self.attacked & ~self.invalid
-        distance = self.columns[measured_norm(self.threat_model.norm)]
+        distance = self.columns[distance_norm(self.threat_model.norm)]
         return usable_images(self.attacked, self.invalid, self.columns["success"], distance, self.threat_model)
 
     @cached_property

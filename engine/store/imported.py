@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..cell import ModelOnData, digest_of
+from ..attack_run import ModelOnData, json_digest
 from ..finding import Finding, note
-from .contents import read_records
-from .sealed import Record
+from .checksummed import Record
+from .record_validation import read_records
 from .store import ResultsStore
 
 UNJUDGED = "not judged by davylamp"
@@ -181,7 +181,7 @@ def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: di
         chosen = sorted(
             (row for row in rows if (row.source, row.data, row.norm) == board), key=lambda row: (row.model, row.epsilon)
         )
-        key = digest_of({"published": list(board)})
+        key = json_digest({"published": list(board)})
         meta = {"key": key, "kind": "published", "status": "done", "reason": "", "board": list(board), **about}
         store.write("published", key, pa.Table.from_pylist([asdict(row) for row in chosen]), meta)
         keys.append(key)

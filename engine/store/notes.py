@@ -7,38 +7,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...adapters.models.outputs import explain_accuracy
+from ...adapters.display_text import format_radius
+from ...adapters.models.extract_logits import explain_accuracy
 from ...adapters.models.remote.address import is_address
 from ...adapters.result import UNSTEADY
-from ...adapters.words import radius_text
 from ...errors import DavylampError
-from ..cell import Cell, ModelOnData, is_foreign
+from ..attack_run import AttackRun, ModelOnData, is_foreign
 from ..finding import Finding, State, note
 from .columns import logits_of
-from .contents import read_records, usable_record
 from .image_results import NOT_MISCLASSIFIED, results_of
 from .imported import notes_of
+from .record_validation import read_records, usable_record
 from .store import WRONG_ONE, Kind, Record, ResultsStore
 
 if TYPE_CHECKING:
-    from .outcomes import Outcome, Outcomes
+    from .results import Results, RunResult
 
 
-def find_notes(outcomes: "Outcomes") -> Iterator[Finding]:
+def find_notes(outcomes: "Results") -> Iterator[Finding]:
     """Everything that is not in the numbers of a folder: what is missing, how searches ended, how models were read."""
     yield from (note("unsteady", line, state="warn") for line in unsteady_models(outcomes))
     yield from _about_cells(outcomes)
     yield from (note("counted-once", line) for line in outcomes.left_out)
     if outcomes.lacking:
         yield note("parts", outcomes.lacking, state="warn")
-    yield from (note("damaged", f"left out: {line}{remedy(line)}", state="warn") for line in outcomes.damaged)
+    yield from (note("damaged", f"left out: {line}{repair_hint(line)}", state="warn") for line in outcomes.damaged)
     yield from _about_models(outcomes)
     yield from _detected(outcomes)
     yield from _silent_transfers(outcomes)
     yield from notes_of(outcomes.references)
 
 
-def _about_cells(outcomes: "Outcomes") -> Iterator[Finding]:
+def _about_cells(outcomes: "Results") -> Iterator[Finding]:
     """The cells without a result, with the reason of each, and how searches ended."""
     for cell, reason in outcomes.failed:
         yield _about(cell, "failed", "failed: {subject}: {reason}", "warn", reason=reason)
@@ -47,7 +47,7 @@ def _about_cells(outcomes: "Outcomes") -> Iterator[Finding]:
     yield from (_about(cell, name, line) for name, cell, line in searched if line)
     for cell, why in outcomes.unknown:
         yield _about(cell, "unknown-attack", "left out: {why}, on {model}", "warn", why=why, model=cell.subject.name)
-    foreign = {each.cell.attack for each in outcomes.done if is_foreign(each.cell) and not each.cell.row.is_users}
+    foreign = {each.cell.attack for each in outcomes.done if is_foreign(each.cell) and not each.cell.row.is_user_attack}
     for attack in sorted(foreign):
         yield note("not-in-catalogue", "not in the catalogue here, described by its records: {attack}", attack=attack)
     for cell in outcomes.running:
@@ -57,7 +57,7 @@ def _about_cells(outcomes: "Outcomes") -> Iterator[Finding]:
         yield note("not-run", sentence, state="warn", count=count)
 
 
-def _about_models(outcomes: "Outcomes") -> Iterator[Finding]:
+def _about_models(outcomes: "Results") -> Iterator[Finding]:
     """The models without clean predictions, those on chosen images, and how outputs were read."""
     attacked = {each.cell.subject.key for each in outcomes.done}
     for key, subject in outcomes.subjects.items():
@@ -77,23 +77,25 @@ def _about_models(outcomes: "Outcomes") -> Iterator[Finding]:
     yield from (note("outputs", line) for line in _output_lines(each.meta for each in outcomes.clean.values()))
 
 
-def _about(cell: Cell, name: str, sentence: str, state: State = "note", **numbers: Any) -> Finding:
+def _about(cell: AttackRun, name: str, sentence: str, state: State = "note", **numbers: Any) -> Finding:
     """A finding about a cell."""
     return note(name, sentence, state=state, subject=f"{cell.title} on {cell.subject.name}", cell=cell.key, **numbers)
 
 
-def remedy(line: str) -> str:
+def repair_hint(line: str) -> str:
     """Advice on a file that was left out, unless the line has it already."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
 
 
-def unsteady_models(outcomes: "Outcomes") -> list[str]:
+def unsteady_models(outcomes: "Results") -> list[str]:
     """A line for each model that answers one image differently each time and does not say so."""
     models = [each.subject.model for each in outcomes.clean.values() if _answers_change(each.meta)]
     return _unsteady_lines(models + [each.cell.subject.model for each in outcomes.done if each.results.is_unsteady])
 
 
-def list_unsteady(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]], cells: Iterable[Cell]) -> list[str]:
+def list_unsteady(
+    store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]], cells: Iterable[AttackRun]
+) -> list[str]:
     """`unsteady_models` of a plan; the evaluation has read and checked the files, of which only this is read here.
 
     Args:
@@ -167,14 +169,14 @@ def describe_saturation(result: Any) -> dict[str, Any]:
     }
 
 
-def list_saturations(store: ResultsStore, cells: Iterable[Cell]) -> list[str]:
+def list_saturations(store: ResultsStore, cells: Iterable[AttackRun]) -> list[str]:
     """At which radius each finished cell at saturation was run, and why, a line each."""
     saturated = [cell for cell in cells if cell.search.kind == "at-saturation"]
     metas = [store.read("cells", cell.key).meta for cell in saturated if store.path("cells", cell.key).is_file()]
-    return [line for meta in metas if (line := saturation_line(Cell.from_record(meta), meta))]
+    return [line for meta in metas if (line := saturation_line(AttackRun.from_record(meta), meta))]
 
 
-def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
+def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
     """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
     search = meta.get("saturation")
     if not (cell.search.kind == "at-saturation" and isinstance(search, Mapping)):
@@ -189,15 +191,15 @@ def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
         why = f"{share}, and still more with each radius: the largest"
     else:
         why = f"{share}, and {most} at most: the smallest within {search['threshold']:.0%} of that"
-    searched = ", ".join(radius_text(norm, each) for each in shares)
+    searched = ", ".join(format_radius(norm, each) for each in shares)
     if nothing := sum(search.get("violations", ())):
         searched += f"; {nothing} results at these radii prove nothing and count as not fooled"
     if lost := search.get("failed"):
-        searched += f"; it crashed at {', '.join(radius_text(norm, each) for each, _ in lost)}: {lost[0][1]}"
-    return f"{cell.title} on {cell.subject.name}: {norm} {radius_text(norm, radius)}: {why} (run at {searched})"
+        searched += f"; it crashed at {', '.join(format_radius(norm, each) for each, _ in lost)}: {lost[0][1]}"
+    return f"{cell.title} on {cell.subject.name}: {norm} {format_radius(norm, radius)}: {why} (run at {searched})"
 
 
-def _worst_case_line(cell: Cell, columns: Mapping[str, np.ndarray]) -> str:
+def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
     """How many of the images left to it each attack of a worst case fooled, in a line; "" for any other cell."""
     if cell.search.kind != "worst-case" or not {"winner", "tried"} <= columns.keys():
         return ""
@@ -209,7 +211,7 @@ def _worst_case_line(cell: Cell, columns: Mapping[str, np.ndarray]) -> str:
     return f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on fooled images not made"
 
 
-def _detected(outcomes: "Outcomes") -> Iterator[Finding]:
+def _detected(outcomes: "Results") -> Iterator[Finding]:
     """For each model with a detector: how many examples it detects, and what they count as."""
     counts: dict[str, np.ndarray] = {}
     for each in outcomes.done:
@@ -225,7 +227,7 @@ def _detected(outcomes: "Outcomes") -> Iterator[Finding]:
             yield note("detected", sentence, subject=model, detected=int(detected), attacked=int(attacked))
 
 
-def least_of_estimates(rows: Sequence[tuple[str, Sequence["Outcome"]]]) -> list[Finding]:
+def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> list[Finding]:
     """Which models' worst case is the least of several estimates, shares of draws, and so on average too low.
 
     Args:
@@ -240,7 +242,7 @@ def least_of_estimates(rows: Sequence[tuple[str, Sequence["Outcome"]]]) -> list[
     return [note("least-of-draws", sentence, models=", ".join(models))] if models else []
 
 
-def _silent_transfers(outcomes: "Outcomes") -> Iterator[Finding]:
+def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
     """For each model that gave no finite logits on examples of others: on how many."""
     counts: dict[str, int] = {}
     for predictions in (outcomes.transfers or {}).values():

@@ -12,13 +12,13 @@ import pyarrow as pa
 from ...adapters.data.corruptions.corrupted_sets import ON_DISK
 from ...adapters.running.fit import Fitted
 from ...adapters.threat_model import ThreatModel
-from ..cell import digest_of
-from .contents import read_records, usable_record
-from .sealed import Damaged, Record
+from ..attack_run import json_digest
+from .checksummed import DamagedRecordError, Record
+from .record_validation import read_records, usable_record
 from .store import ResultsStore
 
 if TYPE_CHECKING:
-    from .outcomes import Outcome, Outcomes
+    from .results import Results, RunResult
 
 _COSTS = ("fit_forwards", "fit_backwards", "fit_seconds")
 _DIGITS = 20  # of a detector file's digest, in the name of a record
@@ -65,9 +65,9 @@ def fitted_of(record: Record) -> Fitted:
         rules = ThreatModel(**about.pop("threat_model"))
         fitted = Fitted(threat_model=rules, arrays=arrays, seconds=seconds, **about)
     except (KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"it holds nothing that was fitted ({type(error).__name__})") from error
+        raise DamagedRecordError(f"it holds nothing that was fitted ({type(error).__name__})") from error
     if fitted.digest != digest:
-        raise Damaged("what was fitted is not what its digest says")
+        raise DamagedRecordError("what was fitted is not what its digest says")
     return fitted
 
 
@@ -132,7 +132,7 @@ class CorruptionCell:
     @cached_property
     def key(self) -> str:
         """Name of the record: 20 hexadecimal digits of a hash over the spec."""
-        return digest_of({"corruption": self.spec})
+        return json_digest({"corruption": self.spec})
 
     @property
     def setting(self) -> tuple[Any, ...]:
@@ -188,7 +188,7 @@ def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionReco
     record = usable_record(store, "corruptions", cell.key)
     try:
         return None if record is None or record.failed else _open(cell.key, record)
-    except Damaged:
+    except DamagedRecordError:
         return None
 
 
@@ -205,10 +205,10 @@ def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[s
             failed[_title_of(record.meta, key)] = record.meta["reason"]
             continue
         try:
-            if isinstance(record, Damaged):
+            if isinstance(record, DamagedRecordError):
                 raise record
             records.append(_open(key, record))
-        except Damaged as damage:
+        except DamagedRecordError as damage:
             failed[key] = str(damage)
     ordered = sorted(
         records, key=lambda each: (each.cell.data, each.cell.model, each.cell.corruption, each.cell.severity)
@@ -233,9 +233,9 @@ def _open(key: str, record: Record) -> CorruptionRecord:
         predicted = predicted.reshape(len(labels), -1) if cell.sequence else predicted
         picture = table["picture"].to_pylist()[0] if len(table) else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Damaged(f"corruptions/{key} does not hold what it should ({type(error).__name__})") from error
+        raise DamagedRecordError(f"corruptions/{key} does not hold what it should ({type(error).__name__})") from error
     if cell.key != key or len(labels) != cell.images or predicted.dtype.kind != "i" or labels.dtype.kind != "i":
-        raise Damaged(f"corruptions/{key} is about something else than its name says")
+        raise DamagedRecordError(f"corruptions/{key} is about something else than its name says")
     return CorruptionRecord(cell, names, labels, predicted, picture)
 
 
@@ -269,7 +269,7 @@ class DetectorScores:
     seen: np.ndarray
 
 
-def keep_scores(store: ResultsStore, outcome: "Outcome", scores: DetectorScores) -> None:
+def keep_scores(store: ResultsStore, outcome: "RunResult", scores: DetectorScores) -> None:
     """Write a record, which `read_scores` gives back as long as the cell's stays the same.
 
     Raises:
@@ -284,13 +284,13 @@ def keep_scores(store: ResultsStore, outcome: "Outcome", scores: DetectorScores)
     store.write("detections", _key(outcome, scores.digest), table, meta)
 
 
-def read_scores(store: ResultsStore, outcome: "Outcome", digest: str) -> DetectorScores | None:
+def read_scores(store: ResultsStore, outcome: "RunResult", digest: str) -> DetectorScores | None:
     """The scores that a detector gave a cell; None: not measured, damaged, or the cell was run again since."""
     record = usable_record(store, "detections", _key(outcome, digest))
     return None if record is None else _scores_of(store, outcome, record)
 
 
-def list_scores(outcomes: "Outcomes") -> Iterator[tuple["Outcome", DetectorScores]]:
+def list_scores(outcomes: "Results") -> Iterator[tuple["RunResult", DetectorScores]]:
     """Every kept detection of a folder's finished cells, by cell, then by detector."""
     kept: dict[str, list[Record]] = {}
     for key, record in read_records(outcomes.store, "detections"):
@@ -302,7 +302,7 @@ def list_scores(outcomes: "Outcomes") -> Iterator[tuple["Outcome", DetectorScore
                 yield outcome, scores
 
 
-def _scores_of(store: ResultsStore, outcome: "Outcome", record: Record) -> DetectorScores | None:
+def _scores_of(store: ResultsStore, outcome: "RunResult", record: Record) -> DetectorScores | None:
     if record.failed or record.meta["examples_of"] != _content(store, outcome):
         return None
     about, columns = record.meta["detector"], record.table
@@ -311,10 +311,10 @@ def _scores_of(store: ResultsStore, outcome: "Outcome", record: Record) -> Detec
     return DetectorScores(*said, np.asarray(about["calibration"], float), *scores)
 
 
-def _key(outcome: "Outcome", digest: str) -> str:
+def _key(outcome: "RunResult", digest: str) -> str:
     return f"{outcome.cell.key}-{digest[:_DIGITS]}"
 
 
-def _content(store: ResultsStore, outcome: "Outcome") -> str:
+def _content(store: ResultsStore, outcome: "RunResult") -> str:
     """Name of the cell's file, which has a hash of its content."""
     return store.path("cells", outcome.cell.key).name

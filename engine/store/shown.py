@@ -4,16 +4,18 @@ import numpy as np
 import torch
 
 from ...metrics import METRICS
+from .checksummed import Record
 from .image_results import DETECTED
-from .outcomes import Clean, Outcome, Outcomes
-from .sealed import Record
+from .results import CleanResult, Results, RunResult
 from .transfers import Transferred
 
 _UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
 _DETECTOR = "on examples of the original: it has a detector"
 
 
-def rate_when_shown(outcomes: Outcomes, made: Outcome, tested: Clean, shown: Transferred) -> tuple[np.ndarray, str]:
+def rate_when_shown(
+    outcomes: Results, made: RunResult, tested: CleanResult, shown: Transferred
+) -> tuple[np.ndarray, str]:
     """How far the examples of a cell fool another model.
 
     Args:
@@ -38,7 +40,7 @@ def rate_when_shown(outcomes: Outcomes, made: Outcome, tested: Clean, shown: Tra
     return fooled, where
 
 
-def robust_when_shown(outcomes: Outcomes, made: Outcome, tested: str) -> tuple[np.ndarray, np.ndarray]:
+def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[np.ndarray, np.ndarray]:
     """How much of each image a model gets right on the examples of another: 0 or 1, or the share of its draws, (n,).
 
     Where the attack has no example in the ball, the clean image has to be right.
@@ -64,7 +66,7 @@ def robust_when_shown(outcomes: Outcomes, made: Outcome, tested: str) -> tuple[n
     return np.where(unknown, 0.0, robust), np.where(unknown, 1.0, robust)
 
 
-def fooled_when_shown(outcomes: Outcomes, made: Outcome, tested: str) -> np.ndarray | None:
+def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.ndarray | None:
     """Valid examples of an untargeted cell that another model misclassifies, (n,) bool; None: it was shown none.
 
     Args:
@@ -78,7 +80,7 @@ def fooled_when_shown(outcomes: Outcomes, made: Outcome, tested: str) -> np.ndar
     return (predicted != made.columns["label"]) & ~np.isnan(predicted) & made.results.proven
 
 
-def change_when_shown(made: Outcome, clean: Clean, record: Record) -> dict[str, np.ndarray]:
+def change_when_shown(made: RunResult, clean: CleanResult, record: Record) -> dict[str, np.ndarray]:
     """AIAC and ARTC of each example of a cell on another model, (n,), NaN where it does not count.
 
     Args:

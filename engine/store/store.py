@@ -1,6 +1,6 @@
 """A folder of results: one checked Parquet file for each cell, renamed into place when it is whole.
 
-Where folders were put together by copying, a key may have several files; `choose_among` says which one counts.
+Where folders were put together by copying, a key may have several files; `select_record` says which one counts.
 """
 
 import contextlib
@@ -20,21 +20,21 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from ...errors import DavylampError, StoreMismatch, Unavailable
-from ..at_once import map_at_once
-from .files import expand_path, open_regular, read_whole, replace_file
-from .sealed import (
+from ..thread_map import thread_map
+from .atomic_files import expand_path, open_regular, read_regular_file, replace_file
+from .checksummed import (
     FORMAT,
-    Conflict,
-    Damaged,
+    ConflictingRecordsError,
+    DamagedRecordError,
     Record,
     content_of,
     differing_columns,
     open_parquet,
+    pack_record,
     read_columns,
     read_first_rows,
     read_header,
-    seal,
-    unseal,
+    unpack_record,
 )
 
 Kind = Literal[
@@ -67,7 +67,7 @@ class ResultsStore:
 
     A record is `KIND/KEY.CONTENT.parquet`, where CONTENT is a hash over what was found, without the times (davylamp
     0.1.0: `KEY.parquet`). So a copy never replaces a record by one that says something else: both are there then, and
-    reading them is a `Conflict` unless they differ in rounding alone, one replaces the other, or one has failed.
+    reading them is a `ConflictingRecordsError` unless they differ in rounding alone, one replaces the other, or one has failed.
 
     Args:
         folder: made when the first file is written, if it is not there.
@@ -119,7 +119,7 @@ class ResultsStore:
             Unavailable: if the disk is full or not writable; nothing is left behind.
         """
         before = self.files(kind, key)
-        sealed = seal(table, meta, f"{kind}/{key}", [content_in(path) for path in before])
+        sealed = pack_record(table, meta, f"{kind}/{key}", [content_in(path) for path in before])
         target = self.folder / kind / f"{key}.{content_of(table, meta)}.parquet"
         self._write(target, lambda path: path.write_bytes(sealed))
         for path in before:
@@ -136,7 +136,7 @@ class ResultsStore:
             headers: see `read_all`.
 
         Raises:
-            Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `Conflict`
+            Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `ConflictingRecordsError`
                 if there are two that say different things.
             StoreMismatch: if it was written in another format.
             FileNotFoundError: if there is none.
@@ -154,7 +154,7 @@ class ResultsStore:
         *,
         headers: bool = False,
         keys: Collection[str] | None = None,
-    ) -> Iterator[tuple[str, Record | Damaged]]:
+    ) -> Iterator[tuple[str, Record | DamagedRecordError]]:
         """Every record of a kind by key; one that cannot be used is given as the error that says so.
 
         Args:
@@ -165,19 +165,19 @@ class ResultsStore:
             keys: only the records of these; None: all.
         """
 
-        def read(item: tuple[str, list[Path]]) -> tuple[str, Record | Damaged] | None:
+        def read(item: tuple[str, list[Path]]) -> tuple[str, Record | DamagedRecordError] | None:
             key, files = item
             try:
                 return key, _choose(files, kind, key, columns, headers=headers)
-            except Damaged as damage:
+            except DamagedRecordError as damage:
                 return key, damage
             except DavylampError as error:  # one file that cannot be read costs itself
-                return key, Damaged(str(error))
+                return key, DamagedRecordError(str(error))
             except FileNotFoundError:  # another process has just put the parts together
                 return None
 
         listed = sorted(item for item in self._by_key(kind).items() if keys is None or item[0] in keys)
-        yield from filter(None, map(read, listed) if headers else map_at_once(read, listed))
+        yield from filter(None, map(read, listed) if headers else thread_map(read, listed))
 
     def remove(self, kind: Kind, key: str) -> None:
         """Delete what there is of a key."""
@@ -240,7 +240,7 @@ class ResultsStore:
 
     def _check_mark(self, mark: Path) -> None:
         try:
-            stated = json.loads(read_whole(mark, _MARK_BYTES))
+            stated = json.loads(read_regular_file(mark, _MARK_BYTES))
         except (OSError, ValueError, RecursionError) as error:
             raise Unavailable(f"expected a results folder that can be read, got {self.folder} ({error})") from error
         if not isinstance(stated, dict) or stated.get("format") != FORMAT:
@@ -275,7 +275,7 @@ class ResultsStore:
 
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
-) -> tuple[dict[Path, Record], dict[Path, Damaged]]:
+) -> tuple[dict[Path, Record], dict[Path, DamagedRecordError]]:
     """Read the files of one key, and why some cannot be used; files that are gone by now are left out.
 
     Args:
@@ -293,18 +293,18 @@ def read_files(
     if len(files) > 1:
         columns, headers = None, False
     records: dict[Path, Record] = {}
-    damaged: dict[Path, Damaged] = {}
+    damaged: dict[Path, DamagedRecordError] = {}
     for path in files:
         try:
             records[path] = _read_file(path, name, columns, headers=headers)
-        except Damaged as error:
+        except DamagedRecordError as error:
             damaged[path] = error
         except FileNotFoundError:
             continue
     return records, damaged
 
 
-def choose_among(records: Mapping[Path, Record]) -> Path:
+def select_record(records: Mapping[Path, Record]) -> Path:
     """The file that counts: not one that another replaces, nor a failure beside a result; of equal ones the first.
 
     Raises:
@@ -318,7 +318,7 @@ def choose_among(records: Mapping[Path, Record]) -> Path:
         if columns := differing_columns(record.table, other.table):
             difference = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
             shown = path.name if path.parent == first.parent else path
-            raise Conflict(f"{first} and {shown} are two results of one key: {difference}; {WRONG_ONE}")
+            raise ConflictingRecordsError(f"{first} and {shown} are two results of one key: {difference}; {WRONG_ONE}")
     return first
 
 
@@ -372,38 +372,38 @@ def _read_file(path: Path, name: str, columns: Collection[str] | None, *, header
     """The record in a file; errors name the file."""
     try:
         if columns is None and not headers:
-            return unseal(read_whole(path), name)
+            return unpack_record(read_regular_file(path), name)
         file = _RecordFile(path, _stamp(path.stat()))
         if headers:
             record = read_header(partial(open_regular, path), name)
         else:
-            record = unseal(read_whole(path), name, columns, file.open)
+            record = unpack_record(read_regular_file(path), name, columns, file.open)
         return replace(record, more=file.more)
     except FileNotFoundError as error:
         if path.is_symlink():
-            raise Damaged(f"{path} is damaged (it is a link to nothing)") from error
+            raise DamagedRecordError(f"{path} is damaged (it is a link to nothing)") from error
         raise
     except OSError as error:
         raise Unavailable(f"could not read {path} ({error})") from error
-    except (Damaged, ValueError) as error:
+    except (DamagedRecordError, ValueError) as error:
         if isinstance(error, StoreMismatch):
             raise StoreMismatch(f"{error} in {path}") from error
-        raise Damaged(f"{path} is damaged ({error})") from error
+        raise DamagedRecordError(f"{path} is damaged ({error})") from error
 
 
 def _choose(
     files: list[Path], kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> Record:
-    """The record of a key that counts, see `choose_among`.
+    """The record of a key that counts, see `select_record`.
 
     Raises:
-        Damaged: if all are; `Conflict` if they say different things.
+        Damaged: if all are; `ConflictingRecordsError` if they say different things.
         FileNotFoundError: if there is none (any more).
     """
     records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)
     if not records:
         raise next(iter(damaged.values()), FileNotFoundError(f"{kind}/{key}"))
-    return records[choose_among(records)]
+    return records[select_record(records)]
 
 
 def _remove(path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .sealed import Record
+from .checksummed import Record
 
 HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
 _REPEATED = ("index", "label", "image", "violations")  # the same in many records of a folder

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ...metrics import observable_transfer_rate
+from .checksummed import Record
 from .columns import logits_of
-from .contents import usable_record
 from .image_results import DETECTED, SHARES, results_of
-from .sealed import Record
+from .record_validation import usable_record
 from .store import ResultsStore
 
 Over = Literal["fooled", "valid"]

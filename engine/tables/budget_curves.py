@@ -11,20 +11,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ...adapters.result import allowed_radius
+from ...adapters.display_text import format_radius
+from ...adapters.result import radius_with_tolerance
 from ...adapters.threat_model import NORMS
-from ...adapters.words import radius_text
 from ...errors import InvalidInput, UnknownName, Unsupported
-from ...intervals import Share, clustered_interval, whole_shares
+from ...intervals import Proportion, clustered_interval, whole_shares
 from ...metrics import empirical_half_distortion, half_distortion
-from ..at_once import map_at_once
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
 from ..store.imported import UNJUDGED, Reference, envelopes_of, setting_of_reference
-from ..store.outcomes import Outcome, Outcomes, details, outcomes_of
-from .estimates import EXTRAPOLATED, NOTHING, Counts, Nearest, nearest_distances, resamples, rivals
-from .groups import Group, differing, group_cells
+from ..store.results import Results, RunResult, as_results, distinguishing_settings
+from ..thread_map import thread_map
+from .estimates import EXTRAPOLATED, NOTHING, Counts, Nearest, comparison_key, nearest_distances, resamples
+from .groups import TableGroup, distinguishing_text, group_cells
 
 Against = Literal["epsilon", "grey-levels", "queries"]
 _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting", "images", "violations")
@@ -149,7 +149,7 @@ class Curves(Displayed):
 
     def budget_text(self, norm: str, budget: float) -> str:
         """A budget as the heading of its column."""
-        return f"{budget:.4g}" if self.against == "queries" else radius_text(norm, budget)
+        return f"{budget:.4g}" if self.against == "queries" else format_radius(norm, budget)
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
         names = ["implementation", "model", "norm", "epsilon", "targeted", "setting"]
@@ -174,7 +174,7 @@ class _Steps(NamedTuple):
     """
 
     labels: dict[str, Any]
-    repeats: list[Outcome]
+    repeats: list[RunResult]
     falls: list[np.ndarray]
     limit: float = math.inf
 
@@ -183,11 +183,11 @@ class _Points(NamedTuple):
     """One attack on one model at several budgets, all repeats of each."""
 
     labels: dict[str, Any]
-    runs: list[tuple[float, list[Outcome]]]
+    runs: list[tuple[float, list[RunResult]]]
 
 
 def build_curves(
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     *,
     against: Against = "epsilon",
     norm: str | None = None,
@@ -226,7 +226,7 @@ def build_curves(
     if any(not budget >= 0 for budget in budgets or ()):
         raise InvalidInput(f"expected budgets >= 0, got {', '.join(map(str, budgets or ()))}")
     queries, grey = against == "queries", against == "grey-levels"
-    outcomes = outcomes_of(folder)
+    outcomes = as_results(folder)
     groups = _choose(outcomes, norm, models)
     nearest = None if queries else nearest_distances(outcomes.done)
     envelopes = envelopes_of(outcomes.references)
@@ -241,8 +241,8 @@ def build_curves(
         top = max([*falls, *reached], default=0.0)
         shown[name] = tuple(sorted({0.0, *map(float, budgets or _round(top, name, against, groups))}))
         grid = _grid(top, (*shown[name], *reached), log=queries)
-        curves += map_at_once(lambda run, grid=grid: _curve_of_steps(run, grid, counts, nearest, envelopes), steps)
-        curves += map_at_once(lambda each: _curve_of_points(each, has_bands=has_bands), points)
+        curves += thread_map(lambda run, grid=grid: _curve_of_steps(run, grid, counts, nearest, envelopes), steps)
+        curves += thread_map(lambda each: _curve_of_points(each, has_bands=has_bands), points)
         beside = {comparable_key(run.repeats[0]): run for run in reversed(steps)}
         for reference in outcomes.references if not queries else ():
             run = beside.get((reference.subject.key, name)) if reference.norm == name else None
@@ -274,7 +274,7 @@ def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
     return [note("extrapolated", sentence, curves=beyond)] if beyond else []
 
 
-def comparable_key(outcome: Outcome) -> tuple[str, str]:
+def comparable_key(outcome: RunResult) -> tuple[str, str]:
     """The subject and norm whose imported rows a cell may stand beside; empty texts if none: targets, 8-bit images."""
     cell = outcome.cell
     return ("", "") if cell.threat_model.targeted or cell.pixels else (cell.subject.key, cell.threat_model.norm)
@@ -293,7 +293,7 @@ def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
     return tuple(round(place * step, 12) for place in range(int(top / step + 1e-9) + 1))
 
 
-def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) -> list[Group]:
+def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -> list[TableGroup]:
     """The attack x model rows that are asked for, one norm after the other."""
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
@@ -313,7 +313,7 @@ def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) 
     return sorted(chosen, key=lambda group: NORMS.index(group.labels["norm"]))
 
 
-def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[_Steps], list[_Points]]:
+def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[list[_Steps], list[_Points]]:
     """Attacks that say at which budget each image falls, and those that only say what fell at the budgets run."""
     if queries:
         points = [_cost_point(group) for group in groups]
@@ -324,7 +324,7 @@ def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[
     return [_fall_by_distance(group, grey=grey) for group in searches], _points_of(others, grey=grey)
 
 
-def _fall_by_queries(group: Group) -> _Steps:
+def _fall_by_queries(group: TableGroup) -> _Steps:
     """0 for an image that is wrong when clean, inf for one that never falls; so by distance."""
     falls = []
     for columns in (outcome.columns for outcome in group.outcomes):
@@ -333,13 +333,13 @@ def _fall_by_queries(group: Group) -> _Steps:
     return _Steps(_labels(group), group.outcomes, falls)
 
 
-def _fall_by_distance(group: Group, *, grey: bool) -> _Steps:
+def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
     """At most at the radius, where float32 moved an example past it."""
     falls, limit = [], math.inf
     for outcome in group.outcomes:
         distance, threat_model = outcome.columns["distance"], outcome.cell.threat_model
         if threat_model.epsilon is not None:
-            inside = distance <= allowed_radius(threat_model)
+            inside = distance <= radius_with_tolerance(threat_model)
             distance = np.where(inside, np.minimum(distance, threat_model.epsilon), distance)
         scale = _scale(outcome, grey=grey)
         falls.append(distance * scale)
@@ -347,7 +347,7 @@ def _fall_by_distance(group: Group, *, grey: bool) -> _Steps:
     return _Steps(_labels(group), group.outcomes, falls, limit)
 
 
-def _searched_to(outcome: Outcome) -> float:
+def _searched_to(outcome: RunResult) -> float:
     """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
     columns, cell = outcome.columns, outcome.cell
     left = columns["attacked"] & ~columns["success"] & outcome.results.proven
@@ -358,7 +358,7 @@ def _searched_to(outcome: Outcome) -> float:
     return math.inf if cell.threat_model.epsilon is None else cell.threat_model.epsilon
 
 
-def _cost_point(group: Group) -> _Points | None:
+def _cost_point(group: TableGroup) -> _Points | None:
     """A run that spends the same on every image says nothing about fewer queries: one point; None for another run."""
     spent = [
         (each.columns["forwards"] + each.columns["backwards"])[each.columns["attacked"]] for each in group.outcomes
@@ -367,23 +367,23 @@ def _cost_point(group: Group) -> _Points | None:
     return _Points(_labels(group), [(float(costs[0]), group.outcomes)]) if len(costs) == 1 else None
 
 
-def _points_of(groups: Sequence[Group], *, grey: bool) -> list[_Points]:
+def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
     """Fixed-budget attacks at every epsilon they were run at; a step size relative to epsilon is one setting."""
-    loose: dict[Any, list[Group]] = {}
+    loose: dict[Any, list[TableGroup]] = {}
     for group in groups:
         loose.setdefault(_setting_but_radius(group, relative=False), []).append(group)
-    sweeps: dict[Any, list[Group]] = {}
+    sweeps: dict[Any, list[TableGroup]] = {}
     for key, members in loose.items():
         is_one = len({group.labels["epsilon"] for group in members}) == len(members)
         for group in members:
             sweeps.setdefault((key, None if is_one else _setting_but_radius(group, relative=True)), []).append(group)
-    alike: dict[Any, list[list[Group]]] = {}
+    alike: dict[Any, list[list[TableGroup]]] = {}
     for sweep in sweeps.values():
         sweep.sort(key=lambda group: group.labels["epsilon"])
-        alike.setdefault((rivals(sweep[0].outcomes[0]), sweep[0].labels["implementation"]), []).append(sweep)
+        alike.setdefault((comparison_key(sweep[0].outcomes[0]), sweep[0].labels["implementation"]), []).append(sweep)
     settings: dict[int, str] = {}  # what tells apart sweeps of the same attack on the same model and norm
     for peers in alike.values():
-        texts = differing([details(sweep[0].outcomes[0].cell) for sweep in peers])
+        texts = distinguishing_text([distinguishing_settings(sweep[0].outcomes[0].cell) for sweep in peers])
         settings |= {id(sweep): text for sweep, text in zip(peers, texts, strict=True)}
     return [
         _Points(
@@ -396,17 +396,17 @@ def _points_of(groups: Sequence[Group], *, grey: bool) -> list[_Points]:
     ]
 
 
-def _setting_but_radius(group: Group, *, relative: bool) -> tuple[object, ...]:
+def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, ...]:
     """What the runs of a points curve share: everything but epsilon and the step size, or its ratio to epsilon."""
     cell = group.outcomes[0].cell
-    settings, epsilon = dict(details(cell)), cell.threat_model.epsilon
+    settings, epsilon = dict(distinguishing_settings(cell)), cell.threat_model.epsilon
     step = settings.pop("step_size", "")
     if relative and epsilon and step:
         settings["step_size"] = f"{float(step) / epsilon:.6g}"
-    return rivals(group.outcomes[0]), cell.attack, tuple(sorted(settings.items()))
+    return comparison_key(group.outcomes[0]), cell.attack, tuple(sorted(settings.items()))
 
 
-def _scale(outcome: Outcome, *, grey: bool) -> float:
+def _scale(outcome: RunResult, *, grey: bool) -> float:
     """What turns a distance into grey levels: linf times 255, l2 into a root mean square times 255; 1 if not `grey`.
 
     Raises:
@@ -452,7 +452,9 @@ def _curve_of_steps(
     for (outcome, _, known), each, fit in zip(kept, falls, fits, strict=True):
         drawn = weights if known.all() else weights[:, known]
         halves.append(draw_half_distortion(drawn, each.numpy(), fit.value))
-        optimality.append(draw_optimality(drawn, outcome.columns["distance"][known], nearest[rivals(outcome)][known]))
+        optimality.append(
+            draw_optimality(drawn, outcome.columns["distance"][known], nearest[comparison_key(outcome)][known])
+        )
     least = min(map(len, falls))
     return replace(
         curve,
@@ -533,7 +535,7 @@ def _step_curve(
     return _curve(labels, "distances", budgets, share, len(falls[0]), has_bands=has_bands)
 
 
-def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Share:
+def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Proportion:
     """The share of the images that are right at each budget."""
     if len(lasting) == 1:
         ordered, images = np.sort(lasting[0]), len(lasting[0])
@@ -541,18 +543,18 @@ def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Share:
     return _joined([clustered_interval(np.stack(lasting, 1) > budget) for budget in budgets])
 
 
-def _joined(shares: Sequence[Share]) -> Share:
-    return Share(*(np.array([float(each[part]) for each in shares]) for part in range(4)))
+def _joined(shares: Sequence[Proportion]) -> Proportion:
+    return Proportion(*(np.array([float(each[part]) for each in shares]) for part in range(4)))
 
 
 def _curve(
-    labels: dict[str, Any], kind: Any, budgets: np.ndarray, share: Share, images: int, *, has_bands: bool
+    labels: dict[str, Any], kind: Any, budgets: np.ndarray, share: Proportion, images: int, *, has_bands: bool
 ) -> Curve:
     low, high = (share.low, share.high) if has_bands else (np.full(len(budgets), math.nan) for _ in range(2))
     return Curve(labels, kind, budgets, share.value, low, high, images)
 
 
-def _labels(group: Group) -> dict[str, Any]:
+def _labels(group: TableGroup) -> dict[str, Any]:
     return {name: group.labels[name] for name in _LABELS}
 
 
@@ -572,10 +574,10 @@ def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
             yield note("violations", sentence, subject=curve.name, violations=curve.labels["violations"])
 
 
-def _round(top: float, norm: str, against: Against, groups: Sequence[Group]) -> list[float]:
+def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]) -> list[float]:
     """Round budgets up to the largest: of linf so many 255ths, if its radii are written so."""
     radii = [group.labels["epsilon"] for group in groups if group.labels["norm"] == norm == "linf"]
-    written = [radius_text(norm, radius) for radius in radii if radius and math.isfinite(radius)]
+    written = [format_radius(norm, radius) for radius in radii if radius and math.isfinite(radius)]
     if norm != "linf" or against != "epsilon" or not all(text.endswith("/255") for text in written):
         return list(round_budgets(top, log=against == "queries"))
     return [level / 255 for level in round_budgets(round(top * 255, 9), log=False)]

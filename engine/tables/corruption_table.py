@@ -11,7 +11,7 @@ import torch
 
 from ...adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, SEVERITIES, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
-from ...adapters.models.outputs import explain_predictions
+from ...adapters.models.extract_logits import explain_predictions
 from ...errors import Unavailable, UnknownName, Unsupported
 from ...metrics import (
     corruption_error,
@@ -22,7 +22,7 @@ from ...metrics import (
     relative_corruption_error,
 )
 from ..finding import Finding, note
-from ..statistics.bootstrap import Estimate, draw_means, interval
+from ..statistics.bootstrap import Estimate, bootstrap_means, interval
 from ..store.other_records import CorruptionRecord, read_corruptions
 from .estimates import NOTHING, estimate_share, mean_of_defined, resamples
 from .table import Table, TableRow
@@ -351,7 +351,7 @@ class _Scores:
 
     def _draw(self, values: np.ndarray) -> np.ndarray:
         """The mean of a value of each image, in every replicate, (R,)."""
-        return draw_means(self.counts(len(values)), values[:, None].astype(float))[0].ratio.clip(0, 1)
+        return bootstrap_means(self.counts(len(values)), values[:, None].astype(float))[0].ratio.clip(0, 1)
 
     def _estimate(self, value: float, drawn: np.ndarray) -> Estimate:
         return interval(np.array([value, *drawn[1:]]), self.n)

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, UnknownName, Unsupported
-from ...intervals import difference_ends, discordant_correlation
+from ...intervals import difference_bounds, discordant_correlation
 from ...metrics import METRICS
 from ..finding import Finding, note
 from ..metric_names import needs_confidences, resolve_symbols, unknown_metric
-from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of
+from ..statistics.bootstrap import Estimate, Replicates, bootstrap_means, draw_macro_f1, draws_of
 from ..store.columns import logits_of
-from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
+from ..store.results import CleanResult, Results, RunResult, images_text, read_outcomes
 from ..store.shown import rate_when_shown
 from ..store.transfers import read_shown
 from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples
-from .groups import Group, group_cells, plain_setting_of
+from .groups import TableGroup, group_cells, plain_setting_of
 from .table import Table, TableRow
 
 _RATE = "MR"  # the one rate whose difference is a metric of a defence
@@ -62,7 +62,7 @@ class _Row(NamedTuple):
 
 
 def build_defence(
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     original: str,
     defended: str,
     *,
@@ -96,7 +96,7 @@ def build_defence(
         Unavailable: if there is no such folder, or no cell in it.
     """
     asked = _choose(metrics)
-    outcomes = folder if isinstance(folder, Outcomes) else _read_pair(folder, original, defended)
+    outcomes = folder if isinstance(folder, Results) else _read_pair(folder, original, defended)
     names = _defended_names(outcomes, original, defended)
     rows: list[_Row] = []
     for name in names:
@@ -123,7 +123,7 @@ def build_defence(
     return Table("defence", _LABELS, tuple(kept), tuple(lines), tuple(findings))
 
 
-def _how_judged(outcomes: Outcomes, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
+def _how_judged(outcomes: Results, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
     """Where models that are judged by draws are among those of these names: other tables have the shares of them."""
     drawn = [name for name in dict.fromkeys(names) if name in outcomes.judged_by_draws]
     if not drawn:
@@ -150,12 +150,12 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
     return chosen
 
 
-def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
+def _read_pair(folder: str | Path, original: str, defended: str) -> Results:
     """The folder with the logits of two models."""
     return read_outcomes(folder, keep_logits=lambda each: "*" in defended or each.is_called((original, defended)))
 
 
-def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[str]:
+def _defended_names(outcomes: Results, original: str, defended: str) -> list[str]:
     """The models that a name, or a pattern, stands for."""
     if "*" not in defended:
         return [defended]
@@ -166,7 +166,7 @@ def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[st
     return names
 
 
-def _find_pairs(outcomes: Outcomes, original: str, defended: str) -> list[tuple[Clean, Clean]]:
+def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[CleanResult, CleanResult]]:
     """Both models on each set of images that both saw."""
     known = [outcomes.clean[key] for key in outcomes.subjects if key in outcomes.clean]
     sides = [[each for each in known if each.subject.name == name] for name in (original, defended)]
@@ -188,14 +188,14 @@ def _find_pairs(outcomes: Outcomes, original: str, defended: str) -> list[tuple[
     return same
 
 
-def _of_same_images(a: Clean, b: Clean) -> bool:
+def _of_same_images(a: CleanResult, b: CleanResult) -> bool:
     """By their digest, under whatever name; else, as models may take them in other sizes, by the names of all."""
     labels, names = (np.array_equal(a.columns[name], b.columns[name]) for name in ("label", "image"))
     same = a.subject.data_digest == b.subject.data_digest or (a.subject.data == b.subject.data and names)
     return labels and same
 
 
-def _rows_of(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[_Row]:
+def _rows_of(outcomes: Results, models: tuple[CleanResult, CleanResult]) -> Iterator[_Row]:
     """The rows of a defence: on the clean images, and for each attack on the examples of both and of the original."""
     original, defended = models
     truth, images = torch.tensor(original.columns["label"]), original.subject.images
@@ -214,7 +214,9 @@ def _rows_of(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[_Row]:
         yield _Row(labels, repeats, truth, frozenset(meaningless))
 
 
-def _attacks(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[tuple[Group, str, list[_Pair]]]:
+def _attacks(
+    outcomes: Results, models: tuple[CleanResult, CleanResult]
+) -> Iterator[tuple[TableGroup, str, list[_Pair]]]:
     """The attacks that both models met, paired by seed ("own"); then those of the original that it saw ("original")."""
     keys = [each.subject.key for each in models]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
@@ -235,7 +237,7 @@ def _attacks(outcomes: Outcomes, models: tuple[Clean, Clean]) -> Iterator[tuple[
             yield group, "original", [pair for pair in seen if pair]
 
 
-def _attacked(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Pair:
+def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _Pair:
     """Each model on the examples that were made on it."""
     both = (original, defended)
     return _Pair(
@@ -248,7 +250,7 @@ def _attacked(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Pair
     )
 
 
-def _shown(outcomes: Outcomes, original: Outcome, defended: Clean) -> _Pair | None:
+def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pair | None:
     """Both models on the examples that were made on the original; None if the defended one was not shown them."""
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
@@ -271,17 +273,17 @@ def _shown(outcomes: Outcomes, original: Outcome, defended: Clean) -> _Pair | No
     return pair._replace(columns=rates, most=(_most(original), most), by_majority=by_majority)
 
 
-def _most(outcome: Outcome) -> np.ndarray:
+def _most(outcome: RunResult) -> np.ndarray:
     """The rate of each image, (n,), where what proves nothing may be fooled."""
     return outcome.results.at_most(outcome.columns[_RATE].astype(float), METRICS[_RATE].invalid)
 
 
-def _counting(outcome: Outcome) -> np.ndarray:
+def _counting(outcome: RunResult) -> np.ndarray:
     """Examples that keep the rules, and images that are wrong when clean: they count unchanged, (n,) bool."""
     return outcome.usable | ~outcome.columns["attacked"]
 
 
-def _logits(outcomes: Outcomes, outcome: Outcome) -> Tensor:
+def _logits(outcomes: Results, outcome: RunResult) -> Tensor:
     """On its adversarial images, (n, K): what was kept of them, or read again; 0 where a model gave none."""
     if outcome.adv_logits is not None:
         return _finite(outcome.adv_logits)[0]
@@ -323,11 +325,11 @@ def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> 
     if kind == "share":
         return estimate._replace(low=plus.low, high=plus.high)
     alike = 0.0 if symbol == "MRV" else discordant_correlation(plus.value, minus.value)
-    low, high = difference_ends(plus[:3], minus[:3], alike)
+    low, high = difference_bounds(plus[:3], minus[:3], alike)
     return estimate._replace(low=low, high=high)
 
 
-def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Draws:
+def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replicates:
     """A metric of two models on the same images; NaN where it cannot be had of them."""
     record = METRICS[symbol]
     given = {"labels": truth}
@@ -337,14 +339,14 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Draws:
             given[name.replace("logits", "adv_logits")] = logits
     if record.of_images and {*record.arguments} <= {*given}:
         values = record.function(**{name: given[name] for name in record.arguments}, reduction="none")
-        return draw_means(counts, np.where(pair.counts, values.double().numpy(), np.nan)[:, None])[0]
+        return bootstrap_means(counts, np.where(pair.counts, values.double().numpy(), np.nan)[:, None])[0]
     if record.base == "CF":
         labels, drawn = truth.numpy()[pair.counts], counts[:, pair.counts]
         scores = [draw_macro_f1(drawn, labels, each.argmax(1).numpy()[pair.counts]) for each in pair.logits]
         return draws_of(scores[1] - scores[0], len(labels))
     if record.base and all(record.base in columns for columns in pair.columns):
         columns = np.stack([columns[record.base].astype(float) for columns in pair.columns], axis=1)
-        before, after = draw_means(counts, columns)
+        before, after = bootstrap_means(counts, columns)
         return draws_of(after.ratio - before.ratio, min(before.n, after.n))
     return draws_of(np.full(len(counts), np.nan), 0)
 

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from ...errors import Unsupported
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
-from ..store.outcomes import Outcome, Outcomes, check_models, outcomes_of
+from ..store.results import Results, RunResult, as_results, check_models
 from .groups import group_cells
 
 _SHOWN = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
@@ -85,7 +85,7 @@ class DistanceCurves(Displayed):
 
 
 def build_distance_curves(
-    folder: str | Path | Outcomes, *, norm: str | None = None, models: Sequence[str] | None = None
+    folder: str | Path | Results, *, norm: str | None = None, models: Sequence[str] | None = None
 ) -> DistanceCurves:
     """The median distance against passes of every attack whose records have it.
 
@@ -102,7 +102,7 @@ def build_distance_curves(
         UnknownName: if there is no such model.
         Unavailable: if there is no such folder, or no cell in it.
     """
-    outcomes = outcomes_of(folder)
+    outcomes = as_results(folder)
     check_models(outcomes, models)
     curves, without = [], 0
     for group in group_cells(outcomes, "pairs"):
@@ -132,12 +132,12 @@ def build_distance_curves(
     return DistanceCurves(tuple(curves), (*shown, most), (*findings, *outcomes.findings))
 
 
-def has_curves(outcomes: Outcomes) -> bool:
+def has_curves(outcomes: Results) -> bool:
     """Whether any record has such a curve."""
     return any("curve_passes" in outcome.columns for outcome in outcomes.done)
 
 
-def _curve(labels: dict[str, Any], repeats: list[Outcome]) -> DistanceCurve:
+def _curve(labels: dict[str, Any], repeats: list[RunResult]) -> DistanceCurve:
     counted = np.logical_and.reduce([each.results.attacked & each.results.proven for each in repeats])
     images = np.flatnonzero(counted)
     spent = max(
@@ -170,7 +170,7 @@ def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
     return np.unique([*changes[np.searchsorted(changes, wanted, side="right").clip(1) - 1], spent])
 
 
-def _distances(outcome: Outcome, images: np.ndarray, passes: np.ndarray) -> np.ndarray:
+def _distances(outcome: RunResult, images: np.ndarray, passes: np.ndarray) -> np.ndarray:
     """The nearest distance of each image after each number of passes, (images, P); inf where there is none yet."""
     table = np.full((len(images), len(passes)), np.inf)
     for row, image in enumerate(images):

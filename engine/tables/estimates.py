@@ -10,18 +10,18 @@ import numpy as np
 from ...intervals import clustered_interval
 from ..metric_names import CLEAN, facts_of
 from ..statistics.bootstrap import (
-    Draws,
     Estimate,
+    Replicates,
+    bootstrap_means,
     draw_half_distortion,
     draw_macro_f1,
-    draw_means,
     draw_optimality,
     draws_of,
     interval,
     resample,
 )
 from ..store.columns import coverage_of, coverage_values
-from ..store.outcomes import Outcome, Outcomes
+from ..store.results import Results, RunResult
 from ..store.stored_columns import hold_columns
 
 EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"
@@ -36,7 +36,7 @@ def resamples(bootstrap: int, seed: int) -> Counts:
     return lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
 
 
-def mean_draws(parts: Sequence[Sequence[Draws]], *, pooled: bool = False) -> Draws:
+def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -> Replicates:
     """The mean over parts of the mean over their repeats, or over all their images."""
     every = [draws for part in parts for draws in part]
     n = sum(draws.n for draws in every)
@@ -44,12 +44,14 @@ def mean_draws(parts: Sequence[Sequence[Draws]], *, pooled: bool = False) -> Dra
         return draws_of(np.full(1, math.nan), 0)
     different = max(each.different or each.n for each in every)
     if pooled:
-        return Draws(np.sum([each.total for each in every], 0), np.sum([each.count for each in every], 0), n, different)
+        return Replicates(
+            np.sum([each.total for each in every], 0), np.sum([each.count for each in every], 0), n, different
+        )
     means = [mean_of_defined([each.ratio for each in part]) for part in parts]
     return draws_of(mean_of_defined(means), n)._replace(different=different)
 
 
-def estimate_draws(draws: Draws) -> Estimate:
+def estimate_draws(draws: Replicates) -> Estimate:
     """The value of draws and its bootstrap interval."""
     return interval(draws.ratio, draws.n, draws.different)
 
@@ -70,7 +72,7 @@ def estimate_share(
     if not columns:
         return NOTHING
     stacked = np.stack(columns, axis=1)
-    means = iter(draw_means(np.ones((1, len(stacked))), stacked))
+    means = iter(bootstrap_means(np.ones((1, len(stacked))), stacked))
     mean = mean_draws([[next(means) for _ in part] for part in met if part], pooled=pooled)
     low = high = math.nan
     if has_interval:
@@ -81,7 +83,7 @@ def estimate_share(
     return Estimate(float(mean.ratio[0]), low, high, mean.n)
 
 
-def values_of(outcome: Outcome, outcomes: Outcomes, symbol: str, *, at_most: bool = False) -> np.ndarray:
+def values_of(outcome: RunResult, outcomes: Results, symbol: str, *, at_most: bool = False) -> np.ndarray:
     """The values of a metric on the images of a cell, (n,); NaN where undefined.
 
     Args:
@@ -104,10 +106,10 @@ def values_of(outcome: Outcome, outcomes: Outcomes, symbol: str, *, at_most: boo
 
 
 def estimate_row(
-    parts: Sequence[Sequence[Outcome]],
-    outcomes: Outcomes,
+    parts: Sequence[Sequence[RunResult]],
+    outcomes: Results,
     symbols: Sequence[str],
-    drawn: "CellDraws",
+    drawn: "RunReplicates",
     *,
     pooled: bool = False,
     of_model: bool = False,
@@ -143,7 +145,7 @@ def estimate_row(
 
 
 def _row_values(
-    parts: Sequence[Sequence[Outcome]], outcomes: Outcomes, symbol: str, *, of_model: bool, at_most: bool = False
+    parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:
     """A share of each image in each cell of a row; of clean images, or in the worst case, an image counts once."""
     record = facts_of(symbol)
@@ -155,7 +157,7 @@ def _row_values(
     return values
 
 
-class CellDraws:
+class RunReplicates:
     """What is drawn of the cells of a folder, kept for the tables that are made of it one after the other.
 
     Args:
@@ -168,11 +170,11 @@ class CellDraws:
         self.bootstrap, self.kept = bootstrap, frozenset({*kept, "seconds"})  # which CTC ranks after a row is drawn
         self.counts = resamples(bootstrap, seed)
         self._nearest: Nearest = {}
-        self._clean: dict[str, Draws] = {}  # CF by subject: the same for every attack on it, and in every table
+        self._clean: dict[str, Replicates] = {}  # CF by subject: the same for every attack on it, and in every table
         self._exact: dict[int, np.ndarray] = {}  # counts as floating point numbers, which products turn them into
-        self._drawn: dict[str, dict[str, Draws]] = {}
+        self._drawn: dict[str, dict[str, Replicates]] = {}
 
-    def prepare(self, outcomes: Outcomes, symbols: Sequence[str]) -> None:
+    def prepare(self, outcomes: Results, symbols: Sequence[str]) -> None:
         """Look at all cells for what one cell alone does not say: the nearest distances of OPT, and CF of a model."""
         self._nearest = nearest_distances(outcomes.done) if "OPT" in symbols else {}
         attacked = {outcome.cell.subject.key for outcome in outcomes.done} if "CF" in symbols else set()
@@ -181,15 +183,15 @@ class CellDraws:
             self._clean[key] = draws_of(draw_macro_f1(self.counts(n), columns["label"], columns["predicted"]), n)
 
     def row(
-        self, parts: Sequence[Sequence[Outcome]], outcomes: Outcomes, symbols: Sequence[str], *, pooled: bool = False
-    ) -> dict[str, Draws]:
+        self, parts: Sequence[Sequence[RunResult]], outcomes: Results, symbols: Sequence[str], *, pooled: bool = False
+    ) -> dict[str, Replicates]:
         """Every symbol of the cells of a row, by `mean_draws`."""
         cells = [[self.draw(each, outcomes, symbols) for each in part] for part in parts] if symbols else []
         return {
             symbol: mean_draws([[each[symbol] for each in part] for part in cells], pooled=pooled) for symbol in symbols
         }
 
-    def draw(self, outcome: Outcome, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, Draws]:
+    def draw(self, outcome: RunResult, outcomes: Results, symbols: Sequence[str]) -> dict[str, Replicates]:
         """Every symbol of a finished cell; `prepare` comes first.
 
         CTC, which is about several cells, stays NaN; so does D_half of a fixed budget.
@@ -211,7 +213,7 @@ class CellDraws:
             self._exact = {images: exact}
         held = replace(outcome, columns=hold_columns(outcome.columns, lacking))
         columns = np.stack([values_of(held, outcomes, symbol) for symbol in lacking], axis=1)
-        drawn = dict(zip(lacking, draw_means(exact, columns), strict=True))
+        drawn = dict(zip(lacking, bootstrap_means(exact, columns), strict=True))
         for symbol in lacking:
             special = self._clean.get(outcome.cell.subject.key) if symbol == "CF" else None
             special = special or _draw_of_set(outcome, symbol, weights, self._nearest)
@@ -222,27 +224,27 @@ class CellDraws:
         return {**known, **drawn}
 
 
-def rivals(outcome: Outcome) -> tuple[object, ...]:
+def comparison_key(outcome: RunResult) -> tuple[object, ...]:
     """What attacks must share for their distances to be compared: model, images, norm, target, 8-bit or not."""
     cell = outcome.cell
     return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
 
 
-def nearest_distances(done: Sequence[Outcome]) -> Nearest:
+def nearest_distances(done: Sequence[RunResult]) -> Nearest:
     """The least distance of each image over all attacks on the same model, norm and target, by `rivals` of a cell."""
     nearest: dict[tuple[object, ...], np.ndarray] = {}
     for outcome in done:
-        key, distance = rivals(outcome), outcome.columns["distance"]
+        key, distance = comparison_key(outcome), outcome.columns["distance"]
         nearest[key] = np.minimum(nearest[key], distance) if key in nearest else distance
     return nearest
 
 
-def proven_distances(outcome: Outcome) -> np.ndarray:
+def proven_distances(outcome: RunResult) -> np.ndarray:
     """The distances of the images whose result is valid: the others say neither how near they are nor how far."""
     return outcome.columns["distance"][outcome.results.proven]
 
 
-def is_extrapolated(outcome: Outcome) -> bool:
+def is_extrapolated(outcome: RunResult) -> bool:
     """Whether D_half of a cell is a number, and lies beyond what was measured: fewer than half of the images fell."""
     distances = proven_distances(outcome)
     right = distances[distances > 0]
@@ -257,7 +259,7 @@ _OF_DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.nd
 }
 
 
-def _draw_of_set(outcome: Outcome, symbol: str, counts: np.ndarray, nearest: Nearest) -> Draws | None:
+def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: Nearest) -> Replicates | None:
     """A metric that is no mean over images; None if it is one, or cannot be had."""
     record = facts_of(symbol)
     if "coverage" in record.needs:
@@ -270,11 +272,11 @@ def _draw_of_set(outcome: Outcome, symbol: str, counts: np.ndarray, nearest: Nea
     if not len(distances):
         return draws_of(np.full(len(counts), np.nan), 0)
     weights = counts if proven.all() else counts[:, proven]
-    best = nearest.get(rivals(outcome), outcome.columns["distance"])
+    best = nearest.get(comparison_key(outcome), outcome.columns["distance"])
     return draws_of(draw(weights, distances, best[proven]), len(distances))
 
 
-def _coverage(outcome: Outcome, symbol: str) -> float:
+def _coverage(outcome: RunResult, symbol: str) -> float:
     """Coverage of a cell's images after the attack, or before it ("@clean"), of all layers or one ("@LAYER")."""
     base, *parts = symbol.split("@")
     coverage = coverage_of(outcome.columns, clean=CLEAN in parts)

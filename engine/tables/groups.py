@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from ...adapters.words import labels_text
+from ...adapters.display_text import format_threat_labels
 from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput, Unsupported
-from ..cell import Cell
+from ..attack_run import AttackRun
 from ..finding import Finding, note
 from ..store.notes import least_of_estimates
-from ..store.outcomes import Outcome, Outcomes, details
+from ..store.results import Results, RunResult, distinguishing_settings
 from .symbols import By
 
 _COMPARED = ("norm", "epsilon", "targeted", "setting")  # rows of models that are alike in these are compared
@@ -19,32 +19,32 @@ Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
 
-class Group(NamedTuple):
+class TableGroup(NamedTuple):
     """The cells of a row: `parts` are averaged over, each a list of repeats (seeds); `finer` tells like rows apart."""
 
     labels: dict[str, Any]
-    parts: list[list[Outcome]]
+    parts: list[list[RunResult]]
     finer: dict[str, str]
 
     @property
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RunResult]:
         """The cells of all parts."""
         return [outcome for part in self.parts for outcome in part]
 
 
-def differing(options: Sequence[Mapping[str, str]]) -> list[str]:
+def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
     """For each of several settings, what it has that not all of them have: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]
 
 
-def model_names(outcomes: Outcomes) -> dict[str, str]:
+def model_names(outcomes: Results) -> dict[str, str]:
     """Name of every model by key of its subject; with a piece of its digest where one name has several weights."""
     return {key: subject.name for key, subject in outcomes.subjects.items()}
 
 
-def threat_labels(cell: Cell) -> dict[str, Any]:
+def threat_labels(cell: AttackRun) -> dict[str, Any]:
     """Norm, epsilon (NaN: none), targeted."""
     rules = cell.threat_model
     return {
@@ -54,7 +54,7 @@ def threat_labels(cell: Cell) -> dict[str, Any]:
     }
 
 
-def group_cells(outcomes: Outcomes, by: By, *, mixed: bool = False) -> list[Group]:
+def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[TableGroup]:
     """The rows in order, with their labels; failed cells are counted in the row that they belong to.
 
     Args:
@@ -65,12 +65,12 @@ def group_cells(outcomes: Outcomes, by: By, *, mixed: bool = False) -> list[Grou
     every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     shared = shared_settings(cell for cell, _ in every)
 
-    def row_of(cell: Cell) -> tuple[Any, ...]:
+    def row_of(cell: AttackRun) -> tuple[Any, ...]:
         if by == "models":
             return cell.subject.key, cell.pixels, *(() if mixed else (*_ball(cell), cell.target))
         return shared(cell) if by == "attacks" else (cell.subject.key, *setting_of(cell))
 
-    rows: dict[tuple[Any, ...], list[tuple[Cell, Outcome | None]]] = {}
+    rows: dict[tuple[Any, ...], list[tuple[AttackRun, RunResult | None]]] = {}
     for cell, outcome in sorted(every, key=lambda item: _place(item[0], by)):
         rows.setdefault(row_of(cell), []).append((cell, outcome))
     groups = [_group(cells, by, mixed=mixed) for cells in rows.values()]
@@ -78,7 +78,7 @@ def group_cells(outcomes: Outcomes, by: By, *, mixed: bool = False) -> list[Grou
     return groups
 
 
-def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
+def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
     """The outcomes of attacks that know this much of the model; None: of all.
 
     Raises:
@@ -97,14 +97,14 @@ def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
     return replace(outcomes, done=done, failed=failed)
 
 
-def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> Iterator[Finding]:
+def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Finding]:
     """For each row of models whose mean lacks attacks that others have: which.
 
     Args:
         groups: the rows.
         mixed: they are over all threat models; else only those of one threat model are held against each other.
     """
-    families: dict[tuple[str, ...], list[Group]] = {}
+    families: dict[tuple[str, ...], list[TableGroup]] = {}
     for group in groups:
         family = () if mixed else tuple(str(group.labels[name]) for name in _COMPARED)
         families.setdefault(family, []).append(group)
@@ -115,20 +115,20 @@ def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> Iterator[Finding]:
         every = {key: name for row in attacks for key, name in row.items()}
         for group, row in zip(family, attacks, strict=True):
             lacking = list(dict.fromkeys(name for key, name in every.items() if key not in row))
-            name = group.labels["model"] if mixed else f"{group.labels['model']}, {labels_text(group.labels)}"
+            name = group.labels["model"] if mixed else f"{group.labels['model']}, {format_threat_labels(group.labels)}"
             if lacking and (mixed or row):
                 sentence = "{subject}: its means lack {attacks}: not over what the others have"
                 yield note("uneven", sentence, subject=name, attacks=", ".join(lacking))
 
 
-def least_of_draws(groups: Sequence[Group]) -> list[Finding]:
+def worst_case_bias_note(groups: Sequence[TableGroup]) -> list[Finding]:
     """On the random models of rows over several results: the least of estimates is on average too low."""
     return least_of_estimates([(group.labels["model"], group.outcomes) for group in groups])
 
 
-def _group(cells: list[tuple[Cell, Outcome | None]], by: By, *, mixed: bool) -> Group:
+def _group(cells: list[tuple[AttackRun, RunResult | None]], by: By, *, mixed: bool) -> TableGroup:
     done = [outcome for _, outcome in cells if outcome is not None]
-    parts: dict[Any, list[Outcome]] = {}
+    parts: dict[Any, list[RunResult]] = {}
     for outcome in done:
         parts.setdefault(outcome.cell.subject.key if by == "attacks" else setting_of(outcome.cell), []).append(outcome)
     first = cells[0][0]
@@ -144,37 +144,37 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, *, mixed: bool) -> 
     labels["violations"] = int(sum(each.violated.sum() for each in results))
     if first.search.chooses_radius and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
         labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which
-    finer = details(first)
+    finer = distinguishing_settings(first)
     if by == "models":
         finer = {name: finer[name] for name in ("pixels", "data", *(() if mixed else ("target",)))}
-    return Group(labels, list(parts.values()), finer)
+    return TableGroup(labels, list(parts.values()), finer)
 
 
-def _fill_settings(groups: list[Group]) -> None:
+def _fill_settings(groups: list[TableGroup]) -> None:
     """Fill `setting` of the rows whose labels are alike."""
-    alike: dict[tuple[Any, ...], list[Group]] = {}
+    alike: dict[tuple[Any, ...], list[TableGroup]] = {}
     for group in groups:
         names = ("model", "implementation", "norm", "epsilon", "targeted")
         alike.setdefault(tuple(str(group.labels.get(name)) for name in names), []).append(group)
     for peers in alike.values():
-        for group, text in zip(peers, differing([each.finer for each in peers]), strict=True):
+        for group, text in zip(peers, distinguishing_text([each.finer for each in peers]), strict=True):
             group.labels["setting"] = text
 
 
-def setting_of(cell: Cell) -> tuple[Any, ...]:
+def setting_of(cell: AttackRun) -> tuple[Any, ...]:
     """What a cell is apart from model, seed and the size of its shards: implementation, threat model, details.
 
     Of a cell at saturation the threat model that was asked for: the radius differs from model to model.
     """
-    return (cell.title, *_ball(cell.planned), *sorted(details(cell).items()))
+    return (cell.title, *_ball(cell.as_planned), *sorted(distinguishing_settings(cell).items()))
 
 
-def plain_setting_of(cell: Cell) -> tuple[Any, ...]:
+def plain_setting_of(cell: AttackRun) -> tuple[Any, ...]:
     """The same without the draws by which a random model is judged and attacked: what other models can share."""
     return setting_of(replace(cell, draws=0, eot=1))
 
 
-def shared_settings(cells: Iterable[Cell]) -> Callable[[Cell], tuple[Any, ...]]:
+def shared_settings(cells: Iterable[AttackRun]) -> Callable[[AttackRun], tuple[Any, ...]]:
     """What tells the setting of each of these cells, so that a random model shares those of the others.
 
     The draws of a random model are part of a setting only where one model has met it with several numbers of them.
@@ -184,18 +184,18 @@ def shared_settings(cells: Iterable[Cell]) -> Callable[[Cell], tuple[Any, ...]]:
         ways.setdefault((cell.subject.key, plain_setting_of(cell)), set()).add((cell.draws, cell.eot))
     several = {setting for (_, setting), drawn in ways.items() if len(drawn) > 1}
 
-    def setting(cell: Cell) -> tuple[Any, ...]:
+    def setting(cell: AttackRun) -> tuple[Any, ...]:
         plain = plain_setting_of(cell)
         return setting_of(cell) if plain in several else plain
 
     return setting
 
 
-def _ball(cell: Cell) -> tuple[Any, ...]:
+def _ball(cell: AttackRun) -> tuple[Any, ...]:
     return cell.threat_model.norm, cell.threat_model.epsilon, cell.threat_model.targeted
 
 
-def _place(cell: Cell, by: By) -> tuple[Any, ...]:
+def _place(cell: AttackRun, by: By) -> tuple[Any, ...]:
     """Where the row of a cell stands in a table, and the cell in its row."""
     norm, epsilon, targeted = _ball(cell)
     ball = (norm, math.inf if epsilon is None else epsilon, targeted)

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...adapters import attack_of
-from ...adapters.catalogue.findings import FINDINGS, findings_of
+from ...adapters import canonical_attack
+from ...adapters.catalogue.known_issues import FINDINGS, known_issues_of
 from ...adapters.catalogue.lookup import library_defaults
 from ...errors import MissingLibrary, UnknownName, Unsupported
-from ..cell import Cell
+from ..attack_run import AttackRun
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class About:
     defaults: Mapping[str, Any]
 
 
-def about_cells(cells: Iterable[Cell]) -> dict[tuple[str, str], About]:
+def about_cells(cells: Iterable[AttackRun]) -> dict[tuple[str, str], About]:
     """By implementation, "foolbox:pgd" or "best(foolbox:pgd)", and norm."""
     notes: dict[tuple[str, str], About] = {}
     for cell in cells:
@@ -44,13 +44,13 @@ def about_cells(cells: Iterable[Cell]) -> dict[tuple[str, str], About]:
     return notes
 
 
-def _about(cell: Cell) -> About:
+def _about(cell: AttackRun) -> About:
     row, norm = cell.row, cell.threat_model.norm
-    attack = attack_of(row)
+    attack = canonical_attack(row)
     try:
         defaults = library_defaults(row, norm)
     except (MissingLibrary, UnknownName, Unsupported):
         defaults = {}
     kind = cell.search.attack_kind(cell.row)
-    findings = {key: FINDINGS[key] for key in findings_of(row, norm)}
+    findings = {key: FINDINGS[key] for key in known_issues_of(row, norm)}
     return About(attack.title, kind, attack.knowledge, attack.source, findings, tuple(row.repairs), defaults)

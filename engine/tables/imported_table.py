@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import Unavailable, UnknownName, Unsupported
-from ...intervals import share_interval
+from ...intervals import proportion_interval
 from ..finding import Finding, note
-from ..statistics.bootstrap import Draws, Estimate, draw_means, draw_optimality, draws_of, interval
+from ..statistics.bootstrap import Estimate, Replicates, bootstrap_means, draw_optimality, draws_of, interval
 from ..store.imported import PublishedRow, Reference, envelopes_of, read_published, setting_of_reference
-from ..store.outcomes import Outcome, Outcomes, outcomes_of
+from ..store.results import Results, RunResult, as_results
 from ..store.store import ResultsStore
 from .budget_curves import comparable_key
 from .estimates import Counts, estimate_share, mean_draws, resamples
@@ -45,7 +45,7 @@ class _Distances(NamedTuple):
 
 
 def build_references(
-    folder: str | Path | Outcomes, *, norm: str | None = None, bootstrap: int = 1000, seed: int = 0
+    folder: str | Path | Results, *, norm: str | None = None, bootstrap: int = 1000, seed: int = 0
 ) -> Table:
     """Every untargeted row of ours and every imported one, by model and norm, the nearest to the envelope first.
 
@@ -65,7 +65,7 @@ def build_references(
         UnknownName: if nothing was imported in that norm.
         Unavailable: if there is no such folder.
     """
-    outcomes = outcomes_of(folder)
+    outcomes = as_results(folder)
     if not outcomes.references:
         raise Unsupported(
             "expected imported results in the folder, got none: `davylamp import attackbench PATH -o FOLDER`"
@@ -90,7 +90,7 @@ def build_references(
     return Table("references", _REFERENCE_LABELS, _REFERENCE_SYMBOLS, tuple(rows), tuple(findings))
 
 
-def _runs(outcomes: Outcomes, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
+def _runs(outcomes: Results, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
     """Every row about a model and norm: its labels, and what each of its repeats says."""
     done = tuple(outcome for outcome in outcomes.done if comparable_key(outcome) == (subject, norm))
     lines = []
@@ -108,7 +108,7 @@ def _runs(outcomes: Outcomes, subject: str, norm: str) -> list[tuple[dict[str, A
     return lines
 
 
-def _distances_of_ours(outcome: Outcome) -> _Distances:
+def _distances_of_ours(outcome: RunResult) -> _Distances:
     columns, known = outcome.columns, outcome.results.proven
     passes = (columns["forwards"] + columns["backwards"]).astype(float)
     return _Distances(columns["attacked"], known, columns["distance"], passes, columns["seconds"])
@@ -125,7 +125,7 @@ def _distances_of_theirs(reference: Reference) -> _Distances:
 def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.ndarray, counts: Counts) -> TableRow:
     """A row: each number is the mean over the repeats, on the images that an imported row covers."""
     weights, covered = counts(len(envelope)), ~np.isnan(envelope)
-    drawn: dict[str, list[Draws]] = {symbol: [] for symbol in _REFERENCE_SYMBOLS}
+    drawn: dict[str, list[Replicates]] = {symbol: [] for symbol in _REFERENCE_SYMBOLS}
     shares = []
     for run in runs:
         kept = run.known & covered
@@ -137,7 +137,7 @@ def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.
             "passes": np.where(met, run.passes, math.nan),
             "seconds": np.where(met, run.seconds, math.nan),
         }
-        for name, draws in zip(columns, draw_means(weights, np.stack([*columns.values()], axis=1)), strict=True):
+        for name, draws in zip(columns, bootstrap_means(weights, np.stack([*columns.values()], axis=1)), strict=True):
             drawn[name].append(draws)
         drawn["median"].append(draws_of(draw_medians(weights[:, met], run.distance[met]), int(met.sum())))
         optimality = np.full(len(weights), math.nan)
@@ -209,7 +209,7 @@ def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0)
 def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:
     """A row for each of our models and threat models; [] where the folder has no finished cell."""
     try:
-        outcomes = outcomes_of(store.folder)
+        outcomes = as_results(store.folder)
     except Unavailable:
         return []
     if not outcomes.done:
@@ -239,7 +239,7 @@ def _theirs(row: PublishedRow, *, has_interval: bool) -> TableRow:
     estimates = {}
     for symbol, share in {"CA": row.clean, "RA": row.robust}.items():
         is_banded = has_interval and row.images and not (is_corrupted and symbol == "RA")
-        ends = share_interval(share * row.images, row.images) if is_banded else (math.nan, math.nan)
+        ends = proportion_interval(share * row.images, row.images) if is_banded else (math.nan, math.nan)
         estimates[symbol] = Estimate(share, *ends, row.images)
     return TableRow(labels, estimates)
 

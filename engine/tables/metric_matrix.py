@@ -9,16 +9,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ...adapters.display_text import format_threat_labels
 from ...adapters.threat_model import NORMS
-from ...adapters.words import labels_text
 from ...conventions import KNOWLEDGE
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
-from ..defended import named_originals
-from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
+from ..defence_pairs import named_originals
+from ..store.results import Results, RunResult, as_results, distinguishing_settings, read_outcomes
 from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
-from .groups import Knowledge, differing, shared_settings, threat_labels
+from .groups import Knowledge, distinguishing_text, shared_settings, threat_labels
 from .symbols import drop_absent
 from .table import build_table
 
@@ -75,7 +75,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     _check_norm(norm)  # before anything is read
     defences = subjects == "defences"
     # What a defence changes is seen in the logits.
-    outcomes = read_outcomes(folder, keep_logits=lambda _: True) if defences else outcomes_of(folder, symbols)
+    outcomes = read_outcomes(folder, keep_logits=lambda _: True) if defences else as_results(folder, symbols)
 
     def build(layer: Knowledge | None) -> MetricMatrix:
         kind: Any = {"norm": norm, "knowledge": layer}
@@ -103,7 +103,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
 
 
 def build_matrix(
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     symbols: Sequence[str],
     *,
     rows: Literal["models", "attacks"] = "models",
@@ -134,7 +134,7 @@ def build_matrix(
         Unavailable: if there is no such folder, or no cell in it.
     """
     _check_norm(norm)
-    outcomes = outcomes_of(folder, symbols)
+    outcomes = as_results(folder, symbols)
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
     if per == "attack" and rows == "attacks":
         done, joined = _strongest(done)
@@ -157,7 +157,7 @@ def build_matrix(
 
 
 def build_defence_matrix(
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     symbols: Sequence[str],
     *,
     original: str | None = None,
@@ -186,7 +186,7 @@ def build_defence_matrix(
         Unavailable: if there is no such folder, or no cell in it.
     """
     _check_norm(norm)
-    outcomes = folder if isinstance(folder, Outcomes) else read_outcomes(folder, keep_logits=lambda _: True)
+    outcomes = folder if isinstance(folder, Results) else read_outcomes(folder, keep_logits=lambda _: True)
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
     outcomes = replace(outcomes, done=tuple(done), failed=())
     records = []
@@ -328,7 +328,7 @@ def _check_norm(norm: str | None) -> None:
         raise UnknownName("norm", norm, NORMS)
 
 
-def _in_norm(outcomes: Outcomes, norm: str | None) -> list[Outcome]:
+def _in_norm(outcomes: Results, norm: str | None) -> list[RunResult]:
     done = [outcome for outcome in outcomes.done if norm in (None, outcome.cell.threat_model.norm)]
     if not done:
         have = ", ".join(sorted({outcome.cell.threat_model.norm for outcome in outcomes.done})) or "no finished cell"
@@ -336,7 +336,7 @@ def _in_norm(outcomes: Outcomes, norm: str | None) -> list[Outcome]:
     return done
 
 
-def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list[Outcome], list[str]]:
+def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[list[RunResult], list[str]]:
     """The cells of one kind of attack, and a note about the other kind if nobody chose."""
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
@@ -349,7 +349,7 @@ def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list
     return kept, [f"{chosen} attacks only; black-box ones are ranked apart (knowledge='black-box'): {_some(rest)}"]
 
 
-def _common(done: list[Outcome], rows: str) -> tuple[list[Outcome], list[str]]:
+def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str]]:
     """The cells of what every row has, and a note for each thing that some row lacks."""
     of_models, setting = rows == "models", shared_settings(each.cell for each in done)
     met: dict[Any, dict[Any, str]] = {}  # the rows that have met each item, with their names
@@ -373,19 +373,19 @@ def _common(done: list[Outcome], rows: str) -> tuple[list[Outcome], list[str]]:
     return [each for each in done if (setting(each.cell) if of_models else each.cell.subject.key) in common], notes
 
 
-def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
+def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
     """One outcome for each attack on each model, under the name of the attack, and a note if libraries were joined."""
     setting_of = shared_settings(each.cell for each in done)
     settings: dict[Any, dict[Any, dict[str, str]]] = {}
     for outcome in done:
         alike = settings.setdefault((outcome.cell.title, _rules_of(outcome)), {})
-        alike.setdefault(setting_of(outcome.cell), details(outcome.cell))
+        alike.setdefault(setting_of(outcome.cell), distinguishing_settings(outcome.cell))
     texts = {
         setting: text
         for several in settings.values()
-        for setting, text in zip(several, differing(list(several.values())), strict=True)
+        for setting, text in zip(several, distinguishing_text(list(several.values())), strict=True)
     }
-    attacks: dict[Any, list[Outcome]] = {}
+    attacks: dict[Any, list[RunResult]] = {}
     for outcome in done:
         attacks.setdefault((outcome.cell.attack_title, _rules_of(outcome), texts[setting_of(outcome.cell)]), []).append(
             outcome
@@ -393,7 +393,7 @@ def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
     merged, joined = [], {}
     for (name, *_), several in attacks.items():
         first = min(several, key=lambda outcome: outcome.cell.title).cell
-        pairs: dict[Any, list[Outcome]] = {}
+        pairs: dict[Any, list[RunResult]] = {}
         for outcome in several:
             pairs.setdefault((outcome.cell.subject, outcome.cell.seed), []).append(outcome)
         for (subject, seed), tries in pairs.items():
@@ -406,14 +406,14 @@ def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
     return merged, [note + "; ".join(joined)] if joined else []
 
 
-def _rules_of(outcome: Outcome) -> tuple[Any, ...]:
+def _rules_of(outcome: RunResult) -> tuple[Any, ...]:
     """What two implementations of an attack must share to be tries at the same thing."""
     cell = outcome.cell
     threat_model = cell.threat_model
     return threat_model.norm, threat_model.epsilon, threat_model.targeted, cell.target, cell.pixels
 
 
-def _best(tries: list[Outcome]) -> Outcome:
+def _best(tries: list[RunResult]) -> RunResult:
     """On each image what came of the strongest try: fooled and nearest, else kept the rules, else the first."""
     if len(tries) == 1:
         return tries[0]
@@ -425,12 +425,12 @@ def _best(tries: list[Outcome]) -> Outcome:
     columns = {name: np.stack([each[name] for each in held])[best, images] for name in names}
 
     def find_silent() -> np.ndarray:
-        return np.stack([attempt.silent for attempt in tries])[best, images]
+        return np.stack([attempt.non_finite for attempt in tries])[best, images]
 
     return replace(tries[0], columns=columns, find_silent=find_silent, examples=(), adv_logits=None)
 
 
-def _without_violations(outcome: Outcome) -> Outcome:
+def _without_violations(outcome: RunResult) -> RunResult:
     """The same cell with rates that are undefined where nobody knows whether the attack fools the model."""
     undecided, columns = outcome.results.undecided_fooled, outcome.columns
     rates = {name: np.where(undecided, np.nan, columns[name]) for name in _RATES if name in columns}
@@ -438,7 +438,7 @@ def _without_violations(outcome: Outcome) -> Outcome:
 
 
 def _columns(
-    outcomes: Outcomes, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
+    outcomes: Results, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
 ) -> tuple[pd.DataFrame, list[str]]:
     """The mean of each metric over what defines it for every row, and which metrics are over fewer or gone."""
     wanted = [*(each for each in symbols if each != "QN"), *(_QUERIES if "QN" in symbols else ())]
@@ -464,13 +464,13 @@ def _columns(
     return frame.loc[order], notes
 
 
-def _attack_name(outcome: Outcome) -> str:
+def _attack_name(outcome: RunResult) -> str:
     return _name({"implementation": outcome.cell.title, **threat_labels(outcome.cell), "setting": ""})
 
 
 def _name(labels: Mapping[str, Any], alias: Mapping[str, str] = MappingProxyType({})) -> str:
     name = alias.get(labels["implementation"], labels["implementation"])
-    parts = (f"{name} {labels_text(labels)}", labels["setting"])
+    parts = (f"{name} {format_threat_labels(labels)}", labels["setting"])
     return ", ".join(part for part in parts if part)
 
 

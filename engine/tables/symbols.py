@@ -10,9 +10,9 @@ from ...errors import Unsupported
 from ...metrics import default_symbols, record_of
 from ..cell_defaults import MEASURES
 from ..measure_groups import GROUP_OF, group_names
-from ..metric_names import base_of, facts_of, is_parametrised, options_of, resolve_symbols, unknown_metric
+from ..metric_names import base_symbol, facts_of, is_parametrised, metric_parameter, resolve_symbols, unknown_metric
 from ..store.derived_columns import is_rate
-from ..store.outcomes import Outcomes
+from ..store.results import Results
 from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]
@@ -49,7 +49,7 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         if record is None:
             raise unknown_metric(symbol)
         if is_parametrised(symbol):
-            options_of(symbol)
+            metric_parameter(symbol)
         if record.group == "corruption":
             raise Unsupported(f"{symbol} is about corrupted images: davylamp corrupt-table MODELS")
         if record.group.startswith("defence"):
@@ -66,7 +66,7 @@ def shown_symbol(symbol: str) -> str:
     return symbol if record.usual is None or record.symbol != symbol else symbol.replace("@K", f"@{record.usual}")
 
 
-def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -> tuple[str, ...]:
+def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) -> tuple[str, ...]:
     """The symbols that some cell has a value for; one that was asked for by name must be there.
 
     Raises:
@@ -84,13 +84,13 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
     return tuple(kept)
 
 
-def optional_symbols(outcomes: Outcomes) -> tuple[str, ...]:
+def optional_symbols(outcomes: Results) -> tuple[str, ...]:
     """Metrics of the groups that are measured only if they are asked for, as far as records have them."""
     columns = {name for outcome in outcomes.done for name in outcome.columns}
     return tuple(symbol for symbol in GROUP_OF if columns & {symbol, *({"coverage"} & {*facts_of(symbol).needs})})
 
 
-def _is_here(symbol: str, outcomes: Outcomes) -> bool:
+def _is_here(symbol: str, outcomes: Results) -> bool:
     """Whether a metric that has no column of its own can be had."""
     record = facts_of(symbol)
     if "minimum norm" in record.needs:
@@ -104,7 +104,7 @@ def _has_values(column: np.ndarray) -> bool:
     return column.dtype != object and not np.isnan(column).all()
 
 
-def _why_absent(symbol: str, outcomes: Outcomes) -> str:
+def _why_absent(symbol: str, outcomes: Results) -> str:
     record = facts_of(symbol)
     reasons = {outcome.unmeasured[symbol] for outcome in outcomes.done if symbol in outcome.unmeasured}
     if is_file_name(symbol):
@@ -112,9 +112,9 @@ def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     reasons = reasons or {_LACKING[need] for need in record.needs if need in _LACKING}
     if reasons:
         return "; ".join(sorted(reasons))
-    if base_of(symbol) in GROUP_OF or is_parametrised(symbol):
+    if base_symbol(symbol) in GROUP_OF or is_parametrised(symbol):
         profile = " --profile DATA" if "coverage" in record.needs else ""
-        return f"evaluate with --metric {GROUP_OF.get(base_of(symbol), symbol)}{profile}"
+        return f"evaluate with --metric {GROUP_OF.get(base_symbol(symbol), symbol)}{profile}"
     if "target" in record.needs and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
         return "no attack here has a target" if not failed else "every attack with a target failed"

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InvalidInput
-from ..at_once import map_at_once
 from ..displayed import Displayed
 from ..finding import Finding, note, sentences
 from ..metric_names import facts_of
-from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, interval
-from ..store.outcomes import Outcomes, outcomes_of
-from .estimates import EXTRAPOLATED, CellDraws, estimate_row, is_extrapolated
-from .groups import Group, Knowledge, group_cells, least_of_draws, of_kind, uneven_rows
+from ..statistics.bootstrap import FEWEST, Estimate, Replicates, draw_levels, interval
+from ..store.results import Results, as_results
+from ..thread_map import thread_map
+from .estimates import EXTRAPOLATED, RunReplicates, estimate_row, is_extrapolated
+from .groups import Knowledge, TableGroup, group_cells, of_kind, uneven_rows, worst_case_bias_note
 from .symbols import By, choose_symbols, drop_absent, is_of_distances, optional_symbols
 
 _REPR = 6  # metrics in a repr
@@ -93,7 +93,7 @@ class Table(Displayed):
 
 
 def build_table(  # noqa: PLR0913 - what is read by position, the choices by keyword
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     *,
     by: By = "attacks",
     metrics: Sequence[str] | None = None,
@@ -102,7 +102,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     mixed: bool = False,
     bootstrap: int = 1000,
     seed: int = 0,
-    drawn: CellDraws | None = None,
+    drawn: RunReplicates | None = None,
 ) -> Table:
     """The table of a results folder.
 
@@ -146,22 +146,22 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     asked = choose_symbols(metrics, by)
     if mixed and by != "models":
         raise InvalidInput(f"expected mixed with by='models', got by={by!r}")
-    outcomes = of_kind(outcomes_of(folder, asked), knowledge)
+    outcomes = of_kind(as_results(folder, asked), knowledge)
     asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
-    drawn = CellDraws(bootstrap, seed) if drawn is None else drawn
+    drawn = RunReplicates(bootstrap, seed) if drawn is None else drawn
     drawn.prepare(outcomes, symbols)
     groups = group_cells(outcomes, by, mixed=mixed)
     has_levels = "CTC" in symbols  # it ranks the seconds of several rows
     inner = (*symbols, "seconds") if has_levels and "seconds" not in symbols else symbols
 
-    def estimate(group: Group) -> tuple[dict[str, Estimate], Draws | None]:
+    def estimate(group: TableGroup) -> tuple[dict[str, Estimate], Replicates | None]:
         estimates = estimate_row(group.parts, outcomes, inner, drawn, pooled=pooled, of_model=by == "models")
         return estimates, drawn.row(group.parts, outcomes, ["seconds"], pooled=pooled)[
             "seconds"
         ] if has_levels else None
 
-    rows = list(map_at_once(estimate, groups))
+    rows = list(thread_map(estimate, groups))
     if has_levels:
         _rank_times(groups, rows)
     lines = tuple(
@@ -171,7 +171,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     findings = [
         *outcomes.findings,
         *(uneven_rows(groups, mixed=mixed) if by == "models" else []),
-        *(least_of_draws(groups) if by == "models" and any(map(is_worst, symbols)) else []),
+        *(worst_case_bias_note(groups) if by == "models" and any(map(is_worst, symbols)) else []),
         *_why_empty(outcomes, symbols),
         *_what_invalid_results_count_as(groups, symbols, intervals=drawn.bootstrap > 0),
         *(_extrapolated(outcomes) if "D_half" in symbols else []),
@@ -185,9 +185,9 @@ def is_worst(symbol: str) -> bool:
     return facts_of(symbol).across == "worst"
 
 
-def _rank_times(groups: Sequence[Group], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
+def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
     """CTC: levels among the attacks of the table, or on one model among those on it."""
-    models: dict[Any, list[tuple[dict[str, Estimate], Draws]]] = {}
+    models: dict[Any, list[tuple[dict[str, Estimate], Replicates]]] = {}
     for group, row in zip(groups, rows, strict=True):
         if group.parts:
             models.setdefault(group.labels.get("model", ""), []).append(row)
@@ -198,7 +198,7 @@ def _rank_times(groups: Sequence[Group], rows: Sequence[tuple[dict[str, Estimate
 
 
 def _what_invalid_results_count_as(
-    groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool
+    groups: Sequence[TableGroup], symbols: Sequence[str], *, intervals: bool
 ) -> Iterator[Finding]:
     """Where there are invalid results, for the metrics that are about them."""
     if not any(group.labels["violations"] for group in groups):
@@ -217,14 +217,14 @@ def _what_invalid_results_count_as(
         yield note("violations-left-out", "violations are left out of {symbols}", symbols=", ".join(leaving))
 
 
-def _extrapolated(outcomes: Outcomes) -> Iterator[Finding]:
+def _extrapolated(outcomes: Results) -> Iterator[Finding]:
     """Cells whose half distortion lies beyond what was measured."""
     beyond = [f"{each.cell.title} on {each.cell.subject.name}" for each in outcomes.done if is_extrapolated(each)]
     if beyond:
         yield note("extrapolated", f"{EXTRAPOLATED}: {{cells}}", cells="; ".join(dict.fromkeys(beyond)))
 
 
-def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> Iterator[Finding]:
+def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
     """For each metric that was not measured somewhere the reason."""
     for symbol in symbols:
         if reasons := {each.unmeasured[symbol] for each in outcomes.done if symbol in each.unmeasured}:

@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..defended import named_originals
+from ..defence_pairs import named_originals
 from ..statistics.bootstrap import Estimate
-from ..store.outcomes import Outcome, Outcomes
+from ..store.results import Results, RunResult
 from ..store.shown import robust_when_shown
 from .estimates import estimate_share
 from .groups import model_names, plain_setting_of, threat_labels
@@ -47,7 +47,7 @@ class TradeOff(NamedTuple):
     attacks: tuple[str, ...]
 
 
-def build_tradeoffs(outcomes: Outcomes) -> list[TradeOff]:
+def build_tradeoffs(outcomes: Results) -> list[TradeOff]:
     """Every original of a folder with its defences, under each threat model with a radius.
 
     Whose defence a model is its name says, or that it was shown the examples of the other.
@@ -56,13 +56,13 @@ def build_tradeoffs(outcomes: Outcomes) -> list[TradeOff]:
         outcomes: of a folder, read with "OTR".
     """
     tradeoffs: list[TradeOff] = []
-    for original, defended in families_of(outcomes).items():
+    for original, defended in defences_by_original(outcomes).items():
         for made_on in ("own", "original"):
             tradeoffs += _tradeoffs(outcomes, original, defended, made_on)
     return tradeoffs
 
 
-def families_of(outcomes: Outcomes) -> dict[str, list[str]]:
+def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
     """Keys of the subjects that are defences of one, by the key of the original: of those on the same images."""
     families: dict[str, list[str]] = {}
     subjects = outcomes.subjects
@@ -78,7 +78,7 @@ def families_of(outcomes: Outcomes) -> dict[str, list[str]]:
     return families
 
 
-def _shown_by(outcomes: Outcomes, tested: str) -> str:
+def _shown_by(outcomes: Results, tested: str) -> str:
     """The one subject whose examples a model without cells was shown; "" if there is none, or there are several."""
     transfers = outcomes.transfers or {}
     sources = {each.cell.subject.key for each in outcomes.done if tested in transfers.get(each.cell.key, {})}
@@ -86,13 +86,13 @@ def _shown_by(outcomes: Outcomes, tested: str) -> str:
     return sources.pop() if len(sources) == 1 and not attacked else ""
 
 
-def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_on: MadeOn) -> list[TradeOff]:
+def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_on: MadeOn) -> list[TradeOff]:
     """Those of a family, a threat model each."""
     names, transfers = model_names(outcomes), outcomes.transfers or {}
     if original not in outcomes.clean:
         return []
     met: dict[str, dict[tuple[object, ...], list[_Robust]]] = {}
-    labels: dict[tuple[object, ...], Outcome] = {}
+    labels: dict[tuple[object, ...], RunResult] = {}
     for outcome in outcomes.done:
         key, setting, results = outcome.cell.subject.key, plain_setting_of(outcome.cell), outcome.results
         if outcome.cell.threat_model.epsilon is None:

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from ...errors import Unsupported
 from ...metrics import transfer_by_source, transfer_by_target, transfer_of_attack
-from ..cell import ModelOnData
+from ..attack_run import ModelOnData
 from ..finding import Finding, note, sentences
-from ..statistics.bootstrap import Estimate, draw_means
-from ..store.contents import read_records
-from ..store.outcomes import Outcome, Outcomes, outcomes_of
-from ..store.sealed import Record
+from ..statistics.bootstrap import Estimate, bootstrap_means
+from ..store.checksummed import Record
+from ..store.record_validation import read_records
+from ..store.results import Results, RunResult, as_results
 from ..store.shown import change_when_shown
 from ..store.transfers import Over, mean_rate, transfer_rates
 from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_draws, resamples
-from .groups import Group, group_cells
+from .groups import TableGroup, group_cells
 from .table import Table, TableRow
 
 _LABELS = ("implementation", "norm", "epsilon", "targeted", "setting")
@@ -71,7 +71,7 @@ class Transfer:
 
 
 def build_transfer(
-    folder: str | Path | Outcomes,
+    folder: str | Path | Results,
     *,
     over: Over = "fooled",
     bootstrap: int = 1000,
@@ -94,7 +94,7 @@ def build_transfer(
         Unsupported: if no example was tested on another model.
         Unavailable: if there is no such folder, or no cell in it.
     """
-    outcomes = outcomes_of(folder, ["OTR"])
+    outcomes = as_results(folder, ["OTR"])
     tested = outcomes.transfers or {}
     if not any(outcome.cell.key in tested for outcome in outcomes.done):
         where = outcomes.store.folder
@@ -118,7 +118,7 @@ def build_transfer(
 
 
 def _table(
-    groups: list[Group], subjects: list[ModelOnData], outcomes: Outcomes, over: Over, *, has_intervals: bool
+    groups: list[TableGroup], subjects: list[ModelOnData], outcomes: Results, over: Over, *, has_intervals: bool
 ) -> TransferTable:
     """All of one set of images."""
     keys = [subject.key for subject in subjects]
@@ -178,7 +178,7 @@ def _table(
     )
 
 
-def _fooled_by(outcome: Outcome, keys: list[str], outcomes: Outcomes, over: Over) -> dict[str, np.ndarray]:
+def _fooled_by(outcome: RunResult, keys: list[str], outcomes: Results, over: Over) -> dict[str, np.ndarray]:
     """Which of a cell's examples fool each other model, (n,), by key of its subject."""
     tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
@@ -190,7 +190,7 @@ def _gaps(table: TransferTable) -> Iterator[Finding]:
     for labels, rates in zip(table.attacks, table.rates, strict=True):
         have = sum(not math.isnan(estimate.value) for line in rates for estimate in line)
         if have < pairs:
-            radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
+            radius = "" if math.isnan(labels["epsilon"]) else f" {format_radius(labels['norm'], labels['epsilon'])}"
             name = " ".join(filter(None, (labels["implementation"], labels["norm"] + radius, labels["setting"])))
             sentence = (
                 "{subject}: a rate for {have} of {pairs} pairs of models; the threat is the mean without the others"
@@ -198,7 +198,7 @@ def _gaps(table: TransferTable) -> Iterator[Finding]:
             yield note("pairs-missing", sentence, subject=name, have=have, pairs=pairs)
 
 
-def transfer_rows(transfer: Transfer) -> Table:
+def transfer_long_format(transfer: Transfer) -> Table:
     """The same as a table with one line for each entry, `rate`; what is a mean is made or tested on "mean"."""
     rows: list[TableRow] = []
 
@@ -229,7 +229,7 @@ class TransferredConfidence(NamedTuple):
 
 
 def build_transfer_confidence(
-    folder: str | Path | Outcomes, *, bootstrap: int = 1000, seed: int = 0
+    folder: str | Path | Results, *, bootstrap: int = 1000, seed: int = 0
 ) -> list[TransferredConfidence]:
     """AIAC and ARTC of each attack on the models that its examples were not made on, mean over the pairs of models.
 
@@ -245,7 +245,7 @@ def build_transfer_confidence(
     Raises:
         Unavailable: if there is no such folder, or no cell in it.
     """
-    outcomes = outcomes_of(folder)
+    outcomes = as_results(folder)
     tested: dict[str, dict[str, Record]] = {}
     for key, record in read_records(outcomes.store, "transfer"):
         if not record.failed:
@@ -271,5 +271,5 @@ def _mean(columns: list[np.ndarray], counts: Counts) -> Estimate:
     if not known:
         return NOTHING
     values = np.stack(known, 1)
-    mean = mean_draws([[each] for each in draw_means(counts(len(values)), values)])
+    mean = mean_draws([[each] for each in bootstrap_means(counts(len(values)), values)])
     return estimate_draws(mean._replace(different=int((~np.isnan(values)).any(1).sum())))

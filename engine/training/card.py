@@ -15,7 +15,7 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.classifier import Classifier
 from ...adapters.threat_model import ThreatModel
 from ...errors import DavylampError
-from ...intervals import share_interval
+from ...intervals import proportion_interval
 from .settings import TrainingSettings
 
 STEPS = 20  # of the PGD that a model is measured with: twice the usual ones of its training
@@ -47,8 +47,8 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
     except DavylampError as error:
         return {**measured, "attack": f"{row}: failed: {error}", "pgd": None}
     attack = f"{row}, {settings.norm} {settings.epsilon:.6g}, {STEPS} steps of {size:.4g}, seed {settings.seed}"
-    violated = int(result.violated.sum())
-    faults = zip(result.violated.tolist(), result.faults, strict=True)
+    violated = int(result.invalid.sum())
+    faults = zip(result.invalid.tolist(), result.faults, strict=True)
     undecided = sum(bad and fault != "model" for bad, fault in faults)
     kinds = dict(Counter(kind for each in result.violations for kind in each))
     return {
@@ -60,7 +60,7 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
     }
 
 
-def make_versions() -> dict[str, str]:
+def environment_versions() -> dict[str, str]:
     """Of what the weights depend on."""
     return {"davylamp": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
@@ -83,7 +83,7 @@ def _line(name: str, share: Mapping[str, Any]) -> str:
 
 def _share(right: Tensor, undecided: int = 0) -> dict[str, Any]:
     count, n = int(right.sum()), len(right)
-    ends = [share_interval(count, n)[0], share_interval(count + undecided, n)[1]]
+    ends = [proportion_interval(count, n)[0], proportion_interval(count + undecided, n)[1]]
     return {"right": count, "n": n, "accuracy": count / n, "interval": ends}
 
 

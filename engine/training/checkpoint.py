@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ...adapters.tensor_file import read_tensor_file
-from ...adapters.user_code import one_line
+from ...adapters.user_code_guard import one_line
 from ...errors import InvalidInput, Unavailable
-from ..store.files import replace_file
+from ..store.atomic_files import replace_file
 
 _EVERY = 30.0  # seconds
 

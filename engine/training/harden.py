@@ -12,19 +12,19 @@ from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.models.images import check_images, check_labels
 from ...adapters.models.zoo.weights_file import pack_weights, read_weights
 from ...adapters.threat_model import ThreatModel
-from ...adapters.user_code import one_line
+from ...adapters.user_code_guard import one_line
 from ...errors import InvalidInput, Unavailable, Unsupported
-from ..store.files import check_place, replace_file, write_whole
-from .card import make_versions, measure_model
+from ..store.atomic_files import check_output_path, replace_file, write_atomic
+from .card import environment_versions, measure_model
 from .checkpoint import Checkpoint
-from .held_out import check_apart
+from .held_out import check_disjoint
 from .loop import Progress, train
 from .methods import METHODS
 from .settings import TrainingSettings
-from .student import Student
+from .student import TrainableModel
 
 
-class Hardened(NamedTuple):
+class TrainingResult(NamedTuple):
     """What a training came to.
 
     Args:
@@ -53,7 +53,7 @@ def harden(
     base: str = "",
     out: str | Path | None = None,
     progress: Progress | None = None,
-) -> Hardened:
+) -> TrainingResult:
     """Train a copy of a classifier; a killed run that is started again goes on and ends with the same weights.
 
     On a CPU "the same" is to the bit, with the same version of torch and number of threads.
@@ -86,14 +86,14 @@ def harden(
     }
     if path is not None and path.exists():
         return _read_finished(path, spec, classifier)
-    student = Student(classifier)
+    student = TrainableModel(classifier)
     checkpoint = None if path is None else Checkpoint(path.with_name(f"{path.name}.partial"), spec)
     before = measure_model(classifier, held_out, settings)
     devices = [student.learning[0].device] if student.learning[0].is_cuda else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(settings.seed)
         if settings.fresh:
-            student.draw_anew()
+            student.reinitialise()
         train(student, training.inputs, training.labels, settings, checkpoint=checkpoint, progress=progress)
     trained = _as_classifier(student, classifier, f"{classifier.name}+{settings.method}")
     sizes = {
@@ -102,14 +102,14 @@ def harden(
         "shape": [*training.inputs.shape[1:]],
     }
     row = METHODS[settings.method]
-    card = {**spec, **sizes, "title": row.title, "source": row.source, "versions": make_versions()}
+    card = {**spec, **sizes, "title": row.title, "source": row.source, "versions": environment_versions()}
     card |= {"before": before, "after": measure_model(trained, held_out, settings)}
     if path is not None:
         _write(path, base, student, card)
         trained.name = str(out)
     if checkpoint is not None:
         checkpoint.remove()
-    return Hardened(trained, card, path)
+    return TrainingResult(trained, card, path)
 
 
 def _check(classifier: Classifier, training: Data, held_out: Data, settings: TrainingSettings) -> None:
@@ -124,7 +124,7 @@ def _check(classifier: Classifier, training: Data, held_out: Data, settings: Tra
     classifier.check(held_out.inputs[:2], held_out.labels[:2])
     for data in (training, held_out):
         check_labels(data.labels, len(data.inputs), classifier.num_classes or 0)
-    check_apart(training, held_out)
+    check_disjoint(training, held_out)
     components = training.inputs[0].numel()
     ThreatModel(settings.norm, settings.epsilon).check_radius(components)  # type: ignore[arg-type]
     if settings.mixed_precision and classifier.device.type == "cuda" and not torch.cuda.is_bf16_supported():
@@ -134,24 +134,24 @@ def _check(classifier: Classifier, training: Data, held_out: Data, settings: Tra
 
 
 def _check_out(out: str | Path) -> Path:
-    path = check_place(out)
+    path = check_output_path(out)
     if path.suffix != ".pt":
         raise InvalidInput(f"expected a file of weights as NAME.pt for -o, got {path}")
     return path
 
 
-def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> Hardened:
+def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> TrainingResult:
     """What the same training made before."""
     stored = read_weights(path)
     for word, value in spec.items():
         if stored.card.get(word) != value:
             raise InvalidInput(f"{path} is there and of another training ({word}); choose another file for `out`")
-    student = Student(classifier)
+    student = TrainableModel(classifier)
     student.model.load_state_dict(stored.weights)
-    return Hardened(_as_classifier(student, classifier, str(path)), stored.card, path)
+    return TrainingResult(_as_classifier(student, classifier, str(path)), stored.card, path)
 
 
-def _as_classifier(student: Student, original: Classifier, name: str) -> Classifier:
+def _as_classifier(student: TrainableModel, original: Classifier, name: str) -> Classifier:
     """The trained module with the original's preprocessing, frozen."""
     words = ("resize", "crop", "interpolation")
     sizes: dict[str, Any] = {word: getattr(original, word) for word in words}
@@ -161,9 +161,9 @@ def _as_classifier(student: Student, original: Classifier, name: str) -> Classif
     return made.freeze()
 
 
-def _write(path: Path, base: str, student: Student, card: dict[str, Any]) -> None:
+def _write(path: Path, base: str, student: TrainableModel, card: dict[str, Any]) -> None:
     packed = pack_weights(base, student.model.state_dict(), card)
-    write_whole(path.with_suffix(".json"), json.dumps(card, indent=2))
+    write_atomic(path.with_suffix(".json"), json.dumps(card, indent=2))
     try:
         replace_file(path, lambda draft: torch.save(packed, draft))
     except (OSError, RuntimeError) as error:

@@ -33,16 +33,16 @@ def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
     order = torch.randperm(len(different), generator=torch.Generator().manual_seed(seed))
     held = {different[place] for place in order[:count].tolist()}
     places = [[place for place, digest in enumerate(digests) if (digest in held) == side] for side in (False, True)]
-    first, second = (choose_places(data, side) for side in places)
+    first, second = (select(data, side) for side in places)
     return first, second
 
 
-def choose_places(data: Data, places: list[int]) -> Data:
+def select(data: Data, places: list[int]) -> Data:
     """The images at these places."""
     return Data(data.inputs[places], data.labels[places], [data.names[place] for place in places])
 
 
-def check_apart(training: Data, held_out: Data) -> None:
+def check_disjoint(training: Data, held_out: Data) -> None:
     """Raise InvalidInput if an image is in both."""
     known = {digest_image(image) for image in training.inputs}
     common = [name for image, name in zip(held_out.inputs, held_out.names, strict=True) if digest_image(image) in known]

@@ -12,13 +12,13 @@ from ...errors import TrainingFailed
 from .checkpoint import Checkpoint
 from .methods import METHODS
 from .settings import TrainingSettings
-from .student import Student
+from .student import TrainableModel
 
 Progress = Callable[[str, int], object]
 
 
 def train(
-    student: Student,
+    student: TrainableModel,
     inputs: Tensor,
     labels: Tensor,
     settings: TrainingSettings,
@@ -40,7 +40,7 @@ def train(
         TrainingFailed: if the loss is not finite.
         DavylampError: as the checkpoint and the model have it.
     """
-    course = _Course(student, inputs, labels, settings)
+    course = _TrainingRun(student, inputs, labels, settings)
     stored = checkpoint.read() if checkpoint is not None else None
     if stored is not None:
         course.restore(stored)
@@ -55,10 +55,10 @@ def train(
     student.eval()
 
 
-class _Course:
+class _TrainingRun:
     """A training and where it stands."""
 
-    def __init__(self, student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings):
+    def __init__(self, student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings):
         self._student, self._inputs, self._labels, self._settings = student, inputs, labels, settings
         self._row = METHODS[settings.method]
         self._device = student.learning[0].device
@@ -158,7 +158,7 @@ class _Course:
             self._optimiser = _make_optimiser(self._student, self._settings)
 
 
-def _make_optimiser(student: Student, settings: TrainingSettings) -> torch.optim.Optimizer:
+def _make_optimiser(student: TrainableModel, settings: TrainingSettings) -> torch.optim.Optimizer:
     rate, decay = settings["learning_rate"], settings["weight_decay"]
     if settings["optimiser"] == "adam":
         return torch.optim.Adam(student.learning, rate, weight_decay=decay)
@@ -174,7 +174,7 @@ def _share(schedule: str, passed: float) -> float:
     return 1.0
 
 
-def _copy(student: Student) -> dict[str, Tensor]:
+def _copy(student: TrainableModel) -> dict[str, Tensor]:
     return {name: deepcopy(tensor.detach()) for name, tensor in student.state_dict().items()}
 
 

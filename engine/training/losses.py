@@ -12,19 +12,19 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
-from ...adapters.models.box import cut_to_box
-from .ascent import ascend, begin, step_change
+from ...adapters.models.clamp import clamp_with_edge_gradient
+from .inner_maximisation import ascend, initial_perturbation, step_change
 from .settings import TrainingSettings
-from .student import Student, evaluating
+from .student import TrainableModel, evaluating
 
 Memory = dict[str, Any]
-Losses = Callable[[Student, Tensor, Tensor, TrainingSettings, Memory], Iterator[Tensor]]
+Losses = Callable[[TrainableModel, Tensor, Tensor, TrainingSettings, Memory], Iterator[Tensor]]
 _AWAY_FROM_0 = 1e-12  # in logarithms, as MART's authors have it
 _BELOW_1 = 1.0001
 
 
 def natural(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """Cross entropy of the images as they are."""
     del settings, memory
@@ -32,7 +32,7 @@ def natural(
 
 
 def natural_noise(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """Cross entropy of images with Gaussian noise, and of clean ones (Zantedeschi et al. 2017)."""
     del memory
@@ -41,7 +41,7 @@ def natural_noise(
 
 
 def fgsm(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """One step of the whole radius from the image, beside the clean images (Goodfellow et al. 2015, section 6)."""
     del memory
@@ -50,7 +50,7 @@ def fgsm(
 
 
 def least_likely(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """A step to the least likely class, of a radius drawn for each image, beside the clean (Kurakin et al. 2017)."""
     del memory
@@ -65,7 +65,7 @@ def least_likely(
 
 
 def pgd(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """Cross entropy at the end of steps up it (Madry et al. 2018); also of FBF, which takes one (Wong et al. 2020)."""
     del memory
@@ -74,7 +74,7 @@ def pgd(
 
 
 def trades(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """Clean cross entropy, and the divergence of the answers nearby from the clean ones (Zhang et al. 2019, eq. 5)."""
     del memory
@@ -82,7 +82,7 @@ def trades(
         clean = student(inputs).softmax(1).detach()
         adv_inputs = ascend(
             inputs,
-            begin(inputs, settings.norm, settings.epsilon, settings["start"]),
+            initial_perturbation(inputs, settings.norm, settings.epsilon, settings["start"]),
             lambda adv: functional.kl_div(student(adv).log_softmax(1), clean, reduction="sum"),
             settings.ball,
         )
@@ -92,7 +92,7 @@ def trades(
 
 
 def mart(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """Boosted cross entropy, and a divergence that weighs what is misclassified (Wang et al. 2020, eq. 11)."""
     del memory
@@ -109,7 +109,7 @@ def mart(
 
 
 def awp(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """PGD training under the change of the weights that is worst for it (Wu et al. 2020, AT-AWP).
 
@@ -131,7 +131,7 @@ def awp(
 
 
 def free(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """Each backward pass moves the weights and the perturbation, which outlasts the batch (Shafahi et al. 2019)."""
     if "change" not in memory:
@@ -140,7 +140,7 @@ def free(
         memory["change"] = torch.cat([memory["change"], torch.zeros_like(inputs[len(memory["change"]) :])])
     for _ in range(settings["replays"]):
         change = memory["change"][: len(inputs)].clone().requires_grad_()
-        yield functional.cross_entropy(student(cut_to_box(inputs + change)), labels)
+        yield functional.cross_entropy(student(clamp_with_edge_gradient(inputs + change)), labels)
         if change.grad is None:
             raise RuntimeError("expected the loop to ask for gradients of each loss")
         memory["change"][: len(inputs)] = step_change(
@@ -149,7 +149,7 @@ def free(
 
 
 def distillation(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+    student: TrainableModel, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
 ) -> Iterator[Tensor]:
     """First a teacher on the labels, then a student on its answers, both at a temperature (Papernot et al. 2016).
 
@@ -166,15 +166,21 @@ def distillation(
 
 
 def _climb(
-    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, ball: tuple[str, float, int, float]
+    student: TrainableModel,
+    inputs: Tensor,
+    labels: Tensor,
+    settings: TrainingSettings,
+    ball: tuple[str, float, int, float],
 ) -> Tensor:
     """Images after steps up the cross entropy, the model in evaluation mode."""
-    first = begin(inputs, settings.norm, settings.epsilon, settings.values.get("start", "none"))
+    first = initial_perturbation(inputs, settings.norm, settings.epsilon, settings.values.get("start", "none"))
     with evaluating(student):
         return ascend(inputs, first, lambda adv: functional.cross_entropy(student(adv), labels), ball)
 
 
-def _mixed(student: Student, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings) -> Tensor:
+def _mixed(
+    student: TrainableModel, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings
+) -> Tensor:
     """Cross entropy of the other images, and by their share of the clean ones; one pass for both if both count."""
     share = settings["clean_share"]
     if not share:

@@ -189,6 +189,6 @@ def describe_method(row: TrainingMethod) -> dict[str, Any]:
     }
 
 
-def meaning_of(word: str) -> str:
+def describe_parameter(word: str) -> str:
     """What a number of a training means."""
     return WORDS[word].meaning

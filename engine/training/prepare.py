@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.default_threat_model import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.display_text import format_radius
 from ...adapters.models.classifier import Classifier
-from ...adapters.models.zoo.weights_file import base_of
-from ...adapters.words import radius_text
+from ...adapters.models.zoo.weights_file import base_model_name
 from ...errors import InvalidInput
 from .held_out import split_data
 from .methods import find_method, make_settings
@@ -65,7 +65,7 @@ def prepare_training(
         training, apart = images, ""
     open_numbers = {word: value for word, value in settings.values.items() if word not in given}
     words = [apart] if apart else []
-    words += [] if epsilon is not None else [f"epsilon {radius_text(norm, radius)}"]
+    words += [] if epsilon is not None else [f"epsilon {format_radius(norm, radius)}"]
     words += [
         f"{word} {value:.6g}" if isinstance(value, float) else f"{word} {value}" for word, value in open_numbers.items()
     ]
@@ -78,7 +78,7 @@ def base_name(model: str) -> str:
     Raises:
         InvalidInput: if the file does not name one.
     """
-    base = base_of(model)
+    base = base_model_name(model)
     if not base:
         raise InvalidInput(f"expected MODEL+{model}: these weights are of a model that had no name")
     return base

@@ -8,7 +8,7 @@ from ...adapters.attack import Parameter
 from ...adapters.parameters import check_parameter, parse_parameter
 from ...adapters.threat_model import ThreatModel
 from ...errors import InvalidInput, UnknownName
-from .ascent import STARTS
+from .inner_maximisation import STARTS
 
 _MANY = 10**9
 _CHOICES = {"start": STARTS, "optimiser": ("sgd", "adam"), "schedule": ("constant", "cosine", "cyclic")}

@@ -7,12 +7,12 @@ from copy import deepcopy
 from torch import Tensor, nn
 
 from ...adapters.models.classifier import Classifier
-from ...adapters.models.outputs import take_logits
-from ...adapters.user_code import one_line, user_code
+from ...adapters.models.extract_logits import extract_logits
+from ...adapters.user_code_guard import guard_user_code, one_line
 from ...errors import InvalidInput, ModelFailed, Unsupported
 
 
-class Student(nn.Module):
+class TrainableModel(nn.Module):
     """A copy of a classifier's module that takes images in [0, 1], returns logits, and can be trained.
 
     A classifier is always in evaluation mode; this is its module without that. Where no parameter of the module
@@ -53,16 +53,16 @@ class Student(nn.Module):
         """Logits, float32, shape (N, classes)."""
         if self.mean is not None and self.std is not None:
             inputs = (inputs - self.mean) / self.std
-        with self.surroundings, user_code(self.title):
+        with self.surroundings, guard_user_code(self.title):
             output = self.model(inputs)
-        return take_logits(output, self.title, len(inputs), self.classes)[0].float()
+        return extract_logits(output, self.title, len(inputs), self.classes)[0].float()
 
     @property
     def learning(self) -> list[nn.Parameter]:
         """The parameters that learn."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def draw_anew(self) -> None:
+    def reinitialise(self) -> None:
         """Draw every weight anew, as the layers do when they are made.
 
         Raises:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ... import __version__
 from ...adapters.catalogue.lookup import LIBRARIES
-from ...engine.store.files import write_whole
+from ...engine.store.atomic_files import write_atomic
 from .bibliography import BibEntry, entries_for, entries_named, software_entry
-from .usage import Used, davylamp_versions, used_by_name, used_in
+from .usage import CitedItem, davylamp_versions, items_used_in, used_by_name
 
 _TITLES: Mapping[str, str] = {"training": "training by", "data": "data", "method": "method", "source": "results of"}
 _ADVICE: Mapping[str, str] = {
@@ -49,7 +49,7 @@ class Bibliography:
 
     def write(self, path: str | Path) -> Path:
         """Write the file; Unavailable if that cannot be."""
-        return write_whole(path, self.text)
+        return write_atomic(path, self.text)
 
     def __str__(self) -> str:
         return self.text
@@ -72,23 +72,23 @@ def cite(*what: str | Path) -> Bibliography:
         UnknownName: if a name means nothing.
         Unavailable: if a folder holds no results.
     """
-    used: list[Used] = []
+    used: list[CitedItem] = []
     versions: set[str] = set()
     for each in what:
         if isinstance(each, Path) or Path(each).is_dir():
-            used += used_in(each)
+            used += items_used_in(each)
             versions |= set(davylamp_versions(each))
         elif each != "davylamp":
             used += used_by_name(each)
     return _collect(used, sorted(versions) or [__version__])
 
 
-def cite_keys(used: Iterable[Used]) -> tuple[str, ...]:
+def cite_keys(used: Iterable[CitedItem]) -> tuple[str, ...]:
     r"""What `\cite` takes for these things, without repetition."""
     return tuple(dict.fromkeys(entry.key for each in used for entry in _entries_of(each)[0]))
 
 
-def _collect(used: Iterable[Used], versions: list[str]) -> Bibliography:
+def _collect(used: Iterable[CitedItem], versions: list[str]) -> Bibliography:
     uses: dict[BibEntry, list[str]] = {}
     missing: list[str] = []
     for each in dict.fromkeys(used):
@@ -101,7 +101,7 @@ def _collect(used: Iterable[Used], versions: list[str]) -> Bibliography:
     return Bibliography(((ours, ("davylamp",)), *listed), tuple(dict.fromkeys(missing)))
 
 
-def _entries_of(used: Used) -> tuple[tuple[BibEntry, ...], list[str]]:
+def _entries_of(used: CitedItem) -> tuple[tuple[BibEntry, ...], list[str]]:
     """The entries of a thing, and what has to be said where there is none."""
     title = _title(used)
     if used.kind == "metric" and used.source:
@@ -119,7 +119,7 @@ def _entries_of(used: Used) -> tuple[tuple[BibEntry, ...], list[str]]:
     return entries, _beside(used, entries)
 
 
-def _beside(used: Used, entries: tuple[BibEntry, ...]) -> list[str]:
+def _beside(used: CitedItem, entries: tuple[BibEntry, ...]) -> list[str]:
     """What to do about a model of which only the collection is known."""
     collection = f"model:{used.name.partition(':')[0]}:*"
     if used.kind != "model" or len(entries) != 1 or collection not in entries[0].sources:
@@ -132,5 +132,5 @@ def _comment(text: str) -> str:
     return f"% {' '.join(text.split()).replace('@', '(at)')}\n"
 
 
-def _title(used: Used) -> str:
+def _title(used: CitedItem) -> str:
     return " ".join(filter(None, (_TITLES.get(used.kind, used.kind), used.name, used.version)))

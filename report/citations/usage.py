@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...adapters import Implementation, attack_of
+from ...adapters import Implementation, canonical_attack
 from ...adapters.catalogue.lookup import ATTACKS, IMPLEMENTATIONS, LIBRARIES
-from ...adapters.models.defences.names import is_defence, read_defence
-from ...adapters.models.defences.rows import ROWS as DEFENCES
+from ...adapters.models.defences.catalogue import ROWS as DEFENCES
+from ...adapters.models.defences.names import is_defence, parse_defence
 from ...adapters.models.detectors.detector_rows import ROWS as DETECTORS
 from ...adapters.models.zoo.load import PROVIDERS
-from ...engine.challenge.document import FILE as CHALLENGES
-from ...engine.metric_names import base_of
-from ...engine.store.contents import read_records
-from ...engine.store.plans import CellState, list_cells
+from ...engine.challenge.challenge_result import FILE as CHALLENGES
+from ...engine.metric_names import base_symbol
+from ...engine.store.plan_records import CellState, list_cells
+from ...engine.store.record_validation import read_records
 from ...engine.store.store import ResultsStore
 from ...engine.tables.table import build_table
 from ...engine.training.methods import METHODS
@@ -25,7 +25,7 @@ from .bibliography import entries_for, read_entries
 _SUFFIX = "-train"
 
 
-class Used(NamedTuple):
+class CitedItem(NamedTuple):
     """One thing that is to be cited.
 
     Args:
@@ -41,7 +41,7 @@ class Used(NamedTuple):
     version: str = ""
 
 
-def used_in(folder: str | Path) -> list[Used]:
+def items_used_in(folder: str | Path) -> list[CitedItem]:
     """Everything that the cells of a folder used, without repetition.
 
     Raises:
@@ -49,13 +49,13 @@ def used_in(folder: str | Path) -> list[Used]:
         StoreMismatch: if it was written in another format.
     """
     states = list_cells(folder)
-    used: list[Used] = []
+    used: list[CitedItem] = []
     for state in states:
         used += _of_cell(state)
     used += [used_metric(symbol) for symbol in _metrics_of(folder)]
     used += _beside_cells(ResultsStore(folder, create=False))
     if (Path(folder) / CHALLENGES).is_file():
-        used.append(Used("method", "challenge"))
+        used.append(CitedItem("method", "challenge"))
     return list(dict.fromkeys(used))
 
 
@@ -69,13 +69,13 @@ def davylamp_versions(folder: str | Path) -> list[str]:
     return sorted({str(state.meta["versions"]["davylamp"]) for state in list_cells(folder) if _knows(state)})
 
 
-def used_metric(symbol: str) -> Used:
+def used_metric(symbol: str) -> CitedItem:
     """A metric by its symbol, perhaps with a parameter."""
-    base = base_of(symbol)
-    return Used("metric", base, METRICS[base].source if base in METRICS else "")
+    base = base_symbol(symbol)
+    return CitedItem("metric", base, METRICS[base].source if base in METRICS else "")
 
 
-def used_by_name(name: str) -> list[Used]:
+def used_by_name(name: str) -> list[CitedItem]:
     """Everything that a name means: "pgd" an attack and a way to train.
 
     Args:
@@ -88,55 +88,55 @@ def used_by_name(name: str) -> list[Used]:
     kind, _, rest = name.partition(":")
     known = {source for entry in read_entries() for source in entry.sources}
     used = [each for each in _called(rest) if each.kind == kind] if rest else []
-    used = used or list(_called(name)) or ([Used(kind, rest)] if name in known else [])
+    used = used or list(_called(name)) or ([CitedItem(kind, rest)] if name in known else [])
     if not used:
         everything = [*ATTACKS, *LIBRARIES, *METRICS, *(source.partition(":")[2] for source in known)]
         raise UnknownName("name", name, everything, hint="an attack, a library, a metric, a defence, data or a model")
     return list(dict.fromkeys(used))
 
 
-def split_model(name: str) -> list[Used]:
+def split_model(name: str) -> list[CitedItem]:
     """A model and what is behind it: "timm:vit_tiny+jpeg:quality=50" is a model and a defence."""
     base, *parts = name.split("+")
-    used = [Used("model", base)]
+    used = [CitedItem("model", base)]
     for part in parts:
         try:
-            used += [Used("defence", read_defence(part).defence.full_name)] if is_defence(part) else []
+            used += [CitedItem("defence", parse_defence(part).defence.full_name)] if is_defence(part) else []
         except DavylampError:  # a name of another version
-            used.append(Used("defence", part))
+            used.append(CitedItem("defence", part))
     return used
 
 
-def split_data(name: str) -> list[Used]:
+def split_data(name: str) -> list[CitedItem]:
     """Data and the corruption of it: "torchvision:cifar10-train:FOLDER+fog:3" is cifar10 and a corruption."""
     base, _, corruption = name.partition("+")
     prefix, _, rest = base.partition(":")
     word = rest.partition(":")[0].lower().removesuffix(_SUFFIX)
-    used = Used("data", base)
+    used = CitedItem("data", base)
     if prefix in ("demo", "foolbox", "torchvision") and entries_for("data", word):
-        used = Used("data", word)
+        used = CitedItem("data", word)
     elif entries_for("data", prefix.lower().removesuffix(_SUFFIX)):
-        used = Used("data", prefix.lower().removesuffix(_SUFFIX))
-    return [used, *([Used("data", "corrupted")] if corruption else [])]
+        used = CitedItem("data", prefix.lower().removesuffix(_SUFFIX))
+    return [used, *([CitedItem("data", "corrupted")] if corruption else [])]
 
 
-def _of_cell(state: CellState) -> Iterator[Used]:
+def _of_cell(state: CellState) -> Iterator[CitedItem]:
     cell, versions = state.cell, state.meta.get("versions", {})
     if "torch" in versions:
-        yield Used("library", "torch", "", str(versions["torch"]))
+        yield CitedItem("library", "torch", "", str(versions["torch"]))
     for row in _rows_of(state):
         library = LIBRARIES.get(row.library)
         version = str(versions.get(library.distribution, "")) if library else ""
-        yield Used("attack", row.canonical_name, attack_of(row).source)
-        if not row.is_users:
-            yield Used("library", row.library, "", version)
+        yield CitedItem("attack", row.canonical_name, canonical_attack(row).source)
+        if not row.is_user_attack:
+            yield CitedItem("library", row.library, "", version)
     for model in (cell.subject.model, *(each.model for each in cell.surrogate)):
         yield from split_model(model)
     yield from split_data(cell.subject.data)
     if cell.fitted_on is not None and cell.fitted_on.images:
         yield from split_data(cell.fitted_on.data)
     if cell.eot > 1:
-        yield Used("method", "eot")
+        yield CitedItem("method", "eot")
 
 
 def _rows_of(state: CellState) -> Sequence[Implementation]:
@@ -150,16 +150,16 @@ def _rows_of(state: CellState) -> Sequence[Implementation]:
         return []
 
 
-def _beside_cells(store: ResultsStore) -> Iterator[Used]:
+def _beside_cells(store: ResultsStore) -> Iterator[CitedItem]:
     """Detectors, models that examples were tried on, corrupted images, results of other programs."""
     for _, record in read_records(store, "detections"):
-        yield Used("detector", str(record.meta["detector"]["name"]))
+        yield CitedItem("detector", str(record.meta["detector"]["name"]))
     for _, record in read_records(store, "transfer"):
         yield from split_model(str(record.meta["subject"]["model"]))
     for _, record in read_records(store, "references"):
-        yield Used("source", str(record.meta["reference"]["source"]))
+        yield CitedItem("source", str(record.meta["reference"]["source"]))
     if any(True for _ in read_records(store, "corruptions")):
-        yield Used("data", "corrupted")
+        yield CitedItem("data", "corrupted")
 
 
 def _metrics_of(folder: str | Path) -> list[str]:
@@ -169,29 +169,29 @@ def _metrics_of(folder: str | Path) -> list[str]:
     except DavylampError:
         return []
     has_value = {name for row in table.rows for name, each in row.metrics.items() if not math.isnan(each.value)}
-    return [symbol for symbol in table.symbols if symbol in has_value and base_of(symbol) in METRICS]
+    return [symbol for symbol in table.symbols if symbol in has_value and base_symbol(symbol) in METRICS]
 
 
-def _called(name: str) -> Iterator[Used]:
+def _called(name: str) -> Iterator[CitedItem]:
     """Whatever has this name."""
     row = IMPLEMENTATIONS.get(name)
     if row is not None:
-        yield from (Used("attack", row.attack, attack_of(row).source), Used("library", row.library))
+        yield from (CitedItem("attack", row.attack, canonical_attack(row).source), CitedItem("library", row.library))
     if name in ATTACKS:
-        yield Used("attack", name, ATTACKS[name].source)
+        yield CitedItem("attack", name, ATTACKS[name].source)
     if name in LIBRARIES or entries_for("library", name):
-        yield Used("library", name)
+        yield CitedItem("library", name)
     for symbol in symbols_named(name) or symbols_named(name.partition("@")[0]):
         yield used_metric(symbol)
     for kind, rows in (("defence", DEFENCES), ("detector", DETECTORS)):
-        yield from (Used(kind, row.full_name, row.source) for row in rows if name in (row.name, row.full_name))
+        yield from (CitedItem(kind, row.full_name, row.source) for row in rows if name in (row.name, row.full_name))
     if name in METHODS:
-        yield Used("training", name, METHODS[name].source)
-    yield from (Used(kind, name) for kind in ("method", "source") if entries_for(kind, name))
+        yield CitedItem("training", name, METHODS[name].source)
+    yield from (CitedItem(kind, name) for kind in ("method", "source") if entries_for(kind, name))
     yield from _called_data_or_model(name)
 
 
-def _called_data_or_model(name: str) -> Iterator[Used]:
+def _called_data_or_model(name: str) -> Iterator[CitedItem]:
     data = split_data(name)
     if entries_for("data", data[0].name):
         yield from data

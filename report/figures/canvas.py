@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...engine.store.files import write_whole
+from ...engine.store.atomic_files import write_atomic
 from ...errors import InvalidInput, MissingLibrary, UnknownName
 
 WIDTHS: Mapping[str, float] = {"column": 3.25, "text": 6.75}  # inches, of two-column papers
@@ -96,4 +96,4 @@ def write_figure(figure: Any, path: str | Path) -> Path:
     FigureCanvasAgg(figure)
     with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.hashsalt": "davylamp", "text.parse_math": False}):
         figure.savefig(picture, format=form, dpi=300, metadata=dates)
-    return write_whole(path, picture.getvalue())
+    return write_atomic(path, picture.getvalue())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurves
 from .canvas import COLOURS, LINES, MARKERS, NORM_NAMES
@@ -90,7 +90,7 @@ def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
 def curve_name(labels: Mapping[str, Any]) -> str:
     """What a legend calls a curve."""
     epsilon = labels["epsilon"]
-    radius = "" if math.isnan(epsilon) else radius_text(labels["norm"], epsilon)
+    radius = "" if math.isnan(epsilon) else format_radius(labels["norm"], epsilon)
     parts = (labels["implementation"], radius, labels["setting"], "targeted" if labels["targeted"] else "")
     return ", ".join(filter(None, parts))
 
@@ -170,7 +170,7 @@ def _scale_greys(axes: Any, norm: str, curves: Sequence[Curve]) -> None:
     """Radii of linf as multiples of a grey level, unless those that were run are written otherwise."""
     largest = max((float(curve.budgets.max()) for curve in curves), default=0.0)
     runs = [budget for curve in curves if curve.kind == "points" for budget in curve.budgets if budget > 0]
-    if not all(radius_text(norm, float(budget)).endswith("/255") for budget in runs):
+    if not all(format_radius(norm, float(budget)).endswith("/255") for budget in runs):
         return
     if norm != "linf" or largest <= 0:
         return

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...adapters.catalogue.lookup import LIBRARIES
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from ...engine.tables.table import Table, TableRow
 from ...errors import Unsupported
 from .canvas import COLOURS, MARKERS, NORM_NAMES
@@ -85,7 +85,7 @@ def _attack(row: TableRow) -> str:
 def _name(row: TableRow) -> str:
     labels = row.labels
     epsilon = labels["epsilon"]
-    radius = "" if math.isnan(epsilon) else f" {radius_text(str(labels['norm']), epsilon)}"
+    radius = "" if math.isnan(epsilon) else f" {format_radius(str(labels['norm']), epsilon)}"
     setting = f", {labels['setting']}" if labels.get("setting") else ""
     norm = NORM_NAMES.get(str(labels["norm"]), str(labels["norm"]))
     return f"{labels['implementation']}, {norm}{radius}{setting}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from ...engine.tables.transfer_table import TransferTable
 from ...errors import Unsupported
 
@@ -42,7 +42,7 @@ def draw_transfer(make: type, width: float, table: TransferTable) -> Any:
         labels = table.attacks[attack]
         axes = figure.add_subplot(rows, columns, place + 1)
         image = _draw_matrix(axes, table.rates[attack], models, first=place % columns == 0)
-        radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
+        radius = "" if math.isnan(labels["epsilon"]) else f" {format_radius(labels['norm'], labels['epsilon'])}"
         parts = (f"{labels['implementation']}{radius}", labels.get("setting", ""))
         axes.set_title(", ".join(filter(None, parts)), loc="left")
     if len(models) > _NUMBERED and image is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...engine.store.outcomes import Outcomes, outcomes_of
+from ...engine.store.results import Results, as_results
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves
 from ...engine.tables.table import build_table
@@ -116,7 +116,7 @@ def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]
 
 
 def _transfer(make: type, width: float, folder: Folder, _: Mapping[str, Any]) -> Any:
-    outcomes: Outcomes = outcomes_of(folder, ("OTR",))
+    outcomes: Results = as_results(folder, ("OTR",))
     tables = build_transfer(outcomes).tables
     if not tables:
         raise Unsupported("expected examples that were tried on other models (`evaluate --transfer full`), got none")

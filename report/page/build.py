@@ -8,34 +8,34 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ... import __version__
-from ...engine.challenge.document import read_documents
+from ...engine.challenge.challenge_result import read_documents
 from ...engine.checks.check_folder import check_folder
 from ...engine.checks.verdicts import verdicts_of
-from ...engine.store.files import write_whole
+from ...engine.store.atomic_files import write_atomic
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
-from ...engine.tables.estimates import CellDraws
+from ...engine.tables.estimates import RunReplicates
 from ...engine.tables.implementation_notes import about_cells
 from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
 from ...metrics import default_symbols
 from ..parts.blocks import Section
-from ..parts.reading import read_folder
+from ..parts.report_data import read_folder
 from ..sections.agreement import write_agreement
 from ..sections.corruptions import write_corruptions
 from ..sections.cost import write_cost
 from ..sections.curves import write_curves
 from ..sections.defences import write_challenges, write_defences, write_detectors
-from ..sections.differences import list_differences
+from ..sections.failure_indicators import write_trust
+from ..sections.folder_comparison import list_differences
 from ..sections.gallery import write_gallery, write_hardness
 from ..sections.leaderboard import present_symbols, write_leaderboard, write_metrics
 from ..sections.provenance import write_glossary, write_provenance
 from ..sections.ranking import write_ranking
 from ..sections.transfer import write_transfer
-from ..sections.trust import write_trust
 from ..sections.verdict import write_verdict
-from ..text.fitting import short_name
+from ..text.fit_to_terminal import short_name
 
 Value = TypeVar("Value")
 
@@ -71,7 +71,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
         raise Unavailable(f"expected finished cells in {path}, got {len(outcomes.failed)} failed ({reasons})")
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     symbols = present_symbols(folder)
-    drawn = CellDraws(
+    drawn = RunReplicates(
         bootstrap, seed, kept={*default_symbols("attacks"), *default_symbols("models")}
     )  # what tables share is drawn once
     pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)  # first: it reads what the others need
@@ -114,7 +114,7 @@ def write_file(text: str, path: str | Path) -> Path:
     Raises:
         Unavailable: if it cannot be written, or its folder is not there.
     """
-    return write_whole(path, text)
+    return write_atomic(path, text)
 
 
 def build_differences(a: str | Path, b: str | Path) -> str:

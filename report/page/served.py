@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ...adapters.display_text import format_threat_model
 from ...adapters.http_server import HttpAnswer, HttpServer
-from ...adapters.words import threat_text
-from ...engine.store.notes import remedy
-from ...engine.store.plans import Survey, survey_folder
+from ...engine.store.notes import repair_hint
+from ...engine.store.plan_records import FolderStatus, survey_folder
 from ...engine.store.store import ResultsStore, expand_path
 from ...errors import Unavailable
 from ..parts.blocks import Section, Text, badge, make_table
@@ -68,7 +68,7 @@ class ServedReport:
         return self._made[1]
 
 
-def write_progress(survey: Survey) -> Section:
+def write_progress(survey: FolderStatus) -> Section:
     """How many runs are finished, which are not, and which files are damaged."""
     states = survey.states
     counts = Counter(state.status for state in states)
@@ -81,7 +81,7 @@ def write_progress(survey: Survey) -> Section:
             badge(_KINDS[state.status], state.status),
             state.cell.subject.name,
             state.cell.title,
-            threat_text(state.cell.threat_model),
+            format_threat_model(state.cell.threat_model),
             state.reason,
         )
         for status in _KINDS
@@ -91,7 +91,7 @@ def write_progress(survey: Survey) -> Section:
     if rows:
         columns = ("state", "model", "implementation", "threat model", "reason")
         blocks.append(make_table("progress-cells", "Not finished", columns, rows))
-    blocks += [Text(f"{line}{remedy(line)}", "note") for line in survey.damaged]
+    blocks += [Text(f"{line}{repair_hint(line)}", "note") for line in survey.damaged]
     return Section("progress", "Progress", "Reload this page for newer results.", tuple(blocks))
 
 

@@ -11,10 +11,10 @@ from markupsafe import Markup
 from ...engine.finding import finite
 from ...engine.statistics.bootstrap import Estimate
 from ..text.console import format_cell, interval_texts
-from ..text.fitting import short_name
+from ..text.fit_to_terminal import short_name
 
 
-class Entry(NamedTuple):
+class TableCell(NamedTuple):
     """A cell of a table: what is shown, and what is sorted and copied.
 
     `low`, `high` are an interval around the value, `kind` a style ("pass", "warn", "fail", "unknown", "code", "best"),
@@ -51,7 +51,7 @@ class PageTable:
     name: str
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Entry, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     note: str = ""
     kind: str = "table"
 
@@ -81,7 +81,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DefinitionList:
     """Terms and what they are: a list of (term, text)."""
 
     items: tuple[tuple[str, str], ...]
@@ -99,7 +99,7 @@ class Code:
     kind: str = "code"
 
 
-class Said(NamedTuple):
+class Statement(NamedTuple):
     """A sentence of an answer: `state` is "", "pass", "warn", "fail" or "unknown", `link` the section that says more.
 
     `lead` stands before the sentence in bold, `proof` after it in small print: the test and what it could show.
@@ -112,18 +112,18 @@ class Said(NamedTuple):
     proof: str = ""
 
 
-class Question(NamedTuple):
+class KeyQuestion(NamedTuple):
     """A question and what the folder says to it."""
 
     question: str
-    lines: tuple[Said, ...]
+    lines: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
 class Questions:
     """Questions with their answers, the first thing on a page."""
 
-    items: tuple[Question, ...]
+    items: tuple[KeyQuestion, ...]
     kind: str = "answers"
 
 
@@ -163,7 +163,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Beside:
+class TwoColumns:
     """Blocks in two columns where the page is wide."""
 
     left: tuple[Any, ...]
@@ -181,7 +181,7 @@ class Panels:
 
 
 @dataclass(frozen=True)
-class Fold:
+class Collapsible:
     """Blocks behind a line that opens them."""
 
     title: str
@@ -190,7 +190,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Heat:
+class HeatMap:
     """Models by attacks, in one metric at a time: `data` holds all of them for the page's script."""
 
     name: str
@@ -242,7 +242,7 @@ class Gallery:
         return [(key, style_of(uris)) for key, uris in self.clean.items()]
 
 
-class Shown(NamedTuple):
+class Thumbnail(NamedTuple):
     """A small picture: what it shows, and the picture itself as a data URI."""
 
     title: str
@@ -255,7 +255,7 @@ class PictureGrid:
 
     name: str
     caption: str
-    rows: tuple[tuple[str, tuple[Shown, ...]], ...]
+    rows: tuple[tuple[str, tuple[Thumbnail, ...]], ...]
     kind: str = "pictures"
 
 
@@ -275,14 +275,14 @@ class Section:
     badge: str = ""
 
 
-def entry(value: Any, *, kind: str = "", title: str = "") -> Entry:
+def entry(value: Any, *, kind: str = "", title: str = "") -> TableCell:
     """A cell from a value: text as it is, numbers with three digits, an estimate with its interval."""
-    if isinstance(value, Entry):
+    if isinstance(value, TableCell):
         return value
     value = short_name(value) if isinstance(value, str) else value
     if isinstance(value, Estimate):
         n = f"n = {value.n}"
-        return Entry(
+        return TableCell(
             interval_texts(float(value.value), float(value.low), float(value.high))[0],
             finite(value.value),
             finite(value.low),
@@ -293,7 +293,7 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> Entry:
     if isinstance(value, np.generic):
         value = value.item()
     number = finite(value) if isinstance(value, float) else value
-    return Entry(format_cell(value), number, kind=kind, title=title)
+    return TableCell(format_cell(value), number, kind=kind, title=title)
 
 
 def make_table(
@@ -317,6 +317,6 @@ def list_table(
     return make_table(name, caption, [head for head, _ in columns], rows, note=note)
 
 
-def badge(state: str, text: str = "") -> Entry:
+def badge(state: str, text: str = "") -> TableCell:
     """A word with a colour and a sign: pass, warn, fail or unknown."""
-    return Entry(text or state, state, kind=state)
+    return TableCell(text or state, state, kind=state)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import radius_text
-from ...engine.store.files import write_whole
+from ...adapters.display_text import format_radius
+from ...engine.store.atomic_files import write_atomic
 from ...engine.tables.budget_curves import Curve, Curves
 from ...errors import InvalidInput, MissingLibrary
 
@@ -60,7 +60,7 @@ def write_curve_figure(curves: Curves, path: str | Path) -> None:
         axes.legend(fontsize="small")
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format=path.suffix.lower().removeprefix("."))
-    write_whole(path, picture.getvalue())
+    write_atomic(path, picture.getvalue())
 
 
 def _draw(axes: Any, curve: Curve, place: int, *, queries: bool) -> None:
@@ -80,7 +80,7 @@ def _draw(axes: Any, curve: Curve, place: int, *, queries: bool) -> None:
 def _name(labels: Mapping[str, Any]) -> str:
     parts = [
         labels["implementation"],
-        "" if math.isnan(labels["epsilon"]) else f"epsilon {radius_text(labels['norm'], labels['epsilon'])}",
+        "" if math.isnan(labels["epsilon"]) else f"epsilon {format_radius(labels['norm'], labels['epsilon'])}",
         labels["setting"],
     ]
     return ", ".join(part for part in (*parts, "targeted" if labels["targeted"] else "") if part)

@@ -52,7 +52,7 @@ class Line(NamedTuple):
     dash: int = 0
 
 
-class Dot(NamedTuple):
+class LabelledPoint(NamedTuple):
     """A point with a name."""
 
     label: str
@@ -62,7 +62,7 @@ class Dot(NamedTuple):
     best: bool = False
 
 
-class Cross(NamedTuple):
+class PointWithIntervals(NamedTuple):
     """A point with an interval in both directions: value, low, high of each."""
 
     label: str
@@ -168,7 +168,7 @@ def _short(name: str, most: int = 25) -> str:
 
 
 def draw_dots(
-    name: str, dots: Sequence[Dot], series: Sequence[str], *, x_axis: str, y_axis: str, caption: str
+    name: str, dots: Sequence[LabelledPoint], series: Sequence[str], *, x_axis: str, y_axis: str, caption: str
 ) -> Figure:
     """Points with names; `series` are named by the legend; the best points are filled and joined by a line."""
     tips: dict[str, str] = {}
@@ -202,7 +202,7 @@ def draw_dots(
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
 
 
-def _name_dots(axes: Any, dots: Sequence[Dot]) -> None:
+def _name_dots(axes: Any, dots: Sequence[LabelledPoint]) -> None:
     """Names beside the points where there is room, the best first; the others say theirs under the pointer only."""
     point = axes.get_figure().dpi / 72
     places = {dot: axes.transData.transform((dot.x, dot.y)) / point for dot in dots}
@@ -230,7 +230,7 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def draw_crosses(name: str, crosses: Sequence[Cross], *, x_axis: str, y_axis: str, caption: str) -> Figure:
+def draw_crosses(name: str, crosses: Sequence[PointWithIntervals], *, x_axis: str, y_axis: str, caption: str) -> Figure:
     """Points with intervals in both directions, each named by the legend; both axes run from 0 to 1."""
     tips: dict[str, str] = {}
     with _axes(_WHOLE - 0.85, 3.0, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from ...engine.checks.check_folder import check_completeness
-from ...engine.checks.standings import Kept, Standing, StandingRow, listed
+from ...engine.checks.standings import RobustnessEstimate, StandingRow, ThreatModelRanking, listed
 from ...engine.finding import Finding
-from ...engine.statistics.paired_tests import least_decisive
+from ...engine.statistics.paired_tests import min_images_for_significance
 from ...engine.statistics.verdict import MARGIN
-from ...engine.store.outcomes import Outcomes
-from .blocks import Said
+from ...engine.store.results import Results
+from .blocks import Statement
 
 _DIFFERENT = "Significantly different from"
 
@@ -38,14 +38,15 @@ def value_text(place: StandingRow, norm: str) -> str:
         return percent_text(kept.value)
     if math.isinf(kept.value):
         return f"{kept.unfooled} of {kept.images} never fooled"
-    return radius_text(norm, float(f"{kept.value:.3g}"))
+    return format_radius(norm, float(f"{kept.value:.3g}"))
 
 
-def say_missing(outcomes: Outcomes, checks: Sequence[Finding]) -> tuple[Said, ...]:
+def say_missing(outcomes: Results, checks: Sequence[Finding]) -> tuple[Statement, ...]:
     """A sentence for each thing that a reader of a finished evaluation would expect and that is not there."""
     nowhere = {"complete": "", "few-images": ""}  # else on the page
     lines = [
-        Said(each.detail, each.state, nowhere.get(each.name, "provenance")) for each in check_completeness(outcomes)
+        Statement(each.detail, each.state, nowhere.get(each.name, "provenance"))
+        for each in check_completeness(outcomes)
     ]
     unknown = [check for check in checks if check.state == "unknown"]
     not_run = sum("--run" in check.advice or check.detail == "not run yet" for check in unknown)
@@ -53,23 +54,23 @@ def say_missing(outcomes: Outcomes, checks: Sequence[Finding]) -> tuple[Said, ..
     if rest := len(unknown) - not_run:
         which = "more" if not_run else f"of {len(checks)} checks"
         texts.append(f"{rest} {which} cannot be decided from these records.")
-    return (*lines, Said(" ".join(texts), "unknown", "trust")) if texts else tuple(lines)
+    return (*lines, Statement(" ".join(texts), "unknown", "trust")) if texts else tuple(lines)
 
 
-def say_best_models(outcomes: Outcomes, standings: Sequence[Standing]) -> list[Said]:
+def say_best_models(outcomes: Results, standings: Sequence[ThreatModelRanking]) -> list[Statement]:
     """For each threat model: which model is first, how sure that is, and whether a paired test tells it apart."""
     unfinished = [cell.subject for cell in (*outcomes.running, *outcomes.waiting)]
     models = {(each.model, each.model_digest) for each in (*outcomes.subjects.values(), *unfinished)}
     return [_say_best_model(each, len(models) - 1) for each in standings]
 
 
-def _say_best_model(standing: Standing, others: int) -> Said:
+def _say_best_model(standing: ThreatModelRanking, others: int) -> Statement:
     if not standing.places:
-        return Said(f"{standing.threat}: {standing.why}.")
+        return Statement(f"{standing.threat}: {standing.why}.")
     first, leaders, rest = standing.places[0], standing.tied, standing.rest
     if math.isnan(first.value):
         why = "every image is undecided, as a result broke a rule and no attack fools it: there is no first place"
-        return Said(f"{standing.threat}: {why}.")
+        return Statement(f"{standing.threat}: {why}.")
     if len(leaders) > 1:
         lead = listed([place.name for place in leaders], last=" and ")
         verb = f"tie{' for the first place' if rest else ''}: each "
@@ -81,13 +82,13 @@ def _say_best_model(standing: Standing, others: int) -> Said:
     left = [f"Left out: {listed(left)}."] if left else []
     if len(standing.places) == 1:
         proof = "It is the only model." if not others else f"{_many(others, 'other model')} cannot be compared with it."
-        return Said(text, lead=lead, proof=" ".join([proof, *left]))
+        return Statement(text, lead=lead, proof=" ".join([proof, *left]))
     proofs = [_compare_tied(standing)] if len(leaders) > 1 else []
     proofs += [_compare_rest(standing)] if rest else []
-    return Said(text, lead=lead, proof=" ".join([*proofs, *_limits(standing), *left]))
+    return Statement(text, lead=lead, proof=" ".join([*proofs, *_limits(standing), *left]))
 
 
-def _claim(standing: Standing) -> str:
+def _claim(standing: ThreatModelRanking) -> str:
     """What is left of the first, or of each of those that tie, with its interval and what is undecided."""
     first, norm, leaders = standing.places[0], standing.norm, standing.tied
     kept = first.kept
@@ -100,12 +101,12 @@ def _claim(standing: Standing) -> str:
     if norm and any(place.clean < 1 for place in leaders):
         size += ", 0 where wrong when clean"
     if not norm:
-        share, under = percent_text(kept.value), f"under {standing.under}"
+        share, under = percent_text(kept.value), f"under {standing.attacks_text}"
         draws = " by shares of its draws" if first.drawn else ""
         if standing.targeted:
             return f"is right when clean and not driven to the target on {share} of {size}{draws} {under} ({known})"
         return f"keeps {share} of {size} right{draws} {under} ({known})"
-    under = f" under {standing.under}" if standing.left else ""
+    under = f" under {standing.attacks_text}" if standing.left else ""
     aim = " to the target" if standing.targeted else ""
     if math.isinf(kept.value):
         done = "driven to the target" if standing.targeted else "fooled"
@@ -117,7 +118,7 @@ def _claim(standing: Standing) -> str:
     return f"needs the largest change{aim} over {size}{under}: median {value_text(first, norm)} ({known})"
 
 
-def _undecided(kept: Kept, norm: str) -> list[str]:
+def _undecided(kept: RobustnessEstimate, norm: str) -> list[str]:
     """How many images are undecided, and what the share of all is between."""
     if not kept.undecided:
         return []
@@ -126,7 +127,7 @@ def _undecided(kept: Kept, norm: str) -> list[str]:
     return [text if norm else text + bounds]
 
 
-def _range(norm: str, kept: Kept) -> str:
+def _range(norm: str, kept: RobustnessEstimate) -> str:
     """The interval; an end of a median that is infinite is more than any attack found."""
     if not norm:
         return f"95 % interval {percent_range(kept.low, kept.high)}"
@@ -134,11 +135,11 @@ def _range(norm: str, kept: Kept) -> str:
         return "too few images for an interval"
     if math.isinf(kept.low):
         return "more than any attack found, with 95 % confidence"
-    low, high = (radius_text(norm, float(f"{end:.3g}")) for end in (kept.low, kept.high))
+    low, high = (format_radius(norm, float(f"{end:.3g}")) for end in (kept.low, kept.high))
     return f"95 % interval {low} upwards" if math.isinf(kept.high) else f"95 % interval {low} to {high}"
 
 
-def _compare_tied(standing: Standing) -> str:
+def _compare_tied(standing: ThreatModelRanking) -> str:
     """Whether those that share the first place are told apart image by image."""
     others = standing.tied[1:]
     tests = [place.p for place in others if not math.isnan(place.p)]
@@ -152,7 +153,7 @@ def _compare_tied(standing: Standing) -> str:
     return f"Not significantly different{margin}: {p}; {_power(fewest, standing.level)}."
 
 
-def _compare_rest(standing: Standing) -> str:
+def _compare_rest(standing: ThreatModelRanking) -> str:
     """Whether the others are told from the first, or from all that share its place."""
     norm, test = standing.norm, _test_name(standing)
     known = [place for place in standing.rest if not math.isnan(place.p)]
@@ -175,7 +176,7 @@ def _compare_rest(standing: Standing) -> str:
     return f"Not significantly different from {one}{margin}: {test} p = {largest:.2g}; {power}.{aside}"
 
 
-def _limits(standing: Standing) -> list[str]:
+def _limits(standing: ThreatModelRanking) -> list[str]:
     """What the tests leave out, and what could turn them round."""
     lines, first = [], standing.places[0].kept
     tested = [place.pairs for place in standing.places if place.pairs]
@@ -195,49 +196,51 @@ def _why_untested(places: Sequence[StandingRow]) -> str:
     return " ".join(lines)
 
 
-def _test_name(standing: Standing) -> str:
+def _test_name(standing: ThreatModelRanking) -> str:
     name = "sign test" if standing.norm else "exact McNemar"
     return f"{name} by the majority of draws" if any(place.drawn for place in standing.places) else name
 
 
 def _power(images: int, level: float) -> str:
     """What so many images can show at all."""
-    least = least_decisive(level)
+    least = min_images_for_significance(level)
     if images < least:
         few = f"with {_many(images, 'image')}, no outcome can be significant"
         return f"{few}: at least {least} are needed, {least - images} more"
     return f"with {images} images, only differences of at least {least} images can be detected"
 
 
-def say_strongest_attacks(standings: Sequence[Standing]) -> list[Said]:
+def say_strongest_attacks(standings: Sequence[ThreatModelRanking]) -> list[Statement]:
     """For each threat model with a radius: which attack fools most, of those that all models have met."""
     return [_say_strongest(each) for each in standings]
 
 
-def _say_strongest(standing: Standing) -> Said:
+def _say_strongest(standing: ThreatModelRanking) -> Statement:
     threat, first, tied, rest = standing.threat, standing.places[0], standing.tied, standing.rest
     broken = sum(each.violations for each in standing.places)
     if math.isnan(first.value):
-        return Said(f"{threat}: no image was attacked.")
+        return Statement(f"{threat}: no image was attacked.")
     if first.value == 0:
         images = f"{first.images} attacked images to the target" if standing.targeted else ""
         does = f"drives any of the {images}" if images else f"fools any of the {first.images} images that were attacked"
-        return Said(f"{threat}: no attack {does}{f'; {_broke(broken)}' if broken else ''}.", link="trust")
+        return Statement(f"{threat}: no attack {does}{f'; {_broke(broken)}' if broken else ''}.", link="trust")
     others = standing.others
     fewer = f" {others} run on other models {'is' if others == 1 else 'are'} left out." if others else ""
     lead, text = _name_first(standing)
     text = f"{text}; {threat}{', ranked by how often the target is reached' if standing.targeted else ''}."
     if len(standing.places) == 1:
-        return Said(text, lead=lead, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard")
+        return Statement(
+            text, lead=lead, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard"
+        )
     aside = " Results that broke a rule count as not fooled, and are left out of the tests: "
     aside = f"{aside}{_broken(rest)}." if _broken(rest) else ""
     unseen = [each.name for each in (*tied[1:], *rest) if not each.pairs]
     proofs = [_compare_attacks(standing)] if len(unseen) < len(standing.places) - 1 else []
     proofs += [f"No image is decided both under {first.name} and under {listed(unseen)}: no test"] if unseen else []
-    return Said(text, lead=lead, proof=f"{'. '.join(proofs)}.{aside}{fewer}", link="leaderboard")
+    return Statement(text, lead=lead, proof=f"{'. '.join(proofs)}.{aside}{fewer}", link="leaderboard")
 
 
-def _name_first(standing: Standing) -> tuple[str, str]:
+def _name_first(standing: ThreatModelRanking) -> tuple[str, str]:
     """The strongest attack, or all that share its place, and what they do."""
     tied, first, models = standing.tied, standing.places[0], len(standing.places[0].results)
     size = f"{first.images} attacked images" if len({each.images for each in tied}) == 1 else "its attacked images"
@@ -256,10 +259,10 @@ def _name_first(standing: Standing) -> tuple[str, str]:
     return listed([each.name for each in tied], last=" and "), tie
 
 
-def _compare_attacks(standing: Standing) -> str:
+def _compare_attacks(standing: ThreatModelRanking) -> str:
     """Whether those behind are told from all that share the first place; or whether these are from one another."""
     tied, rest = ([each for each in those if each.pairs] for those in (standing.tied[1:], standing.rest))
-    images, least = min(each.pairs or 0 for each in (*tied, *rest)), least_decisive(standing.level)
+    images, least = min(each.pairs or 0 for each in (*tied, *rest)), min_images_for_significance(standing.level)
     few = f"; {images} images are too few for a significant difference: at least {least} are needed"
     few = few if images < least else ""
     if not rest:

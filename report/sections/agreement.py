@@ -6,21 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import radius_text, threat_text
-from ...engine.checks.verdicts import SEVERITY, Pair, comparisons_of, side_of
+from ...adapters.display_text import format_radius, format_threat_model
+from ...engine.checks.verdicts import SEVERITY, PairComparison, comparisons_of, paired_outcomes
 from ...engine.finding import plain
 from ...engine.statistics.verdict import RULE, Verdict
-from ...engine.store.outcomes import Outcome
+from ...engine.store.results import RunResult
 from ...engine.tables.implementation_notes import About
-from ...intervals import share_interval
-from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, list_table, make_table
-from ..parts.reading import Folder
+from ...intervals import proportion_interval
+from ..parts.blocks import Collapsible, Column, PageTable, Section, Statement, TableCell, Text, list_table, make_table
+from ..parts.report_data import ReportData
 
 _ACROSS = 6  # models that stand beside each other
 _SAID = 2  # pairs that differ, on the first screen
 
 
-def write_agreement(folder: Folder, pairs: Sequence[Pair], about: Mapping[tuple[str, str], About]) -> Section:
+def write_agreement(
+    folder: ReportData, pairs: Sequence[PairComparison], about: Mapping[tuple[str, str], About]
+) -> Section:
     """Success, distance, queries, time and verdict of each library beside the others; what their defaults say."""
     title = "Agreement of the libraries"
     lead = "The same attack, the same parameters, the same images: do the libraries give the same result?"
@@ -31,21 +33,21 @@ def write_agreement(folder: Folder, pairs: Sequence[Pair], about: Mapping[tuple[
     summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     done = [each.outcome for group in comparisons_of(folder.outcomes) for each in group if each.outcome is not None]
     blocks: list[Any] = [Text(f"{len(pairs)} pairs: {summary}.", "lead"), _matrix(folder, pairs)]
-    blocks.append(Fold("How a verdict is reached", (Text(_note(pairs), "note"),)))
-    blocks.append(Fold("Every implementation in numbers", (_implementations(folder, done, about),)))
-    blocks.append(Fold("Every pair, image by image", (_pairs_table(folder, pairs),)))
+    blocks.append(Collapsible("How a verdict is reached", (Text(_note(pairs), "note"),)))
+    blocks.append(Collapsible("Every implementation in numbers", (_implementations(folder, done, about),)))
+    blocks.append(Collapsible("Every pair, image by image", (_pairs_table(folder, pairs),)))
     return Section("agreement", title, lead, (*blocks, _defaults(done, about)))
 
 
-def summarise_agreement(pairs: Sequence[Pair]) -> tuple[Said, ...]:
+def summarise_agreement(pairs: Sequence[PairComparison]) -> tuple[Statement, ...]:
     """The pairs that differ, each in a sentence, the worst first, and how many show no difference."""
     if not pairs:
-        return (Said("Not known: no attack was run through two or more libraries.", "unknown", "agreement"),)
+        return (Statement("Not known: no attack was run through two or more libraries.", "unknown", "agreement"),)
     worst = sorted(pairs, key=lambda pair: -_rank(pair))
     differ = [pair for pair in worst if pair.weaker]
-    lines = [Said(pair.sentence, pair.state, "agreement") for pair in differ[:_SAID]]
+    lines = [Statement(pair.sentence, pair.state, "agreement") for pair in differ[:_SAID]]
     if len(differ) > _SAID:
-        lines.append(Said(f"{len(differ) - _SAID} more of the {len(pairs)} pairs differ.", "warn", "agreement"))
+        lines.append(Statement(f"{len(differ) - _SAID} more of the {len(pairs)} pairs differ.", "warn", "agreement"))
     alike = [pair for pair in worst if not pair.weaker]
     counts: Counter[Verdict] = Counter(pair.verdict for pair in alike)
     for verdict, number in counts.most_common():
@@ -53,20 +55,20 @@ def summarise_agreement(pairs: Sequence[Pair]) -> tuple[Said, ...]:
         power = next(pair.judgement.power for pair in alike if pair.verdict == verdict)
         proof = "" if state == "pass" else f"{power[0].upper()}{power[1:]}."
         text = f"{number} of {len(pairs)} pairs: {verdict}."
-        lines.append(Said(text, state, "agreement", proof=proof))
+        lines.append(Statement(text, state, "agreement", proof=proof))
     return tuple(lines)
 
 
-def _rank(pair: Pair) -> int:
+def _rank(pair: PairComparison) -> int:
     """How bad a verdict is."""
     return [*SEVERITY].index(pair.verdict)
 
 
-def _matrix(folder: Folder, pairs: Sequence[Pair]) -> PageTable:
+def _matrix(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
     """A row for each pair of implementations and threat model, a column for each model."""
-    worst: dict[tuple[str, str, str], dict[str, Pair]] = {}
+    worst: dict[tuple[str, str, str], dict[str, PairComparison]] = {}
     for pair in pairs:
-        seen = worst.setdefault((pair.a, pair.b, threat_text(pair.cell.threat_model)), {})
+        seen = worst.setdefault((pair.a, pair.b, format_threat_model(pair.cell.threat_model)), {})
         model = folder.models[pair.cell.subject.key]
         seen[model] = max(seen.get(model, pair), pair, key=_rank)
     models = list(dict.fromkeys(folder.models[pair.cell.subject.key] for pair in pairs))
@@ -79,36 +81,38 @@ def _matrix(folder: Folder, pairs: Sequence[Pair]) -> PageTable:
     return make_table("agreement-pairs", "Verdict on each pair", heads, rows)
 
 
-def _note(pairs: Sequence[Pair]) -> str:
+def _note(pairs: Sequence[PairComparison]) -> str:
     """The rule, and what these numbers of images can show."""
     power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
     return f"{RULE} Here: p counts below {_levels(pairs)}; {'; '.join(power[:_SAID])}{more}."
 
 
-def _levels(pairs: Sequence[Pair]) -> str:
+def _levels(pairs: Sequence[PairComparison]) -> str:
     return " or ".join(dict.fromkeys(pair.judgement.correction for pair in pairs))
 
 
-def _verdict(pair: Pair | None) -> Entry:
+def _verdict(pair: PairComparison | None) -> TableCell:
     if pair is None:
-        return Entry("-")
+        return TableCell("-")
     verdict = pair.judgement
     tests = f"p success {verdict.p_success:.2g}, p distance {verdict.p_distance:.2g}"
     title = f"{tests} (below {verdict.correction} it counts), agree on {pair.agreeing:.0%}; {verdict.power}"
-    return Entry(verdict.text, verdict.text, kind=pair.state, title=title)
+    return TableCell(verdict.text, verdict.text, kind=pair.state, title=title)
 
 
-def _implementations(folder: Folder, done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -> PageTable:
-    def findings(outcome: Outcome) -> Entry:
+def _implementations(
+    folder: ReportData, done: Sequence[RunResult], about: Mapping[tuple[str, str], About]
+) -> PageTable:
+    def findings(outcome: RunResult) -> TableCell:
         known = about[outcome.cell.attack, outcome.cell.threat_model.norm].findings
-        return Entry(", ".join(known), title="; ".join(known.values()))
+        return TableCell(", ".join(known), title="; ".join(known.values()))
 
     success = "share of them that are fooled (MR) or taken for their target (TAS), with its 95 % interval"
     columns = (
         ("model", folder.model),
         ("implementation", lambda outcome: outcome.cell.attack),
-        ("threat model", lambda outcome: threat_text(outcome.cell.threat_model)),
+        ("threat model", lambda outcome: format_threat_model(outcome.cell.threat_model)),
         (Column("n", "images attacked"), lambda outcome: int(outcome.results.attacked.sum())),
         (Column("success", success), _rate),
         (Column("8-bit", "the same after rounding"), lambda outcome: _over(outcome, "success_8bit", np.mean)),
@@ -122,43 +126,45 @@ def _implementations(folder: Folder, done: Sequence[Outcome], about: Mapping[tup
     return list_table("agreement-rows", "Implementations side by side", done, columns)
 
 
-def _over(outcome: Outcome, column: str, of: Any) -> float | None:
+def _over(outcome: RunResult, column: str, of: Any) -> float | None:
     """A mean or median over the attacked images."""
     values = outcome.columns[column][outcome.results.attacked]
     return float(of(values)) if len(values) else None
 
 
-def _rate(outcome: Outcome) -> Entry | None:
+def _rate(outcome: RunResult) -> TableCell | None:
     results = outcome.results
     if not (count := int(results.attacked.sum())):
         return None
     total, most = (float(np.nansum(ends)) for ends in (results.fooled, results.fooled_at_most))
     share = total / count
-    return Entry(f"{share:.3g}", share, share_interval(total, count)[0], share_interval(most, count)[1])  # as in tables
+    return TableCell(
+        f"{share:.3g}", share, proportion_interval(total, count)[0], proportion_interval(most, count)[1]
+    )  # as in tables
 
 
-def _distance(outcome: Outcome) -> Entry | None:
+def _distance(outcome: RunResult) -> TableCell | None:
     if not outcome.columns["success"].any():
         return None
     distance = float(np.median(outcome.columns["distance"][outcome.columns["success"]]))
-    return Entry(radius_text(outcome.cell.threat_model.norm, distance), distance)
+    return TableCell(format_radius(outcome.cell.threat_model.norm, distance), distance)
 
 
-def _violations(outcome: Outcome) -> Entry:
+def _violations(outcome: RunResult) -> TableCell:
     """Attacked images that broke a rule, whether or not they fool the model, and which rules."""
     count = int(outcome.results.violated.sum())
-    return Entry(str(count), count, title=side_of(outcome).complaint)
+    return TableCell(str(count), count, title=paired_outcomes(outcome).invalid_summary)
 
 
-def _pairs_table(folder: Folder, pairs: Sequence[Pair]) -> PageTable:
+def _pairs_table(folder: ReportData, pairs: Sequence[PairComparison]) -> PageTable:
     left_out = "attacked images with an invalid result of one of the two, through no fault of its library"
     success = f"exact McNemar test, as computed; it counts below {_levels(pairs)}"
     columns = (
         ("model", lambda pair: folder.models[pair.cell.subject.key]),
         ("a", lambda pair: pair.a),
         ("b", lambda pair: pair.b),
-        ("threat model", lambda pair: threat_text(pair.cell.threat_model)),
-        ("verdict", lambda pair: Entry(pair.judgement.text, kind=pair.state, title=pair.judgement.power)),
+        ("threat model", lambda pair: format_threat_model(pair.cell.threat_model)),
+        ("verdict", lambda pair: TableCell(pair.judgement.text, kind=pair.state, title=pair.judgement.power)),
         ("weaker or broken", lambda pair: pair.weaker),
         (Column("n", "images compared"), lambda pair: pair.judgement.images),
         (Column("left out", left_out), lambda pair: pair.judgement.left_out),
@@ -183,12 +189,12 @@ def _pairs_table(folder: Folder, pairs: Sequence[Pair]) -> PageTable:
     return list_table("agreement-images", "Pairs, image by image", pairs, columns)
 
 
-def _difference(pair: Pair) -> Entry:
+def _difference(pair: PairComparison) -> TableCell:
     value, low, high = plain(list(pair.judgement.difference))
-    return Entry("-" if value is None else f"{value:.3g}", value, low, high)
+    return TableCell("-" if value is None else f"{value:.3g}", value, low, high)
 
 
-def _defaults(done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -> Any:
+def _defaults(done: Sequence[RunResult], about: Mapping[tuple[str, str], About]) -> Any:
     """A table of the defaults that differ, for each attack and norm."""
     by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for cell in (outcome.cell for outcome in done):
@@ -207,4 +213,4 @@ def _defaults(done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -
     note = "What each library does by default. The cells above ran with the parameters in Provenance."
     heads = ("attack", "parameter", *libraries)
     table = make_table("agreement-defaults", "Defaults that differ", heads, rows, note=note)
-    return Fold("Parameters whose defaults differ", (table,))
+    return Collapsible("Parameters whose defaults differ", (table,))

@@ -18,7 +18,7 @@ from ...engine.tables.corruption_table import (
 )
 from ...engine.tables.table import Table
 from ...errors import Unavailable
-from ..parts.blocks import Column, Fold, PageTable, Panels, PictureGrid, Section, Shown, Text, make_table
+from ..parts.blocks import Collapsible, Column, PageTable, Panels, PictureGrid, Section, Text, Thumbnail, make_table
 from ..parts.figures import Line, draw_curves
 
 SIDE = 96  # pixels of a small picture
@@ -54,7 +54,7 @@ def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     figures = _figures(curves)
     blocks: list[Any] = [_page_table("corruption-models", "Means over the corruptions", means), *figures[:1]]
     if figures[1:]:
-        blocks.append(Fold("A curve for each corruption", (Panels(tuple(figures[1:]), shown=len(figures)),)))
+        blocks.append(Collapsible("A curve for each corruption", (Panels(tuple(figures[1:]), shown=len(figures)),)))
     blocks += [_page_table("corruption-each", "Each corruption", each), *_pictures(models)]
     lead = "Errors on corrupted images, which were not chosen to fool the model; severity 0 is the clean image."
     notes = tuple(Text(note, "note") for note in means.notes)
@@ -106,7 +106,7 @@ def _pictures(models: Sequence[CorruptedModel]) -> list[Any]:
         for name, levels in mine.errors.items():
             shown = [(f"{name}, severity {level}", levels[level].picture) for level in sorted(levels)]
             shown = [*([("clean", start)] if start else []), *shown]
-            rows.append((_title(name), tuple(Shown(title, _thumbnail(data)) for title, data in shown if data)))
+            rows.append((_title(name), tuple(Thumbnail(title, _thumbnail(data)) for title, data in shown if data)))
         if any(shown for _, shown in rows):
             caption = f"The first image of {data}, at thumbnail size: clean, then by severity"
             grids.append(PictureGrid(f"corruption-pictures-{len(grids)}", caption, tuple(rows)))

@@ -5,41 +5,44 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...adapters.models.remote.traffic import read_traffic
+from ...adapters.display_text import format_threat_model
+from ...adapters.models.remote.server_usage import read_traffic
 from ...adapters.result import SURROGATE_PASSES
-from ...adapters.words import threat_text
-from ...engine.store.outcomes import Outcome
+from ...engine.store.results import RunResult
 from ..parts.blocks import Column, PageTable, Panels, Section, Text, list_table, make_table
-from ..parts.figures import Dot, draw_dots
-from ..parts.reading import Folder
+from ..parts.figures import LabelledPoint, draw_dots
+from ..parts.report_data import ReportData
 
 _DRAWN = 6  # drawings; the table has all
 
 
-class Price(NamedTuple):
+class CostPoint(NamedTuple):
     """A cell's success among the attacked images, passes and seconds per image; `front`: on the Pareto front."""
 
-    outcome: Outcome
+    outcome: RunResult
     success: float
     passes: float
     seconds: float
     front: bool = False
 
 
-def write_cost(folder: Folder) -> Section:
+def write_cost(folder: ReportData) -> Section:
     """A drawing for each model and threat model, and a table of all cells."""
-    bundles: dict[tuple[str, str], list[Price]] = {}
+    bundles: dict[tuple[str, str], list[CostPoint]] = {}
     done = folder.outcomes.done
     for outcome in done:
         if outcome.results.attacked.any():
-            key = folder.model(outcome), threat_text(outcome.cell.threat_model)
+            key = folder.model(outcome), format_threat_model(outcome.cell.threat_model)
             bundles.setdefault(key, []).append(_price(outcome))
-    fronts = {key: mark_front(prices) for key, prices in bundles.items()}
+    fronts = {key: mark_pareto_front(prices) for key, prices in bundles.items()}
     libraries = sorted({outcome.cell.row.library for outcome in done})
     drawn = []
     for (model, threat), prices in [item for item in fronts.items() if len(item[1]) > 2][:_DRAWN]:
         cells = [(each.outcome.cell, each) for each in prices]
-        dots = [Dot(cell.title, p.passes, p.success, libraries.index(cell.row.library), p.front) for cell, p in cells]
+        dots = [
+            LabelledPoint(cell.title, p.passes, p.success, libraries.index(cell.row.library), p.front)
+            for cell, p in cells
+        ]
         axes = {"x_axis": "passes per image", "y_axis": "share fooled"}
         caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
         drawn.append(draw_dots(f"cost-{len(drawn)}", dots, libraries, caption=caption, **axes))
@@ -53,8 +56,8 @@ def write_cost(folder: Folder) -> Section:
     return Section("cost", "Cost", lead, (*blocks, *filter(None, [*tables, _servers(folder)])))
 
 
-def _prices(folder: Folder, prices: Sequence[Price]) -> PageTable:
-    def spent(price: Price) -> tuple[np.ndarray, np.ndarray]:
+def _prices(folder: ReportData, prices: Sequence[CostPoint]) -> PageTable:
+    def spent(price: CostPoint) -> tuple[np.ndarray, np.ndarray]:
         forwards, backwards = spent_passes(price.outcome)
         attacked = price.outcome.results.attacked
         return forwards[attacked], backwards[attacked]
@@ -62,7 +65,7 @@ def _prices(folder: Folder, prices: Sequence[Price]) -> PageTable:
     front = "no other attack on this model under this threat model fools as many for fewer passes"
     columns = (
         ("model", lambda price: folder.model(price.outcome)),
-        ("threat model", lambda price: threat_text(price.outcome.cell.threat_model)),
+        ("threat model", lambda price: format_threat_model(price.outcome.cell.threat_model)),
         ("implementation", lambda price: folder.title(price.outcome)),
         (Column("MR", "share of the attacked images that are fooled"), lambda price: price.success),
         (Column("forwards", "mean per attacked image"), lambda price: float(spent(price)[0].mean())),
@@ -75,7 +78,7 @@ def _prices(folder: Folder, prices: Sequence[Price]) -> PageTable:
     return list_table("cost-table", "Queries and seconds", prices, columns)
 
 
-def _fits(folder: Folder) -> PageTable | None:
+def _fits(folder: ReportData) -> PageTable | None:
     """What attacks that learn once cost before the first image; None if there are none."""
     columns = (
         "implementation",
@@ -94,7 +97,7 @@ def _fits(folder: Folder) -> PageTable | None:
     return make_table("fit-table", "Learned once, before any image was attacked", columns, [*rows]) if rows else None
 
 
-def _servers(folder: Folder) -> PageTable | None:
+def _servers(folder: ReportData) -> PageTable | None:
     """What servers of remote models were asked for each cell, and what of it they answered; None if there are none."""
     columns = (
         ("model", lambda item: folder.model(item[0])),
@@ -116,7 +119,7 @@ def _servers(folder: Folder) -> PageTable | None:
     return list_table("server-table", "Queries to servers", asked, columns) if asked else None
 
 
-def mark_front(prices: Sequence[Price]) -> list[Price]:
+def mark_pareto_front(prices: Sequence[CostPoint]) -> list[CostPoint]:
     """The same, with those marked that no other beats: at least as good in both, better in one."""
     points = np.array([(-price.success, price.passes) for price in prices]).reshape(-1, 2)
     no_worse = (points[None] <= points[:, None]).all(2) & (points[None] != points[:, None]).any(2)
@@ -126,13 +129,13 @@ def mark_front(prices: Sequence[Price]) -> list[Price]:
     ]
 
 
-def _price(outcome: Outcome) -> Price:
+def _price(outcome: RunResult) -> CostPoint:
     attacked = outcome.results.attacked
     means = [float(values[attacked].mean()) for values in (np.add(*spent_passes(outcome)), outcome.columns["seconds"])]
-    return Price(outcome, float(outcome.columns["success"][attacked].mean()), means[0], means[1])
+    return CostPoint(outcome, float(outcome.columns["success"][attacked].mean()), means[0], means[1])
 
 
-def spent_passes(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+def spent_passes(outcome: RunResult) -> tuple[np.ndarray, np.ndarray]:
     """Forward and backward passes of each image, (n,): of the model, or of the surrogate that was attacked for it."""
     columns = outcome.columns
     names = SURROGATE_PASSES if SURROGATE_PASSES[0] in columns else ("forwards", "backwards")

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from ...engine.tables.budget_curves import Curve, Curves
 from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
-from ..parts.blocks import Column, Entry, PageTable, Panels, Section, Text, entry, list_table
+from ..parts.blocks import Column, PageTable, Panels, Section, TableCell, Text, entry, list_table
 from ..parts.figures import Line, draw_curves
 
 AnyCurve = TypeVar("AnyCurve", Curve, DistanceCurve)
@@ -181,7 +181,7 @@ def _table(curves: Curves) -> PageTable:
     return list_table(name, caption, curves.curves, columns, note=notes)
 
 
-def _half_distortion(curve: Curve) -> Entry:
+def _half_distortion(curve: Curve) -> TableCell:
     half = entry(curve.half_distortion)
     return half._replace(text=f"{half.text} extrapolated") if curve.is_extrapolated else half
 
@@ -193,6 +193,6 @@ def _short_name(curve: Curve | DistanceCurve) -> str:
 
 def _name(curve: Curve | DistanceCurve) -> str:
     labels = curve.labels
-    radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
+    radius = "" if math.isnan(labels["epsilon"]) else f" {format_radius(labels['norm'], labels['epsilon'])}"
     parts: Sequence[str] = (f"{labels['implementation']} {labels['norm']}{radius}", labels["setting"])
     return ", ".join(part for part in parts if part)

@@ -4,23 +4,23 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ...adapters.display_text import format_radius, format_threat_labels, format_threat_model
 from ...adapters.models.defences.names import describe_gradients
 from ...adapters.result import UNSTEADY
-from ...adapters.words import labels_text, radius_text, threat_text
 from ...engine.challenge.attempts import PARTS
-from ...engine.challenge.document import lead_of
-from ...engine.detection.judging import RATES, Detection, judge_scores
+from ...engine.challenge.challenge_result import lead_of
+from ...engine.detection.detection_rates import RATES, Detection, evaluate_scores
 from ...engine.detection.roc import CountedShare
 from ...engine.finding import Finding
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.other_records import list_scores
-from ...engine.store.outcomes import Outcomes
+from ...engine.store.results import Results
 from ...engine.tables.defence_table import build_defence
-from ...engine.tables.groups import group_cells, least_of_draws, model_names
+from ...engine.tables.groups import group_cells, model_names, worst_case_bias_note
 from ...engine.tables.table import Table
-from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, families_of
-from ..parts.blocks import Column, Entry, PageTable, Section, Text, badge, list_table, make_table
-from ..parts.figures import Cross, draw_crosses
+from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, defences_by_original
+from ..parts.blocks import Column, PageTable, Section, TableCell, Text, badge, list_table, make_table
+from ..parts.figures import PointWithIntervals, draw_crosses
 
 _MADE_ON = {
     "own": "attacks made on each model itself",
@@ -42,14 +42,14 @@ _INTERVALS = (
 )
 
 
-def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
+def write_defences(outcomes: Results, **drawing: Any) -> Section | None:
     """Trade-offs, and every defence against its original; None for a folder without a defence.
 
     Args:
         outcomes: of the folder, read with "OTR".
         **drawing: `bootstrap` and `seed`.
     """
-    families = families_of(outcomes)
+    families = defences_by_original(outcomes)
     if not families:
         return None
     names = model_names(outcomes)
@@ -76,8 +76,8 @@ def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
 
 
 def _figure(tradeoff: TradeOff, place: int) -> Any:
-    crosses = [Cross(point.model, point.clean[:3], point.robust[:3]) for point in tradeoff.points]
-    threat, first = labels_text(dict(tradeoff.threat)), tradeoff.points[0]
+    crosses = [PointWithIntervals(point.model, point.clean[:3], point.robust[:3]) for point in tradeoff.points]
+    threat, first = format_threat_labels(dict(tradeoff.threat)), tradeoff.points[0]
     caption = (
         f"{first.model} and its defences, {threat}: {_MADE_ON[tradeoff.made_on]}; n = {first.clean.n}, "
         "bars: 95 % intervals"
@@ -87,17 +87,17 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
     )
 
 
-def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
+def _least_lines(outcomes: Results, tradeoffs: Sequence[TradeOff]) -> list[Finding]:
     """What the worst case over several results is of a random model that a point is about."""
     shown = {point.model for each in tradeoffs for point in each.points}
     groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]
-    return least_of_draws([group for group in groups if not math.isnan(group.labels["epsilon"])])
+    return worst_case_bias_note([group for group in groups if not math.isnan(group.labels["epsilon"])])
 
 
 def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
     columns = (
         ("model", lambda item: item[1].model),
-        ("threat model", lambda item: labels_text(dict(item[0].threat))),
+        ("threat model", lambda item: format_threat_labels(dict(item[0].threat))),
         (Column("made on", "own: the model itself; original: the undefended one"), lambda item: item[0].made_on),
         (
             Column("attacks", "on each image the strongest of them counts"),
@@ -133,7 +133,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
             name,
             ", ".join(filter(None, (row.labels["examples"], row.labels["setting"]))),
             row.labels["made_on"],
-            "" if row.labels["examples"] == "clean" else labels_text(row.labels),
+            "" if row.labels["examples"] == "clean" else format_threat_labels(row.labels),
             row.labels["images"],
             row.labels["violations"],
             *(row.metrics.get(symbol, nothing) for symbol in symbols),
@@ -145,7 +145,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
     return make_table(f"defence-table-{place}", f"Defended minus original: {original}", columns, rows)
 
 
-def write_detectors(outcomes: Outcomes) -> Section | None:
+def write_detectors(outcomes: Results) -> Section | None:
     """A table of every detector on every attack; None for a folder in which none was measured.
 
     Args:
@@ -156,7 +156,7 @@ def write_detectors(outcomes: Outcomes) -> Section | None:
     if not kept:
         return None
     digests = {scores.digest for _, scores in kept}
-    detections = [(scores.digest, judge_scores(scores, outcome, RATES)) for outcome, scores in kept]
+    detections = [(scores.digest, evaluate_scores(scores, outcome, RATES)) for outcome, scores in kept]
     rows = [
         (_detector(each, digest, digests), names[each.cell.subject.key], *_numbers(each)) for digest, each in detections
     ]
@@ -188,7 +188,7 @@ def _detector(detection: Detection, digest: str, digests: set[str]) -> str:
 def _numbers(detection: Detection) -> list[Any]:
     area = Estimate(*detection.area, detection.fooled)
     shares = [share for at in detection.rates for share in (at.detected, at.false_alarms)]
-    threat = threat_text(detection.cell.threat_model, detection.cell.target)
+    threat = format_threat_model(detection.cell.threat_model, detection.cell.target)
     return [detection.cell.title, threat, area, *map(_estimate, (*shares, *(at.missed for at in detection.rates)))]
 
 
@@ -220,7 +220,7 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
             (
                 badge(_CHALLENGE.get(each["verdict"], "unknown"), "not judged" if each["verdict"] == "unknown" else ""),
                 each["model"],
-                f"{each['norm']} {radius_text(each['norm'], each['epsilon'])}",
+                f"{each['norm']} {format_radius(each['norm'], each['epsilon'])}",
                 *(_entry(each[name]) for name in ("clean", "worst", "undefended")),
             )
             for each in documents
@@ -233,7 +233,7 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
 
 def _attempts(place: int, document: dict[str, Any]) -> PageTable:
     def accuracy(attempt: dict[str, Any]) -> Any:
-        failed = Entry(f"failed: {attempt['error']}", kind="unknown")
+        failed = TableCell(f"failed: {attempt['error']}", kind="unknown")
         return _entry(attempt["accuracy"]) if attempt["accuracy"] else failed
 
     made_on = "the model that the attack was run on; the examples are judged on the defended one"
@@ -243,7 +243,7 @@ def _attempts(place: int, document: dict[str, Any]) -> PageTable:
         ("attack", lambda each: each["attack"]),
         (Column("made on", made_on), lambda each: each["made_on"]),
         (Column("gradients", "how they are passed through the defence"), lambda each: each["gradients"] or "as named"),
-        ("radius", lambda each: radius_text(document["norm"], each["epsilon"])),
+        ("radius", lambda each: format_radius(document["norm"], each["epsilon"])),
         (Column("accuracy", share), accuracy),
         (
             "violations",
@@ -254,7 +254,7 @@ def _attempts(place: int, document: dict[str, Any]) -> PageTable:
 
 
 def _radii(place: int, document: dict[str, Any]) -> PageTable:
-    rows = [(radius_text(document["norm"], each["epsilon"]), _entry(each)) for each in document["radii"]]
+    rows = [(format_radius(document["norm"], each["epsilon"]), _entry(each)) for each in document["radii"]]
     return make_table(
         f"challenge-radii-{place}",
         f"Accuracy of {document['model']} at larger radii",
@@ -266,6 +266,6 @@ def _radii(place: int, document: dict[str, Any]) -> PageTable:
 
 def _entry(share: dict[str, Any] | None) -> Any:
     if share is None or share["value"] is None:
-        return Entry("-")
+        return TableCell("-")
     low, high = (math.nan if share[name] is None else share[name] for name in ("low", "high"))
     return Estimate(share["value"], low, high, share["n"])

@@ -16,17 +16,28 @@ import torch
 from PIL import Image
 
 from ...adapters.catalogue.lookup import find_implementation, load_apply
+from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.running.fit import Fitted
-from ...adapters.words import radius_text, threat_text
-from ...engine.at_once import map_at_once
-from ...engine.checks.verdicts import Pair
+from ...engine.checks.verdicts import PairComparison
 from ...engine.store.columns import Example
 from ...engine.store.other_records import load_fitted
-from ...engine.store.outcomes import Clean, Outcome
+from ...engine.store.results import CleanResult, RunResult
+from ...engine.thread_map import thread_map
 from ...errors import DavylampError
-from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, PictureGrid, Section, Shown, Text, make_table
+from ..parts.blocks import (
+    Column,
+    Gallery,
+    PageTable,
+    Picture,
+    PictureGrid,
+    Section,
+    TableCell,
+    Text,
+    Thumbnail,
+    make_table,
+)
 from ..parts.figures import draw_counts
-from ..parts.reading import Folder
+from ..parts.report_data import ReportData
 
 SIDE = 112  # pixels of a thumbnail's longer side
 BUDGET = 2_600_000  # characters of all thumbnails together: half of what the page may weigh
@@ -38,7 +49,7 @@ _CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 _IMAGENET_MODELS = ("demo:", "torchvision:", "timm:")
 
 
-def write_gallery(folder: Folder, pairs: Sequence[Pair], *, budget: int = BUDGET) -> Section:
+def write_gallery(folder: ReportData, pairs: Sequence[PairComparison], *, budget: int = BUDGET) -> Section:
     """The pictures that fit the budget, image by image, and what one library fools and another does not."""
     title = "Gallery"
     clean = {
@@ -61,7 +72,7 @@ def write_gallery(folder: Folder, pairs: Sequence[Pair], *, budget: int = BUDGET
     def draw(job: tuple[Any, ...]) -> Picture | None:
         return _picture(folder, *job[2:]) if spent < budget else None
 
-    for made in map_at_once(draw, jobs):
+    for made in thread_map(draw, jobs):
         picture = made if spent < budget else None  # those that were made ahead, too
         if picture is None:
             left += 1
@@ -80,7 +91,7 @@ def write_gallery(folder: Folder, pairs: Sequence[Pair], *, budget: int = BUDGET
     return Section("gallery", title, lead, (*blocks, *learned, *_only_one(folder, pairs)))
 
 
-def _picture(folder: Folder, outcome: Outcome, example: Example) -> Picture | None:
+def _picture(folder: ReportData, outcome: RunResult, example: Example) -> Picture | None:
     known = folder.outcomes.clean.get(outcome.cell.subject.key)
     before = next((each for each in known.examples if each.place == example.place), None) if known else None
     row = np.flatnonzero(outcome.columns["index"] == example.place)
@@ -95,7 +106,7 @@ def _picture(folder: Folder, outcome: Outcome, example: Example) -> Picture | No
     lines = (
         f"label {class_text(names, example.label)}",
         f"{_said(before, names)} becomes {_said(example, names)}",
-        f"{threat_text(outcome.cell.threat_model)}; {_distances(outcome, place)}",
+        f"{format_threat_model(outcome.cell.threat_model)}; {_distances(outcome, place)}",
         f"{outcome.columns['forwards'][place]} forward, {outcome.columns['backwards'][place]} backward passes",
         f"{outcome.cell.row.library} {outcome.cell.version}; {_change_text(outcome, place, factor)}".strip(),
     )
@@ -124,7 +135,7 @@ def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | Non
     return (128 + change * factor).round().clip(0, 255).astype(np.uint8), factor
 
 
-def _change_text(outcome: Outcome, place: int, factor: float | None) -> str:
+def _change_text(outcome: RunResult, place: int, factor: float | None) -> str:
     """By how much the change is amplified, or why it cannot be seen: a picture has 256 grey levels."""
     if factor is not None:
         return f"change x {factor:.3g}"
@@ -132,7 +143,7 @@ def _change_text(outcome: Outcome, place: int, factor: float | None) -> str:
     return "no change" if largest == 0 else f"change of {255 * largest:.2g} grey levels at most: not visible here"
 
 
-def _outcome(outcome: Outcome, place: int) -> str:
+def _outcome(outcome: RunResult, place: int) -> str:
     columns = outcome.columns
     if outcome.results.invalid[place]:
         return "violation"
@@ -141,15 +152,15 @@ def _outcome(outcome: Outcome, place: int) -> str:
     return "fooled" if columns["success"][place] else "robust"
 
 
-def _distances(outcome: Outcome, place: int) -> str:
+def _distances(outcome: RunResult, place: int) -> str:
     values = {name: float(outcome.columns[name][place]) for name in ("l2", "linf")}
     levels = values["linf"] * 255
     if abs(levels - np.round(levels)) < 1e-3:  # whole grey levels up to float32 rounding
         values["linf"] = float(np.round(levels)) / 255
-    return ", ".join(f"{name} {radius_text(name, value)}" for name, value in values.items())
+    return ", ".join(f"{name} {format_radius(name, value)}" for name, value in values.items())
 
 
-def _only_one(folder: Folder, pairs: Sequence[Pair]) -> list[PageTable]:
+def _only_one(folder: ReportData, pairs: Sequence[PairComparison]) -> list[PageTable]:
     """Images, of all, that one implementation of an attack fools and another does not."""
     rows = []
     for pair in pairs:
@@ -159,7 +170,7 @@ def _only_one(folder: Folder, pairs: Sequence[Pair]) -> list[PageTable]:
             names = winner.columns["image"][only].tolist()
             if names:
                 rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                entry = Entry(", ".join(names[:_NAMED]) + rest, len(names))
+                entry = TableCell(", ".join(names[:_NAMED]) + rest, len(names))
                 rows.append((folder.model(winner), folder.title(winner), loser.cell.title, len(names), entry))
     columns = ("model", "fooled by", "not by", Column("n", "images"), "images")
     return [make_table("gallery-only", "Fooled by one library, not by another", columns, rows)] if rows else []
@@ -202,15 +213,15 @@ def _uri(data: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def show_learned(folder: Folder) -> list[PictureGrid]:
+def show_learned(folder: ReportData) -> list[PictureGrid]:
     """A row for each fitting that is kept in the folder: what was learned, from what, and what that cost."""
-    used: dict[str, Outcome] = {}
+    used: dict[str, RunResult] = {}
     for outcome in folder.outcomes.done:
         used.setdefault(outcome.cell.fit_key, outcome)
     rows = []
     for key, fitted in list(load_fitted(folder.path).items())[:_ROWS]:
         pictures = [
-            Shown(f"{title}, {_factor(change)}", _thumbnail(_magnify(_around_grey(change)), nearest=True))
+            Thumbnail(f"{title}, {_factor(change)}", _thumbnail(_magnify(_around_grey(change)), nearest=True))
             for title, change in _changes(fitted, _first_images(folder, used.get(key)))
             if change.shape[0] in (1, 3)
         ]
@@ -236,7 +247,7 @@ def _changes(fitted: Fitted, images: list[tuple[str, np.ndarray]]) -> Iterator[t
         return
 
 
-def _first_images(folder: Folder, outcome: Outcome | None) -> list[tuple[str, np.ndarray]]:
+def _first_images(folder: ReportData, outcome: RunResult | None) -> list[tuple[str, np.ndarray]]:
     """Names and pixels (C, H, W) in [0, 1] of the first images of the data that a fitting is scored on."""
     known = None if outcome is None else folder.outcomes.clean.get(outcome.cell.subject.key)
     if outcome is None or known is None:
@@ -248,12 +259,12 @@ def _first_images(folder: Folder, outcome: Outcome | None) -> list[tuple[str, np
     return images
 
 
-def _describe(fitted: Fitted, outcome: Outcome | None) -> str:
+def _describe(fitted: Fitted, outcome: RunResult | None) -> str:
     """By what, from what, on what, and at what cost."""
     title = f"{fitted.implementation}, not used yet" if outcome is None else outcome.cell.title
     seen = f"from {fitted.images} images" if fitted.images else "from no image"
     cost = f"{fitted.forwards} forward and {fitted.backwards} backward passes, {fitted.seconds:.3g} s"
-    return f"{title}: {threat_text(fitted.threat_model)}, learned on {fitted.model} {seen}; {cost}"
+    return f"{title}: {format_threat_model(fitted.threat_model)}, learned on {fitted.model} {seen}; {cost}"
 
 
 def _factor(change: np.ndarray) -> str:
@@ -275,10 +286,10 @@ def _magnify(pixels: np.ndarray, side: int = SIDE) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST))
 
 
-def write_hardness(folder: Folder) -> Section:
+def write_hardness(folder: ReportData) -> Section:
     """Images by the share of the cells that they stay robust in, hardest to fool first and last."""
     title, lead = "Hard and easy images", "In how many cells (a model under an attack) does each image stay robust?"
-    frame = count_survivals(folder)
+    frame = robust_counts(folder)
     blocks: list[Any] = []
     for place, (data, outcome) in enumerate(frame.groupby("data", sort=False)):
         cells = int(outcome["cells"].max())
@@ -293,7 +304,7 @@ def write_hardness(folder: Folder) -> Section:
             Column("share", "of the cells"), Column("wrong when clean", "cells where it is misclassified when clean"),
         )  # fmt: skip
         names = _names_of(folder, str(data))
-        shown = shown.assign(label=[Entry(class_text(names, label), label) for label in shown["label"]])
+        shown = shown.assign(label=[TableCell(class_text(names, label), label) for label in shown["label"]])
         rows = shown[["image", "label", "survived", "cells", "share", "wrong"]].itertuples(index=False)
         what = f"The {_EXTREMES} easiest to fool and the {_EXTREMES} hardest" if rest else "All images"
         blocks.append(make_table(f"hard-images-{place}", f"{what} ({data})", columns, [tuple(row) for row in rows]))
@@ -302,13 +313,13 @@ def write_hardness(folder: Folder) -> Section:
     return Section("images", title, lead, tuple(blocks))
 
 
-def _names_of(folder: Folder, data: str) -> Sequence[str]:
+def _names_of(folder: ReportData, data: str) -> Sequence[str]:
     """The names of the classes of some data, if all models that saw them agree on them."""
     known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
     return known.pop() if len(known) == 1 else ()
 
 
-def count_survivals(folder: Folder) -> pd.DataFrame:
+def robust_counts(folder: ReportData) -> pd.DataFrame:
     """One row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`; violations left out."""
     heads, counted = {}, {}
     for outcome in folder.outcomes.done:
@@ -326,7 +337,7 @@ def count_survivals(folder: Folder) -> pd.DataFrame:
     return counts.assign(share=counts["survived"] / counts["cells"])
 
 
-def class_names(clean: Clean | None) -> Sequence[str]:
+def class_names(clean: CleanResult | None) -> Sequence[str]:
     """The names of a model's classes in its order; empty where none are known.
 
     Known are those that the model itself gave when it was evaluated (a Hugging Face model, `--labels`); those of

@@ -5,14 +5,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...adapters.words import labels_text
+from ...adapters.display_text import format_threat_labels
 from ...engine.finding import plain
-from ...engine.metric_names import access_of, base_of
+from ...engine.metric_names import base_symbol, metric_command
 from ...engine.tables.symbols import drop_absent, is_of_clean, is_of_distances, shown_symbol
 from ...engine.tables.table import Table, TableRow
 from ...metrics import METRICS, PLAIN, record_of
-from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, list_table, make_table
-from ..parts.reading import Folder
+from ..parts.blocks import (
+    Collapsible,
+    Column,
+    HeatMap,
+    PageTable,
+    Section,
+    TableCell,
+    Text,
+    entry,
+    list_table,
+    make_table,
+)
+from ..parts.report_data import ReportData
 
 FIRST = "RA"
 _CELLS = 5000  # of the table of every pair
@@ -21,7 +32,7 @@ _LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting
 _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
-def present_symbols(folder: Folder) -> list[str]:
+def present_symbols(folder: ReportData) -> list[str]:
     """Symbols that some cell has a value for, in the order of `METRICS`; those of a curve are beside the curves."""
     symbols = [shown_symbol(name) for name, record in METRICS.items() if record.only != ("models",)]
     symbols += folder.outcomes.users_symbols
@@ -47,7 +58,7 @@ def write_leaderboard(pairs: Table) -> Section:
     grid = grid if down else [[(attack, model) for model in models] for attack in by_attack]
     names = models if down else [*by_attack]
     rows = [
-        (Entry(name, name), *(_heat_entry(by_attack[attack].get(model), first) for attack, model in line))
+        (TableCell(name, name), *(_heat_entry(by_attack[attack].get(model), first) for attack, model in line))
         for name, line in zip(names, grid, strict=True)
     ]
     heads = ("model", *by_attack) if down else ("attack", *models)
@@ -58,10 +69,10 @@ def write_leaderboard(pairs: Table) -> Section:
     }
     data = {"first": first, "values": plain(values), "about": {symbol: _direction(symbol) for symbol in shown}}
     choices = tuple((symbol, f"{symbol} - {describe(symbol)[0]}") for symbol in shown)
-    return Section("leaderboard", title, lead, (Heat("leaderboard-heat", title, table, choices, data),))
+    return Section("leaderboard", title, lead, (HeatMap("leaderboard-heat", title, table, choices, data),))
 
 
-def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -> Section:
+def write_metrics(attacks: Table, models: Table, pairs: Table, folder: ReportData) -> Section:
     """CANARY's tables of attacks and models, everything by pair, and what every symbol means."""
     notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes))]
     more = f"Only the usual metrics of {len(pairs.rows)} rows are here: `davylamp table FOLDER --by pairs` has all."
@@ -69,8 +80,10 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -
     blocks: list[Any] = [
         _metric_table("metrics-models", "Models: mean over the attacks of one threat model", models),
         _metric_table("metrics-attacks", "Attacks: mean over the models", attacks),
-        Fold("Every attack on every model", (_metric_table("metrics-pairs", "Attack by model", _narrow(pairs)), *left)),
-        Fold("What the symbols mean", (_definitions(pairs, folder),)),
+        Collapsible(
+            "Every attack on every model", (_metric_table("metrics-pairs", "Attack by model", _narrow(pairs)), *left)
+        ),
+        Collapsible("What the symbols mean", (_definitions(pairs, folder),)),
         *notes,
     ]
     lead = (
@@ -107,7 +120,7 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
     rows = [
         (
             *(row.labels[label] for label in labels),
-            labels_text(row.labels),
+            format_threat_labels(row.labels),
             *(row.labels[label] for label in counts),
             *(entry(row.metrics[symbol]) for symbol in table.symbols),
         )
@@ -129,12 +142,12 @@ def _symbol_column(symbol: str, table: Table) -> Column:
     return Column(symbol, _tooltip(symbol), many and symbol in METRICS and not METRICS[symbol].brief)
 
 
-def _definitions(pairs: Table, folder: Folder) -> PageTable:
+def _definitions(pairs: Table, folder: ReportData) -> PageTable:
     why = {symbol: reason for outcome in folder.outcomes.done for symbol, reason in outcome.unmeasured.items()}
-    here = dict.fromkeys(map(base_of, pairs.symbols), "yes")
+    here = dict.fromkeys(map(base_symbol, pairs.symbols), "yes")
     here |= dict.fromkeys(filter(is_of_distances, METRICS), "in Curves")
     columns = (
-        ("symbol", lambda item: Entry(item[0], item[0], kind="code")),
+        ("symbol", lambda item: TableCell(item[0], item[0], kind="code")),
         ("name", lambda item: item[1].title),
         ("meaning", lambda item: item[1].meaning),
         (
@@ -151,7 +164,7 @@ def _definitions(pairs: Table, folder: Folder) -> PageTable:
 
 
 def _why_absent(symbol: str) -> str:
-    access = access_of(symbol)
+    access = metric_command(symbol)
     if "table FOLDER --metric" not in access.shown_by:
         return f"shown by {access.shown_by.removesuffix(' --metric')}"
     return f"needs {access.needs}" if access.needs else "no cell has a value"
@@ -168,11 +181,11 @@ def _tooltip(symbol: str) -> str:
 
 def _attack_name(row: TableRow) -> str:
     setting = f", {row.labels['setting']}" if row.labels["setting"] else ""
-    return f"{row.labels['implementation']} {labels_text(row.labels)}{setting}"
+    return f"{row.labels['implementation']} {format_threat_labels(row.labels)}{setting}"
 
 
-def _heat_entry(row: TableRow | None, symbol: str) -> Entry:
-    return Entry("-") if row is None else entry(row.metrics[symbol])
+def _heat_entry(row: TableRow | None, symbol: str) -> TableCell:
+    return TableCell("-") if row is None else entry(row.metrics[symbol])
 
 
 def _number(row: TableRow | None, symbol: str) -> Sequence[float] | None:

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ...adapters.words import threat_text
+from ...adapters.display_text import format_threat_model
 from ...engine.plan.config_file import write_config
 from ...engine.plan.rerun import configs_of, transfer_of
-from ...engine.store.notes import remedy
-from ...engine.store.plans import CellState
-from ..parts.blocks import Code, Entry, Facts, Fold, PageTable, Section, Text, badge, list_table
-from ..parts.reading import Folder
+from ...engine.store.notes import repair_hint
+from ...engine.store.plan_records import CellState
+from ..parts.blocks import Code, Collapsible, DefinitionList, PageTable, Section, TableCell, Text, badge, list_table
+from ..parts.report_data import ReportData
 
 _TERMS = (
     ("adversarial example", "an image changed within the threat model so that the classifier misclassifies it"),
@@ -45,7 +45,7 @@ _TERMS = (
 _STATE: Mapping[str, str] = {"done": "pass", "failed": "fail", "running": "unknown"}
 
 
-def write_provenance(folder: Folder, version: str) -> Section:
+def write_provenance(folder: ReportData, version: str) -> Section:
     """Everything that is needed to trust a number or to make it again.
 
     Args:
@@ -54,21 +54,21 @@ def write_provenance(folder: Folder, version: str) -> Section:
     """
     states = list(folder.states.values())
     failed = [state for state in states if state.status == "failed"]
-    blocks: list[Any] = [Facts(_facts(folder, states, version)), *_rerun_blocks(folder)]
+    blocks: list[Any] = [DefinitionList(_facts(folder, states, version)), *_rerun_blocks(folder)]
     blocks.append(_subjects(folder))
     if failed:
         columns = (
             ("implementation", lambda state: state.cell.title),
             ("model", lambda state: state.cell.subject.name),
-            ("threat model", lambda state: threat_text(state.cell.threat_model)),
+            ("threat model", lambda state: format_threat_model(state.cell.threat_model)),
             ("seed", lambda state: state.cell.seed),
             ("reason", lambda state: state.reason),
         )
         blocks.append(list_table("failed-cells", "Failed cells", failed, columns))
     else:
         blocks.append(Text("No cell failed.", "note"))
-    blocks += [Text(f"{line}{remedy(line)}.", "warn") for line in folder.outcomes.damaged]
-    blocks.append(Fold(f"All {len(states)} cells", (_cells(states),)))
+    blocks += [Text(f"{line}{repair_hint(line)}.", "warn") for line in folder.outcomes.damaged]
+    blocks.append(Collapsible(f"All {len(states)} cells", (_cells(states),)))
     return Section(
         "provenance", "Provenance", "How these numbers were computed, and how to reproduce them.", tuple(blocks)
     )
@@ -94,7 +94,7 @@ def collect_versions(states: list[CellState]) -> dict[str, str]:
     }
 
 
-def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple[str, str], ...]:
+def _facts(folder: ReportData, states: list[CellState], version: str) -> tuple[tuple[str, str], ...]:
     states = [state for state in states if state.meta]  # cells under way have no record yet
     written = sorted(str(state.meta["written"]) for state in states)
     seconds = sum(float(state.meta.get("seconds", 0)) for state in states)
@@ -114,7 +114,7 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
     )
 
 
-def _rerun_blocks(folder: Folder) -> list[Any]:
+def _rerun_blocks(folder: ReportData) -> list[Any]:
     """The config that makes the same cells, and the line that runs it."""
     cells = [state.cell for state in folder.states.values()]
     outcomes = folder.outcomes
@@ -135,7 +135,7 @@ def _rerun_blocks(folder: Folder) -> list[Any]:
     return blocks
 
 
-def _subjects(folder: Folder) -> PageTable:
+def _subjects(folder: ReportData) -> PageTable:
     columns = (
         ("model", lambda subject: folder.models[subject.key]),
         ("hash of code, attributes, weights, preprocessing", lambda subject: _code(subject.model_digest)),
@@ -146,8 +146,8 @@ def _subjects(folder: Folder) -> PageTable:
     return list_table("subjects", "Models and data", folder.outcomes.subjects.values(), columns)
 
 
-def _code(text: str) -> Entry:
-    return Entry(text, text, kind="code")
+def _code(text: str) -> TableCell:
+    return TableCell(text, text, kind="code")
 
 
 def _cells(states: list[CellState]) -> PageTable:
@@ -155,7 +155,7 @@ def _cells(states: list[CellState]) -> PageTable:
         ("state", lambda state: badge(_STATE.get(state.status, "unknown"), state.status)),
         ("model", lambda state: state.cell.subject.name),
         ("implementation", lambda state: state.cell.title),
-        ("threat model", lambda state: threat_text(state.cell.threat_model)),
+        ("threat model", lambda state: format_threat_model(state.cell.threat_model)),
         ("seed", lambda state: state.cell.seed),
         ("parameters", lambda state: json.dumps(dict(state.cell.parameters))),
         ("seconds", lambda state: float(state.meta.get("seconds", 0))),
@@ -167,4 +167,4 @@ def _cells(states: list[CellState]) -> PageTable:
 
 def write_glossary() -> Section:
     """Terms and what they mean here."""
-    return Section("glossary", "Glossary", "", (Facts(_TERMS),))
+    return Section("glossary", "Glossary", "", (DefinitionList(_TERMS),))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.data_frames import load_outcomes
 from ...scoring import (
@@ -14,8 +14,8 @@ from ...scoring import (
     Ranking,
     Responses,
     build_responses,
+    check_rankable,
     check_responses,
-    check_several,
     choose_model,
     complete_items,
     describe_differences,
@@ -23,14 +23,14 @@ from ...scoring import (
     differential_groups,
     fit_irt,
     informative_items,
-    kinds_of,
+    item_kinds,
     libraries_of,
     project_pairs,
     rank_responses,
 )
-from ..parts.blocks import Bar, Bars, Column, Entry, Fold, Section, Text, make_table
+from ..parts.blocks import Bar, Bars, Collapsible, Column, Section, TableCell, Text, make_table
 from ..parts.figures import draw_item_map
-from ..parts.reading import Folder
+from ..parts.report_data import ReportData
 
 MOST = 1000  # responses that are fitted while a page is made, in a few seconds; above, plain means are ranked
 ITEMS = 600  # images of models whose implementations are compared while a page is made
@@ -42,12 +42,12 @@ _LEAD = (
 )
 
 
-def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
+def write_ranking(folder: ReportData, *, seed: int = 0) -> Section:
     """Scores and ranks of the models with intervals and tie groups, and what tells them apart."""
     frame = load_outcomes(folder.outcomes)
     try:
         responses = build_responses(frame, "models")
-        check_several(responses)
+        check_rankable(responses)
         ranking, notes = _rank(responses, seed)
     except ValueError as error:
         blocks: list[Any] = [Text(f"No ranking: {error}.", "note")]
@@ -91,7 +91,7 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     method = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
     blocks.append(make_table("ranking-table", "Ranking of models", columns, rows, note=method))
     beats = _beats(ranking, order)
-    return [*blocks, Fold(beats.caption, (beats,)) if many else beats]
+    return [*blocks, Collapsible(beats.caption, (beats,)) if many else beats]
 
 
 def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
@@ -115,10 +115,10 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
     return Bars("ranking-models", f"Models by {ranking.label}", tuple(bars), ticks, tuple(legend))
 
 
-def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[Any]:
+def write_items(folder: ReportData, ranking: Ranking, responses: Responses) -> list[Any]:
     """Difficulties beside abilities, and which attacks and images tell the models apart."""
     fit: Any = ranking.fit
-    kinds, values = np.array(_plain_radii(folder, kinds_of(responses))), responses.values
+    kinds, values = np.array(_plain_radii(folder, item_kinds(responses))), responses.values
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
     caption = "Abilities of the models, and difficulties of the images under each attack, on one axis"
     lead = (
@@ -129,7 +129,7 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
         draw_item_map("ranking-items", ranking, difficulties, caption=caption),
         Text(lead, "note"),
     )
-    blocks: list[Any] = [Fold(caption, items)] if len(ranking.subjects) > MANY else [*items]
+    blocks: list[Any] = [Collapsible(caption, items)] if len(ranking.subjects) > MANY else [*items]
     columns = (
         "attack", Column("models differ", "share of the images that some models withstand and others do not"),
         Column("share of the information", "Fisher's, about the abilities, of the images on which models differ"),
@@ -145,7 +145,7 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     for item, share in zip(table["item"], table["share"], strict=True):
         of_image = values[:, np.array(responses.images) == item]
         survived = [_count(of_image[i]) for i in order]
-        rows.append((Entry(str(item), picture=pictures.get(str(item), "")), float(share), *survived))
+        rows.append((TableCell(str(item), picture=pictures.get(str(item), "")), float(share), *survived))
     columns = ("image", "share of the information", *(ranking.subjects[i] for i in order))
     note = "For each model: how many attacks it withstood, of those with a response."
     blocks.append(
@@ -154,23 +154,23 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     return blocks
 
 
-def _count(values: np.ndarray) -> Entry:
+def _count(values: np.ndarray) -> TableCell:
     """How many responses were right, of how many."""
     seen = values[~np.isnan(values)]
-    return Entry(f"{int(seen.sum())} of {len(seen)}", int(seen.sum()))
+    return TableCell(f"{int(seen.sum())} of {len(seen)}", int(seen.sum()))
 
 
-def _plain_radii(folder: Folder, kinds: Sequence[str]) -> list[str]:
+def _plain_radii(folder: ReportData, kinds: Sequence[str]) -> list[str]:
     """Kinds of items with their radii as the rest of the page writes them."""
     rules = {outcome.cell.threat_model for outcome in folder.outcomes.done}
     balls = [(rule.norm, rule.epsilon) for rule in rules if rule.epsilon is not None]
-    words = {f" {norm} {epsilon:.4g}": f" {norm} {radius_text(norm, epsilon)}" for norm, epsilon in balls}
-    words |= {f" {norm} {epsilon}": f" {norm} {radius_text(norm, epsilon)}" for norm, epsilon in balls}
+    words = {f" {norm} {epsilon:.4g}": f" {norm} {format_radius(norm, epsilon)}" for norm, epsilon in balls}
+    words |= {f" {norm} {epsilon}": f" {norm} {format_radius(norm, epsilon)}" for norm, epsilon in balls}
     longest = sorted(words, key=len, reverse=True)
     return [next((kind.replace(each, words[each]) for each in longest if each in kind), kind) for kind in kinds]
 
 
-def _pictures(folder: Folder) -> dict[str, str]:
+def _pictures(folder: ReportData) -> dict[str, str]:
     """The gallery's name of the clean image, for each image of the responses that has a picture."""
     return {
         f"{known.subject.data} {example.image}": f"{key}-{example.place}"
@@ -206,7 +206,7 @@ def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
         )  # fmt: skip
         rows = odd[["item", "group", "effect", "p", "p_adjusted", "responses"]].itertuples(index=False)
         table_of_odd = make_table("ranking-libraries", "Images that differ at equal ability", columns, map(tuple, rows))
-        blocks.append(Fold(f"The {len(odd)} differences", (table_of_odd,)))
+        blocks.append(Collapsible(f"The {len(odd)} differences", (table_of_odd,)))
     return blocks
 
 

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from ...adapters.words import labels_text
+from ...adapters.display_text import format_threat_labels
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.transfer_table import Transfer, TransferTable
-from ..parts.blocks import Column, Entry, Fold, Section, Text, entry, make_table
+from ..parts.blocks import Collapsible, Column, Section, TableCell, Text, entry, make_table
 
 
 def write_transfer(transfer: Transfer | str) -> Section:
@@ -49,17 +49,17 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
         *(Column(f"from {model}", "OTR: mean over the other models") for model in table.models),
     )  # fmt: skip
     summary = make_table(f"transfer-attacks-{place}", "Transfer rate of each attack", columns, rows)
-    return [over_all, summary, Fold("A matrix for each attack", tuple(folds))]
+    return [over_all, summary, Collapsible("A matrix for each attack", tuple(folds))]
 
 
-def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> Entry:
+def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> TableCell:
     """A rate; `of` says how many attacks it is a mean over, and of how many."""
     if math.isnan(value.value):
-        return Entry("-", None, title="not tested")
+        return TableCell("-", None, title="not tested")
     shown = entry(value)
     return shown if of[0] == of[1] else shown._replace(text=f"{shown.text}, {of[0]} of {of[1]} attacks")
 
 
 def _name(labels: dict[str, Any]) -> str:
-    parts = (f"{labels['implementation']} {labels_text(labels)}", labels["setting"])
+    parts = (f"{labels['implementation']} {format_threat_labels(labels)}", labels["setting"])
     return ", ".join(part for part in parts if part)

@@ -5,37 +5,39 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...adapters.words import labels_text, radius_text
-from ...engine.checks.standings import Standing, StandingRow, rank_attacks, threat_of
-from ...engine.checks.verdicts import Pair
+from ...adapters.display_text import format_radius, format_threat_labels
+from ...engine.checks.standings import StandingRow, ThreatModelRanking, rank_attacks, threat_of
+from ...engine.checks.verdicts import PairComparison
 from ...engine.finding import Finding
-from ...engine.tables.groups import Group, group_cells, least_of_draws
+from ...engine.tables.groups import TableGroup, group_cells, worst_case_bias_note
 from ...engine.tables.table import Table
 from ..parts.blocks import (
     Bar,
     Bars,
-    Beside,
+    Collapsible,
     Column,
-    Entry,
-    Fold,
+    KeyQuestion,
     PageTable,
-    Question,
     Questions,
-    Said,
     Section,
+    Statement,
+    TableCell,
+    TwoColumns,
     list_table,
 )
-from ..parts.reading import Folder
+from ..parts.report_data import ReportData
 from ..parts.sentences import percent_range, percent_text, say_best_models, say_missing, say_strongest_attacks
 from .agreement import summarise_agreement
-from .trust import summarise_alarms
+from .failure_indicators import failed_indicators
 
-_UNKNOWN = Entry("no clean predictions")
+_UNKNOWN = TableCell("no clean predictions")
 _ALL, _FEW = 8, 5  # models that are all drawn, and how many of more: the other answers stay in view
 _THREATS = 3  # threat models that an answer has a sentence for
 
 
-def write_verdict(folder: Folder, table: Table, pairs: Sequence[Pair], checks: Sequence[Finding]) -> Section:
+def write_verdict(
+    folder: ReportData, table: Table, pairs: Sequence[PairComparison], checks: Sequence[Finding]
+) -> Section:
     """Five answers in words, one figure, and the numbers of every model.
 
     Args:
@@ -46,23 +48,23 @@ def write_verdict(folder: Folder, table: Table, pairs: Sequence[Pair], checks: S
     """
     outcomes, standings = folder.outcomes, folder.standings
     figures = [draw_standing(standing, place) for place, standing in enumerate(standings) if standing.places]
-    first = Question("Which model holds best?", _first(say_best_models(outcomes, standings)))
+    first = KeyQuestion("Which model holds best?", _first(say_best_models(outcomes, standings)))
     strongest = say_strongest_attacks(rank_attacks(outcomes))
-    strongest = strongest or [Said("No attack inside a ball has a result; see Curves for the others.")]
+    strongest = strongest or [Statement("No attack inside a ball has a result; see Curves for the others.")]
     rest = (
-        Question("Which attack is strongest?", _first(strongest)),
-        Question("Do the libraries agree?", summarise_agreement(pairs)),
-        Question("Which failure indicators failed?", summarise_alarms(checks)),
-        Question("What is missing?", say_missing(outcomes, checks)),
+        KeyQuestion("Which attack is strongest?", _first(strongest)),
+        KeyQuestion("Do the libraries agree?", summarise_agreement(pairs)),
+        KeyQuestion("Which failure indicators failed?", failed_indicators(checks)),
+        KeyQuestion("What is missing?", say_missing(outcomes, checks)),
     )
-    blocks: list[Any] = [Beside((Questions((first,)),), tuple(figures[:1])), Questions(rest)]
+    blocks: list[Any] = [TwoColumns((Questions((first,)),), tuple(figures[:1])), Questions(rest)]
     if figures[1:]:
-        blocks.append(Fold(f"The other threat models ({len(figures) - 1})", tuple(figures[1:])))
+        blocks.append(Collapsible(f"The other threat models ({len(figures) - 1})", tuple(figures[1:])))
     blocks.append(_table(table, group_cells(outcomes, "models"), standings))
     return Section("verdict", "In short", _counts(folder), tuple(blocks))
 
 
-def draw_standing(standing: Standing, place: int) -> Bars:
+def draw_standing(standing: ThreatModelRanking, place: int) -> Bars:
     """The models of a threat model with their intervals, the most robust first, and what they are when clean."""
     norm, shares = standing.norm, (0.0, 0.5, 1.0)
     known = [end for each in standing.places for end in (each.value, each.high) if math.isfinite(end)]
@@ -71,10 +73,10 @@ def draw_standing(standing: Standing, place: int) -> Bars:
     if norm:
         what = "Change that drives a model to the target" if standing.targeted else "Change that fools a model"
         legend = [("bar", "median over all images, 0 where wrong when clean, with its 95 % interval")]
-        ticks = tuple((share, radius_text(norm, float(f"{share * top:.2g}"))) for share in shares)
+        ticks = tuple((share, format_radius(norm, float(f"{share * top:.2g}"))) for share in shares)
     else:
         what = f"Images that no attack {'drives to the target' if standing.targeted else 'fools'}"
-        kept = f"{'not driven to the target under' if standing.targeted else 'robust to'} {standing.under}"
+        kept = f"{'not driven to the target under' if standing.targeted else 'robust to'} {standing.attacks_text}"
         legend = [("bar", f"right when clean and {kept}, with its 95 % interval")]
         legend += [("mark", "clean accuracy")] if any(bar.mark is not None for bar in bars) else []
         ticks = tuple((share, percent_text(share)) for share in shares)
@@ -84,7 +86,7 @@ def draw_standing(standing: Standing, place: int) -> Bars:
     if any(bar.faint for bar in bars):
         ones = " ones" if len(standing.tied) > 1 else ""
         legend.append(("faint", f"significantly different from the first{ones} (paired test)"))
-    under = f", under {standing.under}" if standing.left else ""
+    under = f", under {standing.attacks_text}" if standing.left else ""
     shown = len(bars) if len(bars) <= _ALL else _FEW
     return Bars(f"standing-{place}", f"{what}: {standing.threat}{under}", bars, ticks, tuple(legend), shown)
 
@@ -93,7 +95,7 @@ def _bar(place: StandingRow, norm: str, top: float) -> Bar:
     kept = place.kept
     undecided = f", {kept.undecided} undecided" if kept.undecided else ""
     if norm:
-        text = "not found" if math.isinf(kept.value) else radius_text(norm, float(f"{kept.value:.3g}"))
+        text = "not found" if math.isinf(kept.value) else format_radius(norm, float(f"{kept.value:.3g}"))
         ends = f", 95 % interval {kept.low:.3g} to {kept.high:.3g}" if math.isfinite(kept.low) else ""
         said = text + ends + undecided
     else:
@@ -108,12 +110,12 @@ def _bar(place: StandingRow, norm: str, top: float) -> Bar:
     return Bar(place.name, value, low, high, text + undecided, mark, place.apart, title)
 
 
-def _first(lines: Sequence[Said]) -> tuple[Said, ...]:
+def _first(lines: Sequence[Statement]) -> tuple[Statement, ...]:
     more = len(lines) - _THREATS
-    return (*lines[:_THREATS], Said(f"{more} more threat models are below.")) if more > 0 else tuple(lines)
+    return (*lines[:_THREATS], Statement(f"{more} more threat models are below.")) if more > 0 else tuple(lines)
 
 
-def _counts(folder: Folder) -> str:
+def _counts(folder: ReportData) -> str:
     done = folder.outcomes.done
     states = Counter(state.status for state in folder.states.values())
     images = " and ".join(map(str, sorted({outcome.cell.subject.images for outcome in done})))
@@ -130,11 +132,11 @@ def _counts(folder: Folder) -> str:
     return " \N{MIDDLE DOT} ".join(parts)
 
 
-def _table(table: Table, groups: Sequence[Group], standings: Sequence[Standing]) -> PageTable:
+def _table(table: Table, groups: Sequence[TableGroup], standings: Sequence[ThreatModelRanking]) -> PageTable:
     threats = {str(group.labels): threat_of(group) for group in groups if group.parts}
 
     def threat(labels: Mapping[str, Any]) -> str:
-        return threats.get(str(labels)) or labels_text(labels)
+        return threats.get(str(labels)) or format_threat_labels(labels)
 
     robust = (
         "RA: share of all images that are correct and robust to every attack; under targeted attacks: correct, and "
@@ -165,6 +167,6 @@ def _table(table: Table, groups: Sequence[Group], standings: Sequence[Standing])
         note += " Undecided images count as not robust here: the lower of the two bounds that the first answer names."
     if any(each.left for each in shares):
         note += " Every attack with a result counts here, those too that another model lacks: compare models above."
-    lines = least_of_draws([each for each in groups if not math.isnan(each.labels["epsilon"])])
+    lines = worst_case_bias_note([each for each in groups if not math.isnan(each.labels["epsilon"])])
     note += "".join(f" {line}." for line in lines)
     return list_table("verdict-table", "Clean and worst-case robust accuracy", bounded, columns, note=note)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...adapters.words import radius_text
+from ...adapters.display_text import format_radius
 from .console import PlainConsole, format_cell, print_notes, print_table
 
 SHORT = ("attack", "libraries", "norms", "knowledge", "kind", "title")
@@ -92,7 +92,7 @@ def _with_radii(defaults: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping):
             shown[name] = _with_radii(value)
         else:
-            shown[name] = radius_text("linf", value) if name == "step_size" and isinstance(value, float) else value
+            shown[name] = format_radius("linf", value) if name == "step_size" and isinstance(value, float) else value
     return shown
 
 

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ...adapters.words import radius_text
-from ...engine.challenge.attempts import PARTS, Attempt
-from ...engine.challenge.document import lead_of
-from ...engine.challenge.ruling import share_text
+from ...adapters.display_text import format_radius
+from ...engine.challenge.attempts import PARTS, AttackOutcome
+from ...engine.challenge.challenge_result import lead_of
+from ...engine.challenge.challenge_verdict import share_text
 from .console import PlainConsole, print_table
 
 COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "95 % interval", "passes", "violations")
 
 
-def attempt_text(attempt: Attempt) -> str:
+def attempt_text(attempt: AttackOutcome) -> str:
     """One attack in a line."""
     what = f"failed: {attempt.error}" if attempt.error else f"accuracy {share_text(attempt.accuracy)}"
     return f"- {PARTS[attempt.part]}: {attempt.title}, radius {attempt.epsilon:.4g}: {what}"
@@ -31,7 +31,7 @@ def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
         attempt["attack"],
         attempt["made_on"],
         attempt["gradients"] or "as named",
-        radius_text(norm, attempt["epsilon"]),
+        format_radius(norm, attempt["epsilon"]),
         *numbers,
         ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "-",
     ]
@@ -40,8 +40,8 @@ def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
 def verdict_lines(document: dict[str, Any]) -> list[str]:
     """The verdict, and how accuracy falls with the radius."""
     norm, worst = document["norm"], document["worst"]
-    rules = f"{norm} {radius_text(norm, document['epsilon'])}"
-    shares = [(radius_text(norm, each["epsilon"]), each["value"]) for each in document["radii"]]
+    rules = f"{norm} {format_radius(norm, document['epsilon'])}"
+    shares = [(format_radius(norm, each["epsilon"]), each["value"]) for each in document["radii"]]
     curve = ", ".join(f"{radius}: {'-' if value is None else f'{value:.1%}'}" for radius, value in shares)
     unknown = "; -: no attack gave a result at this radius" if any(value is None for _, value in shares) else ""
     lines = [f"{document['model']}, {rules}: {document['sentence']}"]

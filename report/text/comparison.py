@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...adapters.display_text import format_radius, format_threat_model
 from ...adapters.result import AttackResult
-from ...adapters.words import radius_text, threat_text
-from ...engine.checks.verdicts import Pair
-from ...engine.comparison.compare import Comparison, Row, verdict_groups
+from ...engine.checks.verdicts import PairComparison
+from ...engine.comparison.compare import Comparison, ImplementationResult, verdict_groups
 from ...engine.searches.saturation import SaturatedResult
-from ...engine.statistics.paired_tests import least_equivalent
+from ...engine.statistics.paired_tests import min_images_for_equivalence
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, SIGNIFICANT
 from .console import KEPT, PlainConsole, format_cell, interval_text, print_notes, print_table, to_csv
 
@@ -44,7 +44,7 @@ def comparison_document(
         "data": data,
         "seed": comparison.seed,
         "chosen": dict(chosen or {}),
-        "rows": [_row_document(row, comparison.rate) for row in comparison.rows],
+        "rows": [_row_document(row, comparison.success_metric) for row in comparison.rows],
         "pairs": [_pair_document(pair) for pair in comparison.pairs],
     }
     return _without_nan(document)
@@ -57,10 +57,10 @@ def comparison_json(comparison: Comparison, model: str, data: str, chosen: Mappi
 
 def comparison_csv(comparison: Comparison) -> str:
     """One line per implementation, every number in full precision."""
-    columns = ["library", "implementation", *_numbers(comparison.rate), "error"]
+    columns = ["library", "implementation", *_numbers(comparison.success_metric), "error"]
     lines = []
     for row in comparison.rows:
-        document = _row_document(row, comparison.rate)
+        document = _row_document(row, comparison.success_metric)
         lines.append([_flat(document[name]) for name in columns])
     return to_csv(columns, lines)
 
@@ -86,13 +86,13 @@ def print_comparison(
         print_defaults(defaults, console)
     print_notes(_notes(comparison, findings, every=console.verbose), console)
     broken = any(row.metrics.get("violations", 1) for row in comparison.rows)
-    norm, rate = comparison.threat_model.norm, comparison.rate
+    norm, rate = comparison.threat_model.norm, comparison.success_metric
     order = ["n", rate, "95 % interval", *(["violations"] if broken else [])]
     order += [f"{norm} median", "forwards", "backwards", "s/image", "8-bit", "l2 median", "linf median", "violations"]
     cells = [_row_cells(row, rate) for row in comparison.rows]
     heads = ("implementation", "n", rate, "95 % interval", "8-bit", *_ROW_COLUMNS, "known findings")
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
-    about = f"{title}; {threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
+    about = f"{title}; {format_threat_model(comparison.threat_model)}; {chosen}; seed {comparison.seed}"
     print_table(about, heads, cells, console, order=order)
     if comparison.pairs and console.verbose:
         heads = ("a", "b", "verdict", "n", "a - b", "interval", "p success", "p distance", "largest pixel difference")
@@ -119,9 +119,9 @@ def print_comparisons(
         return
     for _, comparison in comparisons:
         print_notes(_notes(comparison, findings, every=False), console)
-    rates = "/".join(dict.fromkeys(comparison.rate for _, comparison in comparisons))
+    rates = "/".join(dict.fromkeys(comparison.success_metric for _, comparison in comparisons))
     heads = ("implementation", "n", rates, "95 % interval", "8-bit", *_ROW_COLUMNS, "known findings")
-    cells = [_row_cells(row, comparison.rate) for _, comparison in comparisons for row in comparison.rows]
+    cells = [_row_cells(row, comparison.success_metric) for _, comparison in comparisons for row in comparison.rows]
     order = ("n", rates, "95 % interval", "violations", "forwards", "s/image")
     print_table("", heads, cells, console, order=order)
     for title, comparison in comparisons:
@@ -132,7 +132,7 @@ def print_comparisons(
 
 def _range_text(comparison: Comparison) -> list[str]:
     """The least and the largest share of fooled images, with their intervals and who has them."""
-    done, rate = [row for row in comparison.rows if row.metrics], comparison.rate
+    done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     if not done:
         return []
     what = "fooled" if rate == "MR" else "taken for their target"
@@ -162,16 +162,17 @@ def verdict_notes(comparison: Comparison) -> list[str]:
     shown = " and ".join(f"{100 * (1 - level):.4g} %" for level in levels)
     if levels:
         lines[f"interval of a - b: {shown}, 95 % for all pairs together; where it excludes 0, p counts"] = None
-    least = least_equivalent(MARGIN, 1 - min(levels, default=SIGNIFICANT))
+    least = min_images_for_equivalence(MARGIN, 1 - min(levels, default=SIGNIFICANT))
     if any(pair.verdict in {"equivalent", "no difference found"} for pair in comparison.pairs):
         also = f" and median ratio of distances within {DISTANCE_MARGIN:.0%} of 1" if comparison.minimum_norm else ""
         lines[f"equivalent: interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
-    lines[f"a - b: difference of {comparison.rate}; l0 to linf: over the fooled images; forwards, backwards: median "
+    rate = comparison.success_metric
+    lines[f"a - b: difference of {rate}; l0 to linf: over the fooled images; forwards, backwards: median "
           "passes of an image (`davylamp metrics NAME`)"] = None  # fmt: skip
     return list(lines)
 
 
-def _verdicts_text(pairs: Sequence[Pair]) -> str:
+def _verdicts_text(pairs: Sequence[PairComparison]) -> str:
     """How many pairs there are, and of each verdict."""
     counts = Counter(pair.verdict for pair in pairs)
     few = len(pairs) == 1
@@ -183,10 +184,10 @@ def _verdicts_text(pairs: Sequence[Pair]) -> str:
 def _power_lines(comparison: Comparison) -> list[str]:
     """What the images of the pairs can show: one line for all that can show something."""
     judgements = [pair.judgement for pair in comparison.pairs]
-    able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.is_able)
-    lines = list(dict.fromkeys(each.power for each in judgements if not each.is_able))
+    able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.can_be_significant)
+    lines = list(dict.fromkeys(each.power for each in judgements if not each.can_be_significant))
     if len(able) == 1:
-        return [*dict.fromkeys(each.power for each in judgements if each.is_able), *lines]
+        return [*dict.fromkeys(each.power for each in judgements if each.can_be_significant), *lines]
     if able:
         parts = ", ".join(f"{least} images with n = {images}" for images, least in sorted(able))
         return [f"smallest differences that can be detected: {parts}", *lines]
@@ -236,7 +237,7 @@ def _what_they_count(result: AttackResult | None) -> str:
 
 def _saturation_text(result: SaturatedResult) -> str:
     """Where the success of an attack stopped growing, in words."""
-    norm, reached = result.threat_model.norm, radius_text(result.threat_model.norm, result.radius)
+    norm, reached = result.threat_model.norm, format_radius(result.threat_model.norm, result.radius)
     if not max(result.saturation.ratios):
         return f"nothing is fooled up to {norm} {reached}, the largest radius"
     if result.saturation.epsilon is None:
@@ -244,7 +245,7 @@ def _saturation_text(result: SaturatedResult) -> str:
     return f"its success stops growing at {norm} {reached}; passes are of all {len(result.saturation.budgets)} radii"
 
 
-def _row_cells(row: Row, rate: str) -> list[Any]:
+def _row_cells(row: ImplementationResult, rate: str) -> list[Any]:
     numbers, name = row.metrics, row.implementation.name
     if not numbers:
         return [name, "-", "left out" if row.excused else "failed", "-", "-", *["-"] * len(_ROW_COLUMNS), ""]
@@ -254,7 +255,7 @@ def _row_cells(row: Row, rate: str) -> list[Any]:
     return [name, numbers["images"], numbers[rate], ends, numbers[f"{rate}_8bit"], *shown, ", ".join(row.findings)]
 
 
-def _pair_cells(pair: Pair) -> list[Any]:
+def _pair_cells(pair: PairComparison) -> list[Any]:
     judgement = pair.judgement
     difference = judgement.difference
     ends = "-" if math.isnan(difference.low) else f"{difference.low:.2f} to {difference.high:.2f}"
@@ -266,7 +267,7 @@ def _numbers(rate: str) -> tuple[str, ...]:
     return ("images", rate, f"{rate}_interval", f"{rate}_8bit", *_NUMBERS)
 
 
-def _row_document(row: Row, rate: str) -> dict[str, Any]:
+def _row_document(row: ImplementationResult, rate: str) -> dict[str, Any]:
     numbers = {name: row.metrics.get(name) for name in _numbers(rate)}
     return {
         "library": row.implementation.library,
@@ -278,7 +279,7 @@ def _row_document(row: Row, rate: str) -> dict[str, Any]:
     }
 
 
-def _pair_document(pair: Pair) -> dict[str, Any]:
+def _pair_document(pair: PairComparison) -> dict[str, Any]:
     judgement = pair.judgement
     return {
         "a": pair.a,

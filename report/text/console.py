@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...errors import UnknownName
-from .fitting import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
+from .fit_to_terminal import Grid, Lines, Part, Rest, TableText, at_words, fit, short_name, shorten, whole_table
 
 _PLAIN_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
 LONGEST = 38  # lines of a page, unless more is asked for
@@ -145,7 +145,7 @@ def open_page(columns: Sequence[str] = (), *, wide: bool = False, verbose: bool 
     console.show(page)
 
 
-def printable(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     r"""The text with what a terminal would obey, or show in another order, written as `\x1b`, `\n`, `\u202e`.
 
     Names of models, images and files, and reasons, come from other people's folders.
@@ -191,8 +191,8 @@ def print_table(  # noqa: PLR0913 - what can be said of a table
     to = console if isinstance(console, PlainConsole) else make_console()
     if console is not None and to is not console:
         to = PlainConsole(file=console.file, width=console.width)
-    names = tuple(printable(column) for column in columns)
-    lines = tuple(tuple(printable(format_cell(cell)) for cell in row) for row in rows)
+    names = tuple(escape_control_characters(column) for column in columns)
+    lines = tuple(tuple(escape_control_characters(format_cell(cell)) for cell in row) for row in rows)
     table, page = TableText(names, lines, min(keys, len(names)), tuple(order), rest, tuple(common)), to.page or Page()
     page.seen += names
     if page.columns:
@@ -202,7 +202,11 @@ def print_table(  # noqa: PLR0913 - what can be said of a table
     if (page.columns or page.wide or page.verbose) and rest == "drop":
         table = replace(table, rest="stack")
     if title:
-        wrapped = at_words(printable(title), to.width) if to.has_screen else [printable(title)]
+        wrapped = (
+            at_words(escape_control_characters(title), to.width)
+            if to.has_screen
+            else [escape_control_characters(title)]
+        )
         page.parts.append(Lines((*[("", "")] * to.is_terminal, *((line, "bold") for line in wrapped))))
     shown = table.names
     if to.has_screen:
@@ -291,7 +295,7 @@ def _csv_cell(cell: Any) -> Any:
         return ""
     if not isinstance(cell, str):
         return cell
-    lines = "\n".join("\t".join(map(printable, line.split("\t"))) for line in cell.split("\n"))
+    lines = "\n".join("\t".join(map(escape_control_characters, line.split("\t"))) for line in cell.split("\n"))
     return f"'{lines}" if cell.lstrip(" \n").startswith(_FORMULA) and not _is_number(cell) else lines
 
 
@@ -309,4 +313,4 @@ def _counted(count: int, what: str) -> str:
 
 def _shown(text: str) -> str:
     rest = text.lstrip("\n")
-    return text[: len(text) - len(rest)] + KEPT.join(map(printable, rest.split(KEPT)))
+    return text[: len(text) - len(rest)] + KEPT.join(map(escape_control_characters, rest.split(KEPT)))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...adapters import ThreatModel
-from ...adapters.words import radius_text, threat_text
+from ...adapters.display_text import format_radius, format_threat_model
 from ...engine.statistics.bootstrap import Estimate
 from ...errors import InvalidInput, UnknownName
-from .console import format_cell, printable
+from .console import escape_control_characters, format_cell
 
 NORMS: Mapping[str, str] = {"linf": r"$\ell_\infty$", "l0": r"$\ell_0$", "l1": r"$\ell_1$", "l2": r"$\ell_2$"}
 INTERVALS = ("brackets", "subscript", "plus-minus", "plain")
@@ -188,7 +188,7 @@ def escape(text: str) -> str:
     """The text so that TeX prints it, in one line."""
     if isinstance(text, Tex):
         return str(text)
-    plain = unicodedata.normalize("NFC", printable(" ".join(text.split())))
+    plain = unicodedata.normalize("NFC", escape_control_characters(" ".join(text.split())))
     return "".join(_set_character(character) for character in _LIGATURES.sub("\\g<0>\0", plain))
 
 
@@ -204,7 +204,7 @@ def radius_tex(norm: object, epsilon: float | None) -> Tex:
     """A radius as everywhere, a fraction of 255 in mathematics; a dash for none."""
     if epsilon is None or math.isnan(epsilon):
         return Tex("--")
-    text = radius_text(str(norm), epsilon)
+    text = format_radius(str(norm), epsilon)
     return Tex(f"${text}$" if "/" in text else text)
 
 
@@ -212,10 +212,10 @@ def threat_tex(threat_model: ThreatModel) -> Tex:
     """A threat model in its usual words, with the norm and the radius in mathematics."""
     norm, epsilon = threat_model.norm, threat_model.epsilon
     tex = NORMS.get(norm, escape(norm))
-    said = escape(threat_text(threat_model))
+    said = escape(format_threat_model(threat_model))
     if epsilon is None:
         return Tex(said.replace(escape(norm), tex, 1))
-    return Tex(said.replace(escape(f"{norm} {radius_text(norm, epsilon)}"), f"{tex} {radius_tex(norm, epsilon)}", 1))
+    return Tex(said.replace(escape(f"{norm} {format_radius(norm, epsilon)}"), f"{tex} {radius_tex(norm, epsilon)}", 1))
 
 
 def highest(values: Iterable[float], decimals: int | None = None, *, sign: int = 1) -> set[int]:

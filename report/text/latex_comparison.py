@@ -13,7 +13,7 @@ _NO_TEST = "it says nothing of whether others differ from it"
 
 def comparison_latex(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
     """Two tables: what each library's version came to, and the verdict on each pair."""
-    done, rate = [row for row in comparison.rows if row.metrics], comparison.rate
+    done, rate = [row for row in comparison.rows if row.metrics], comparison.success_metric
     rows: list[list[Cell]] = []
     for row in comparison.rows:
         numbers = row.metrics

@@ -6,10 +6,10 @@ from typing import Any
 
 from ...engine.challenge.attempts import PARTS
 from ...engine.statistics.bootstrap import Estimate
-from ...intervals import share_interval
+from ...intervals import proportion_interval
 from ..citations.usage import split_data, split_model
 from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, escape, radius_tex, write_latex
-from .latex_sources import cited_name, cited_text, data_tex, label_word, made_now, made_with, model_tex
+from .latex_sources import cited_name, cited_text, data_tex, label_word, made_now, model_tex, versions_sentence
 
 _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
 
@@ -41,7 +41,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
         interval=rf"95\,\% interval of the {ranking.score_name}",
         best=frozenset(together) if len(together) < len(rows) else frozenset(),
         rule="Bold: those not significantly different from the first (95\\,\\%, all pairs).",
-        made=made_with(None, versions, style),
+        made=versions_sentence(None, versions, style),
         decimals={2: 3 if ranking.method == "mean" else 2, 4: 2, 6: 3},
     )
     return write_latex(latex, style)
@@ -127,7 +127,7 @@ def saturation_latex(
         if line["epsilon"] is not None
     }
     n = min(int(line["attacked"]) for line in lines)
-    low, high = share_interval(n // 2, n)
+    low, high = proportion_interval(n // 2, n)
     nothing = sum(sum(line.get("violations", ())) for line in lines)
     latex = LatexTable(
         name=f"saturation-{label_word(attack)}",

@@ -7,10 +7,10 @@ from typing import Any
 
 from ...engine.tables.table import Table, TableRow, is_given
 from ...metrics import record_of
-from ..citations.usage import Used, split_model, used_metric
+from ..citations.usage import CitedItem, split_model, used_metric
 from .console import format_cell
 from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, decimals_of, escape, highest, radius_tex, write_latex
-from .latex_sources import cited_name, cited_text, made_with
+from .latex_sources import cited_name, cited_text, versions_sentence
 
 _THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
 _OF_ATTACK = ("attacks", "pairs")
@@ -60,7 +60,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         interval=r"95\,\% interval over images (Clopper--Pearson for shares, else expanded percentile bootstrap)",
         best=frozenset(best),
         rule=_rule(table),
-        made=made_with(_libraries(table), versions or {}, style),
+        made=versions_sentence(_libraries(table), versions or {}, style),
         unit=table.unit,
         comments=[many] if len(table.symbols) > _MANY else [],
     )
@@ -126,7 +126,7 @@ def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:
     if name == "implementation":
         return cited_name(str(value), style)
     if name in _MODELS and isinstance(value, str):
-        used: list[Used] = split_model(value)
+        used: list[CitedItem] = split_model(value)
         return Tex(cited_text(escape(value), used, style))
     if type(value) is int:
         return value

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from ... import __version__
 from ...adapters.catalogue.lookup import ATTACKS, IMPLEMENTATIONS, LIBRARIES
 from ..citations.cite import cite_keys
-from ..citations.usage import Used, split_data, split_model
+from ..citations.usage import CitedItem, split_data, split_model
 from .latex import LatexStyle, Tex, escape
 
 _NAMED = re.compile(r"[\w.-]+:[\w.+@-]+")
 
 
-def cited_text(text: str, used: Iterable[Used], style: LatexStyle) -> str:
+def cited_text(text: str, used: Iterable[CitedItem], style: LatexStyle) -> str:
     r"""LaTeX with `\cite` behind it, if the style has that and there is something to cite."""
     keys = cite_keys(used) if style.cite else ()
     return rf"{text}~\cite{{{','.join(keys)}}}" if keys else text
@@ -22,11 +22,13 @@ def cited_name(name: str, style: LatexStyle) -> Tex:
     r"""The name of an attack, an implementation, "best(...)" or "pgd 8/255", with `\cite` of the attack."""
     rows = [IMPLEMENTATIONS[each] for each in _NAMED.findall(name) if each in IMPLEMENTATIONS]
     attacks = [row.attack for row in rows] or [word for word in name.split()[:1] if word in ATTACKS]
-    used = [Used("attack", attack, ATTACKS[attack].source) for attack in dict.fromkeys(attacks) if attack in ATTACKS]
+    used = [
+        CitedItem("attack", attack, ATTACKS[attack].source) for attack in dict.fromkeys(attacks) if attack in ATTACKS
+    ]
     return Tex(cited_text(escape(name), used, style))
 
 
-def made_with(libraries: Collection[str] | None, versions: Mapping[str, str], style: LatexStyle) -> str:
+def versions_sentence(libraries: Collection[str] | None, versions: Mapping[str, str], style: LatexStyle) -> str:
     """A sentence: davylamp, torch and the attack libraries with the versions that ran.
 
     Args:
@@ -43,7 +45,7 @@ def made_with(libraries: Collection[str] | None, versions: Mapping[str, str], st
         if name == "davylamp":
             texts.append(rf"{text}~\cite{{davylamp}}" if style.cite else text)
         else:
-            texts.append(cited_text(text, [Used("library", names.get(name, name))], style))
+            texts.append(cited_text(text, [CitedItem("library", names.get(name, name))], style))
     return f"Made with {', '.join(texts)}."
 
 
@@ -66,8 +68,8 @@ def data_tex(name: str, style: LatexStyle) -> str:
 
 
 def made_now(libraries: set[str], style: LatexStyle) -> str:
-    """`made_with` what is installed now."""
-    return made_with(libraries, installed_versions(libraries), style)
+    """`versions_sentence` what is installed now."""
+    return versions_sentence(libraries, installed_versions(libraries), style)
 
 
 def label_word(text: str) -> str:

@@ -8,9 +8,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from ...engine.metric_names import access_of
+from ...engine.metric_names import metric_command
 from ...metrics import METRICS, NOTATION, Metric
-from .console import make_console, printable
+from .console import escape_control_characters, make_console
 
 _WITHOUT_ATTACK = ("accuracy", "corruption", "neurons", "stability")
 _NOT_SHOWN = ("symbol", "title", "robust_when", "between")  # said by other words
@@ -25,7 +25,7 @@ def metrics_json(symbols: Sequence[str]) -> str:
 
 def describe_metric(symbol: str) -> dict[str, Any]:
     """What `davylamp metrics` says of a metric."""
-    record, access = METRICS[symbol], access_of(symbol)
+    record, access = METRICS[symbol], metric_command(symbol)
     ends = [bound if abs(bound) != float("inf") else None for bound in record.between]
     return {
         "symbol": symbol,
@@ -64,7 +64,7 @@ def print_metrics(symbols: Sequence[str], *, whole: bool, every: bool = False) -
         lines += _all_of(symbol, width) if whole else _short(METRICS[symbol], width)
     end = NOTATION if whole else "`davylamp metrics NAME` says formula, source and the command that gives it."
     lines += _wrapped(end, width, "")
-    print("\n".join(map(printable, lines)))  # noqa: T201 - the product
+    print("\n".join(map(escape_control_characters, lines)))  # noqa: T201 - the product
 
 
 def _print_groups(symbols: Sequence[str]) -> None:

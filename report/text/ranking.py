@@ -13,11 +13,11 @@ from ...scoring import (
     describe_projections,
     differential_groups,
     informative_items,
-    kinds_of,
+    item_kinds,
     libraries_of,
     project_pairs,
 )
-from ...scoring.result_rows import NAMED, some_of
+from ...scoring.result_rows import NAMED, abbreviate_list
 from .console import PlainConsole, print_notes, print_table
 
 _BAR = 24  # characters of an interval on a terminal
@@ -25,7 +25,7 @@ _COLUMNS = 95  # characters of the other columns of a ranking, names left out
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankingOutput:
     """A ranking and what belongs to it; None: not asked for, or not to be had.
 
     Args:
@@ -79,7 +79,7 @@ class Ranked:
             document["sentences"] = list(sentences)
         return document
 
-    def reworded(self, rewrite: Callable[[str], str]) -> "Ranked":
+    def reworded(self, rewrite: Callable[[str], str]) -> "RankingOutput":
         """The same with other words in its notes."""
         ranking = replace(self.ranking, notes=tuple(map(rewrite, self.ranking.notes)))
         return replace(self, ranking=ranking)
@@ -161,11 +161,11 @@ def separating_sentences(ranking: Any, responses: Any) -> list[str]:
     if fit is None or fit.model.response != "bernoulli" or fit.diagnostics.problem:
         return []
     sentences = []
-    kinds = informative_items(fit, responses.values, kinds_of(responses))
+    kinds = informative_items(fit, responses.values, item_kinds(responses))
     if len(kinds) > 1:
         shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
         sides = "Models" if responses.kind in ("attacks", "implementations") else "Attacks"
-        sentences.append(f"{sides} that separate the subjects, by share of the information: {some_of(shares)}.")
+        sentences.append(f"{sides} that separate the subjects, by share of the information: {abbreviate_list(shares)}.")
     images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
     sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
     libraries = libraries_of(responses.subjects)
@@ -208,13 +208,17 @@ def _first(ranking: Any, rows: Sequence[Sequence[Any]]) -> str:
     rank, name, score, ends, ranks, first, *_ = rows[0]
     others = ranking.apart[ranking.subjects.index(name)]
     tied = [each for each, apart in zip(ranking.subjects, others, strict=True) if not apart and each != name]
-    beside = f"does not differ significantly from {some_of(tied)}" if tied else "differs significantly from all others"
+    beside = (
+        f"does not differ significantly from {abbreviate_list(tied)}"
+        if tied
+        else "differs significantly from all others"
+    )
     interval = "" if ends == "-" else f" ({ends})"
     return f"rank {rank}: {name}, {ranking.score_name} {score}{interval}, ranks {ranks}, P(first) {first}; it {beside}"
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacementOutput:
     """Placements of newcomers, with what they are of and what a reader should know."""
 
     title: str
@@ -237,7 +241,7 @@ class Placed:
         placements = [each.to_dict() for each in self.placements]
         return {"title": self.title, "notes": list(self.notes), "placements": placements}
 
-    def reworded(self, rewrite: Callable[[str], str]) -> "Placed":
+    def reworded(self, rewrite: Callable[[str], str]) -> "PlacementOutput":
         """The same with other words in its notes."""
         placements = tuple(replace(each, notes=tuple(map(rewrite, each.notes))) for each in self.placements)
         return replace(self, placements=placements, notes=tuple(map(rewrite, self.notes)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters.words import labels_text, radius_text
+from ...adapters.display_text import format_radius, format_threat_labels
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import IMPORTED, Curve, Curves
 from ...engine.tables.distance_curves import COLUMNS, DistanceCurve, DistanceCurves
@@ -16,15 +16,15 @@ from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import record_of
 from .console import (
     PlainConsole,
+    escape_control_characters,
     format_cell,
     frame_csv,
     interval_text,
     make_console,
     print_notes,
     print_table,
-    printable,
 )
-from .fitting import Rest
+from .fit_to_terminal import Rest
 from .latex_metrics import table_latex
 
 # Groups of metrics in the order of their columns: capability, effect, distortion, cost, all others.
@@ -120,7 +120,7 @@ def print_transfer(transfer: Transfer, console: PlainConsole | None = None) -> N
     console = console or make_console()
     print_notes(transfer.notes, console)
     for table in transfer.tables:
-        titles = [f"{labels['implementation']}, {labels_text(labels)}" for labels in table.attacks]
+        titles = [f"{labels['implementation']}, {format_threat_labels(labels)}" for labels in table.attacks]
         settings = [f", {each['setting']}" if is_given(each["setting"]) else "" for each in table.attacks]
         titles = [title + setting for title, setting in zip(titles, settings, strict=True)]
         few = len(titles) > 1 and not console.verbose
@@ -283,7 +283,7 @@ def _label_text(labels: Mapping[str, Any], name: str) -> Any:
     value = labels[name]
     if not isinstance(value, float) or not is_given(value):
         return value
-    return radius_text(labels.get("norm", ""), value) if name == "epsilon" else f"{value:.4g}"
+    return format_radius(labels.get("norm", ""), value) if name == "epsilon" else f"{value:.4g}"
 
 
 def _common_count(estimates: Sequence[Estimate]) -> int:
@@ -346,7 +346,7 @@ def _plain(value: Any) -> Any:
 def _markdown(text: str) -> str:
     for sign in ("\\", "|", "<", "`", "*"):
         text = text.replace(sign, f"\\{sign}")
-    return printable(" ".join(text.replace("](", "]\\(").split()))
+    return escape_control_characters(" ".join(text.replace("](", "]\\(").split()))
 
 
 FORMATS: Mapping[str, Callable[[Table], str]] = {

@@ -13,7 +13,7 @@ FAILED, WINDOW = "sign-in failed", 15 * 60.0
 _PER_NAME_AND_ADDRESS, _PER_ADDRESS, _PER_NAME = 5, 30, 100  # failed ones in a window
 
 
-class TooMany(Unavailable):
+class TooManyAttempts(Unavailable):
     """Too many attempts: wait."""
 
 
@@ -36,11 +36,11 @@ def note(session: Session, origin: Origin, action: str, about: str = "") -> None
 
 
 def check_rate(session: Session, origin: Origin) -> None:
-    """Raise TooMany if sign-ins failed too often: of this name from there, from there, or of this name."""
+    """Raise TooManyAttempts if sign-ins failed too often: of this name from there, from there, or of this name."""
     since = time.time() - WINDOW
     failed = select(func.count()).where(AuditRow.action == FAILED, AuditRow.time > since)
     who, address = AuditRow.who == origin.who[:64], AuditRow.address == origin.address[:64]
     limits = ((failed.where(who, address), _PER_NAME_AND_ADDRESS), (failed.where(address), _PER_ADDRESS))
     for counted, limit in (*limits, (failed.where(who), _PER_NAME)):
         if (session.scalar(counted) or 0) >= limit:
-            raise TooMany(f"too many attempts to sign in failed; try again in {WINDOW / 60:.0f} minutes")
+            raise TooManyAttempts(f"too many attempts to sign in failed; try again in {WINDOW / 60:.0f} minutes")

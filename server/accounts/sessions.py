@@ -10,8 +10,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from ...errors import InvalidInput
+from ..database.permissions import Scope, Viewer
 from ..database.records import SignInRow, TokenRow, UserRow
-from ..database.viewing import Scope, Viewer
 
 SESSION_SECONDS = 12 * 3600.0
 TOKEN_DAYS = 90
@@ -83,14 +83,14 @@ def viewer_of_token(session: Session, secret: str) -> Viewer | None:
     return _viewer(session.get(UserRow, row.user_id), scopes)
 
 
-def form_mark(key: bytes, cookie: str) -> str:
+def csrf_token(key: bytes, cookie: str) -> str:
     """What a form has to send back: only a page of this server can know it of this cookie (against CSRF)."""
     return hmac.new(key, b"form " + cookie.encode(), hashlib.sha256).hexdigest()
 
 
 def is_form_mark(key: bytes, cookie: str, mark: str) -> bool:
     """Whether a form sent back what it was given."""
-    return bool(cookie) and hmac.compare_digest(form_mark(key, cookie), mark)
+    return bool(cookie) and hmac.compare_digest(csrf_token(key, cookie), mark)
 
 
 def _viewer(user: UserRow | None, scopes: frozenset[Scope]) -> Viewer | None:

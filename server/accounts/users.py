@@ -25,7 +25,7 @@ _SHORTEST, _LONGEST = 10, 200
 _HASHING = threading.BoundedSemaphore(4)  # passwords that are hashed at once: each takes 64 MiB
 
 
-class Refused(InvalidInput):
+class InvalidCredentials(InvalidInput):
     """A name or a password that is wrong; which of them is not said."""
 
 
@@ -64,14 +64,14 @@ def change_password(session: Session, hasher: "PasswordHasher", user: UserRow, p
     """Another password; every session and token of the user ends."""
     check_password(password)
     user.password = hasher.hash(password)
-    end_all(session, user.id)
+    revoke_all_sessions(session, user.id)
 
 
 def set_active(session: Session, user: UserRow, *, active: bool) -> None:
     """Let a user in, or out at once."""
     user.active = active
     if not active:
-        end_all(session, user.id)
+        revoke_all_sessions(session, user.id)
 
 
 def set_hours(user: UserRow, hours: float | None) -> None:
@@ -85,7 +85,7 @@ def set_hours(user: UserRow, hours: float | None) -> None:
     user.hours = hours
 
 
-def end_all(session: Session, user_id: int) -> None:
+def revoke_all_sessions(session: Session, user_id: int) -> None:
     """End every session and token of a user."""
     for table in (SignInRow, TokenRow):
         for row in session.scalars(select(table).where(table.user_id == user_id)):
@@ -112,7 +112,7 @@ def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, passwo
     A wrong name takes as long as a wrong password. Nothing is locked while a password is hashed, and few are at once.
 
     Raises:
-        TooMany: after too many attempts.
+        TooManyAttempts: after too many attempts.
     """
     with database.reading() as session:
         check_rate(session, origin)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from ...errors import DavylampError
 from ..accounts.users import SYSTEM
 from ..database.records import ComponentRow, Kind, UserRow
-from .forms import Wish, check_wish
+from .validation import ComponentRequest, validate_component
 
 _MODELS = {
     "mnist-lenet5": "LeNet-5 for MNIST, trained on clean images (advertorch's)",
@@ -64,7 +64,7 @@ def seed_components(session: Session) -> int:
 
 def _is_here(kind: Any, entry: str) -> bool:
     try:
-        check_wish(Wish(kind, "named", entry))
+        validate_component(ComponentRequest(kind, "named", entry))
     except DavylampError:
         return False
     return True

@@ -103,7 +103,7 @@ class ComponentRow(ServerTable):
 
 
 class TaskRow(ServerTable):
-    """Work: which components (`PartRow`), how (`settings`), how far it is, and which worker has it until when."""
+    """Work: which components (`TaskComponentRow`), how (`settings`), how far it is, and which worker has it until when."""
 
     __tablename__ = "tasks"
     __table_args__ = (Index("tasks_by_state", "state", "lease_until"),)
@@ -128,7 +128,7 @@ class TaskRow(ServerTable):
     signature: Mapped[str] = mapped_column(Text, default="")
 
 
-class PartRow(ServerTable):
+class TaskComponentRow(ServerTable):
     """A component of a task."""
 
     __tablename__ = "parts"

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.engine import Connection
 
-from ...adapters.models.room.sandbox import LAB_MARK
+from ...adapters.models.sandbox.bubblewrap import LAB_MARK
 from ...adapters.paths import expand_path
 from ...errors import InvalidInput, Unavailable
 from ..components.blobs import blob_path

@@ -6,10 +6,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ..accounts.users import SYSTEM
+from ..database.permissions import ALL_SCOPES, Viewer
 from ..database.records import ComponentRow, TaskRow, UserRow
-from ..database.viewing import ALL_SCOPES, Viewer
 from ..folder import ServerFolder
-from .submitting import TaskWish, submit
+from .submission import TaskRequest, submit
 
 _FIRST = {
     "models": ("demo:mnist-lenet5", "demo:mnist-lenet5-robust"),
@@ -32,5 +32,5 @@ def seed_task(session: Session, folder: ServerFolder) -> bool:
     settings: dict[str, Any] = {name: [numbers[entry] for entry in entries] for name, entries in _FIRST.items()}
     settings["attacks"] = [{"component": each, "norm": "linf", "epsilon": 0.2} for each in settings["attacks"]]
     viewer = Viewer(system.id, SYSTEM, scopes=ALL_SCOPES)
-    submit(session, folder, viewer, TaskWish({**settings, "limit": 20}, "An example: two models of MNIST", "public"))
+    submit(session, folder, viewer, TaskRequest({**settings, "limit": 20}, "An example: two models of MNIST", "public"))
     return True

@@ -40,7 +40,7 @@ class Heartbeat(NamedTuple):
     over: str = ""
 
 
-def take_task(database: Database, seconds: float = SECONDS) -> Lease | None:
+def lease_task(database: Database, seconds: float = SECONDS) -> Lease | None:
     """The task that is next, now this worker's; None if none waits.
 
     Next is the one whose owner has the fewest tasks running, then the fewest seconds computed in the last day; of one
@@ -62,7 +62,7 @@ def take_task(database: Database, seconds: float = SECONDS) -> Lease | None:
     return None
 
 
-def keep_task(database: Database, lease: Lease, length: float = SECONDS, **values: Any) -> Heartbeat:
+def renew_lease(database: Database, lease: Lease, length: float = SECONDS, **values: Any) -> Heartbeat:
     """Say that the worker lives, and how far the task is."""
     with database.writing() as session:
         values = {**values, "lease_until": time.time() + length}
@@ -78,7 +78,7 @@ def end_task(session: Session, lease: Lease, state: TaskState, message: str, **v
     return _change(session, lease, {**ended, **values})
 
 
-def give_back(database: Database, lease: Lease, **values: Any) -> None:
+def release_task(database: Database, lease: Lease, **values: Any) -> None:
     """Let a task wait again at once: its worker is being stopped, or its owner's hours are used up."""
     with database.writing() as session:
         _change(session, lease, {"state": "waiting", "lease": "", "lease_until": 0.0, **values})

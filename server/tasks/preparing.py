@@ -13,15 +13,15 @@ from sqlalchemy.orm import Session
 
 from ...errors import Unavailable
 from ..components.blobs import blob_path
-from ..components.forms import UNREADABLE, engine_name
-from ..database.records import ComponentRow, PartRow, TaskRow, UserRow
+from ..components.validation import UNREADABLE, engine_name
+from ..database.records import ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
-from .child import write_json
+from .task_process import write_json
 
 _LEFT_FREE = 1 << 30  # bytes of the disk that images do not take
 
 
-class RunningOn(NamedTuple):
+class ExecutorSettings(NamedTuple):
     """Where the engine runs a task's pieces: an executor of `davylamp evaluate`.
 
     With `trust` files of users are run and read in the task's process, else each in a sandbox with `memory` GiB.
@@ -55,7 +55,7 @@ class PreparedTask(NamedTuple):
     data: tuple[int, ...]
 
 
-def prepare(session: Session, folder: ServerFolder, number: int, where: RunningOn) -> PreparedTask:
+def prepare(session: Session, folder: ServerFolder, number: int, where: ExecutorSettings) -> PreparedTask:
     """Lay out what a task needs; what an earlier attempt computed stays.
 
     Raises:
@@ -63,8 +63,8 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: RunningO
     """
     task = session.get_one(TaskRow, number)
     place, settings = folder.task(number), task.settings
-    chosen = select(ComponentRow).join(PartRow, PartRow.component_id == ComponentRow.id)
-    rows = {row.id: row for row in session.scalars(chosen.where(PartRow.task_id == number))}
+    chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
+    rows = {row.id: row for row in session.scalars(chosen.where(TaskComponentRow.task_id == number))}
     creators = {row.id: row.name for row in session.scalars(select(UserRow))}
     try:
         for name in ("room", "results"):
@@ -96,7 +96,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _configs(
-    settings: Mapping[str, Any], names: Mapping[int, str], where: RunningOn, *, apart: bool
+    settings: Mapping[str, Any], names: Mapping[int, str], where: ExecutorSettings, *, apart: bool
 ) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
     """The engine's names of the models, and a table for `config_from` for each data set."""
     models: dict[str, tuple[int, int | None]] = {}

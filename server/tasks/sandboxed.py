@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ...adapters.models.room.sandbox import find_sandbox
+from ...adapters.models.sandbox.bubblewrap import find_sandbox
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
@@ -44,7 +44,7 @@ def machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class SandboxOutcome(NamedTuple):
+class ProcessExit(NamedTuple):
     """How a process ended: its exit code (negative: a signal), and why it was ended; "" if it ended by itself."""
 
     code: int
@@ -70,7 +70,7 @@ def run_sandboxed(
     *,
     watch: Callable[[], str],
     environment: Mapping[str, str],
-) -> SandboxOutcome:
+) -> ProcessExit:
     """Run a command until it ends, or until it has to.
 
     It gets a pipe as standard input that closes when this process dies, so that it can end, too.
@@ -105,7 +105,7 @@ def run_sandboxed(
             _end(process)
             reader.join(_GRACE_SECONDS)
             process.stdout.close()
-    return SandboxOutcome(process.returncode, reason)
+    return ProcessExit(process.returncode, reason)
 
 
 def used_bytes(folder: Path) -> int:

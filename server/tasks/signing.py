@@ -11,11 +11,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ... import __version__
-from ...engine.store.store import Damaged, ResultsStore
+from ...engine.store.store import DamagedRecordError, ResultsStore
 from ...errors import InvalidInput, MissingLibrary, Unavailable
-from ..database.records import CellRow, ComponentRow, PartRow, TaskRow, UserRow
+from ..database.records import CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
-from .ingesting import file_digest, result_files
+from .ingest import file_digest, result_files
 
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 _LARGEST_MANIFEST = 256 << 20
@@ -126,8 +126,8 @@ def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
 
 def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str, Any]:
     place = folder.task(task.id)
-    chosen = select(ComponentRow, UserRow.name).join(PartRow, PartRow.component_id == ComponentRow.id)
-    chosen = chosen.join(UserRow, UserRow.id == ComponentRow.creator_id).where(PartRow.task_id == task.id)
+    chosen = select(ComponentRow, UserRow.name).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
+    chosen = chosen.join(UserRow, UserRow.id == ComponentRow.creator_id).where(TaskComponentRow.task_id == task.id)
     components = [
         {"number": row.id, "kind": row.kind, "name": row.name, "version": row.version, "creator": creator}
         | {"form": row.form, "entry": row.entry, "sha256": row.blob, "licence": row.licence}
@@ -158,7 +158,7 @@ def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str
 def _about(store: ResultsStore, key: str) -> dict[str, Any]:
     try:
         meta = store.read("cells", key).meta
-    except (Damaged, FileNotFoundError):
+    except (DamagedRecordError, FileNotFoundError):
         return {}
     return {"seed": meta["spec"].get("seed"), "versions": meta.get("versions", {})}
 

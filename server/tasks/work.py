@@ -14,20 +14,20 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from ...errors import DavylampError
 from ..database.records import TaskRow, TaskState
 from ..folder import ServerFolder
-from .ingesting import give_cells, take_in
-from .leases import SECONDS, Lease, end_task, give_back, keep_task, take_task
-from .preparing import PreparedTask, RunningOn, prepare, read_json
-from .sandboxed import SandboxOutcome, TaskLimits, run_sandboxed, why_not_isolated
+from .ingest import copy_existing_runs, ingest_results
+from .leases import SECONDS, Lease, end_task, lease_task, release_task, renew_lease
+from .preparing import ExecutorSettings, PreparedTask, prepare, read_json
+from .sandboxed import ProcessExit, TaskLimits, run_sandboxed, why_not_isolated
 from .signing import sign_task
 
 _ATTEMPTS = 3  # of a process that a signal ended: it was killed, or out of memory
 _IDLE_SECONDS = 1.0
 # Without the folder that it starts in on its path: users' files are there.
-_START = "import sys; del sys.path[0]; from davylamp.server.tasks.child import main; sys.exit(main())"
+_START = "import sys; del sys.path[0]; from davylamp.server.tasks.task_process import main; sys.exit(main())"
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "TORCH_HOME")
 
 
-class Working(NamedTuple):
+class WorkerSettings(NamedTuple):
     """How a worker works.
 
     Args:
@@ -37,7 +37,7 @@ class Working(NamedTuple):
         trust: run and read files of users without a sandbox.
     """
 
-    where: RunningOn = RunningOn()
+    where: ExecutorSettings = ExecutorSettings()
     limits: TaskLimits = TaskLimits()
     lease: float = SECONDS
     trust: bool = False
@@ -52,7 +52,12 @@ class TaskWorker:
         stopped: asked whether it is to stop; a task under way then waits again.
     """
 
-    def __init__(self, folder: ServerFolder, working: Working = Working(), stopped: Callable[[], bool] = lambda: False):  # noqa: B008 - frozen
+    def __init__(
+        self,
+        folder: ServerFolder,
+        working: WorkerSettings = WorkerSettings(),  # noqa: B008 - frozen
+        stopped: Callable[[], bool] = lambda: False,
+    ):
         self.folder, self.working, self.stopped = folder, working, stopped
         folder.check_hidden()
 
@@ -67,10 +72,10 @@ class TaskWorker:
 
     def run_one(self) -> bool:
         """Do the task that is next; False if none waits."""
-        lease = take_task(self.folder.database, self.working.lease)
+        lease = lease_task(self.folder.database, self.working.lease)
         if lease is None:
             return False
-        watch = _TaskWatch(self.folder, lease, self.working, self.stopped)
+        watch = _TaskMonitor(self.folder, lease, self.working, self.stopped)
         try:
             with self.folder.database.reading() as session:
                 prepared = prepare(session, self.folder, lease.task, self._where)
@@ -88,16 +93,16 @@ class TaskWorker:
         return True
 
     @property
-    def _where(self) -> RunningOn:
+    def _where(self) -> ExecutorSettings:
         return self.working.where._replace(trust=self.working.trust, memory=self.working.limits.program_memory)
 
-    def _run(self, prepared: PreparedTask, watch: "_TaskWatch") -> SandboxOutcome:
+    def _run(self, prepared: PreparedTask, watch: "_TaskMonitor") -> ProcessExit:
         if prepared.has_files and (why := why_not_isolated(trust=self.working.trust)):
-            return SandboxOutcome(1, f"refused: {why}")
+            return ProcessExit(1, f"refused: {why}")
         watch.prepared = prepared
         command = [sys.executable, "-c", _START, ".."]
         environment = _environment()
-        outcome = SandboxOutcome(1)
+        outcome = ProcessExit(1)
         for _ in range(_ATTEMPTS):
             for name in ("given", "keys.json", "outcome.json"):
                 (prepared.folder / name).unlink(missing_ok=True)
@@ -106,18 +111,18 @@ class TaskWorker:
                 break
         return outcome
 
-    def _end(self, prepared: PreparedTask, lease: Lease, watch: "_TaskWatch", outcome: SandboxOutcome) -> None:
+    def _end(self, prepared: PreparedTask, lease: Lease, watch: "_TaskMonitor", outcome: ProcessExit) -> None:
         """Say how the task ended; nothing if it is another worker's by now."""
         if watch.is_lost:
             return
         if outcome.reason == _STOPPED or outcome.reason == watch.over != "":
-            give_back(self.folder.database, lease, message=watch.over, seconds=watch.seconds)
+            release_task(self.folder.database, lease, message=watch.over, seconds=watch.seconds)
             return
         said = read_json(prepared.folder / "outcome.json")
         state, message = _verdict(said, outcome)
         message = self.folder.hide(message)
         with self.folder.database.writing() as session:
-            take_in(session, self.folder, prepared, watch.keys, watch.reused)
+            ingest_results(session, self.folder, prepared, watch.keys, watch.reused)
         values: dict[str, Any] = {"seconds": watch.seconds}
         if state == "done":
             images = _count(read_json(prepared.folder / "progress.json"), "images")
@@ -133,10 +138,10 @@ class TaskWorker:
 _STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task is another worker's", "cancelled"
 
 
-class _TaskWatch:
+class _TaskMonitor:
     """Looks after a task that runs: heartbeat, progress, cells that exist, cells that are finished."""
 
-    def __init__(self, folder: ServerFolder, lease: Lease, working: Working, stopped: Callable[[], bool]):
+    def __init__(self, folder: ServerFolder, lease: Lease, working: WorkerSettings, stopped: Callable[[], bool]):
         self.folder, self.lease, self.working, self.stopped = folder, lease, working, stopped
         self.prepared: PreparedTask | None = None
         self.keys: dict[str, Any] = {}
@@ -175,7 +180,7 @@ class _TaskWatch:
         keys = read_json(self.prepared.folder / "keys.json").get("cells", {})
         self.keys = keys if isinstance(keys, dict) else {}
         with self.folder.database.reading() as session:
-            self.reused += give_cells(session, self.folder, self.prepared, self.keys)
+            self.reused += copy_existing_runs(session, self.folder, self.prepared, self.keys)
         mark.write_text("", encoding="utf-8")
 
     def _beat(self) -> str:
@@ -185,19 +190,19 @@ class _TaskWatch:
         values |= {"images": _count(progress, "images"), "images_done": _count(progress, "done")} if progress else {}
         values["seconds"] = self.seconds
         start = time.monotonic()
-        answer = keep_task(self.folder.database, self.lease, self.working.lease, **values)
+        answer = renew_lease(self.folder.database, self.lease, self.working.lease, **values)
         if not answer.is_kept:
             self.is_lost = True
             return _LOST
         self._until = start + self.working.lease
         if self.keys:
             with self.folder.database.writing() as session:
-                take_in(session, self.folder, self.prepared, self.keys, self.reused)
+                ingest_results(session, self.folder, self.prepared, self.keys, self.reused)
         self.over = answer.over
         return _CANCELLED if answer.cancelling else self.over
 
 
-def _verdict(said: dict[str, Any], outcome: SandboxOutcome) -> tuple[TaskState, str]:
+def _verdict(said: dict[str, Any], outcome: ProcessExit) -> tuple[TaskState, str]:
     """How a task ended, and why."""
     if outcome.reason == _CANCELLED:
         return "cancelled", "cancelled; what was finished is kept"

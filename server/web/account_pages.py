@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from ...adapters.parameters import parse_number
 from ...errors import InvalidInput
-from ..accounts.audit import Origin, TooMany, note
+from ..accounts.audit import Origin, TooManyAttempts, note
 from ..accounts.sessions import SCOPES, SESSION_SECONDS, TOKEN_DAYS, end_session, make_token, start_session
 from ..accounts.users import (
     SYSTEM,
@@ -21,11 +21,11 @@ from ..accounts.users import (
     set_hours,
     sign_in,
 )
-from ..components.registering import NotThere
+from ..components.registration import NotFoundError
 from ..database.records import AuditRow, Role, TokenRow, UserRow
 from ..tasks.leases import list_spent
-from .rendering import go, render
-from .visiting import SESSION, Page, Sent, Visit, check_admin, check_signed_in, set_cookie
+from .rendering import redirect, render
+from .request_context import SESSION, Page, RequestContext, Sent, check_admin, check_signed_in, set_cookie
 
 router = APIRouter(include_in_schema=False)
 _LINES = 500
@@ -43,7 +43,7 @@ def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotate
     folder, origin = visit.folder, Origin(name.strip()[:64], visit.address)
     try:
         user = sign_in(folder.database, folder.hasher, origin, password)
-    except TooMany as error:
+    except TooManyAttempts as error:
         return render(visit, "sign_in.html", status=429, problem=str(error))
     if user is None:
         return render(visit, "sign_in.html", status=401, problem="The name or the password is wrong.")
@@ -51,7 +51,7 @@ def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotate
         if visit.session:
             end_session(session, visit.session)
         secret = start_session(session, user)
-    response = go("/tasks")
+    response = redirect("/tasks")
     set_cookie(visit, response, SESSION, secret, int(SESSION_SECONDS))
     return response
 
@@ -62,7 +62,7 @@ def signed_out(visit: Sent) -> Response:
     with visit.folder.database.writing() as session:
         end_session(session, visit.session)
         note(session, visit.origin, "signed out")
-    response = go("/")
+    response = redirect("/")
     response.delete_cookie(SESSION, path="/")
     return response
 
@@ -84,7 +84,7 @@ def password(visit: Sent, old: Annotated[str, Form()] = "", new: Annotated[str, 
     with folder.database.writing() as session:
         change_password(session, folder.hasher, session.get_one(UserRow, user.id), new)
         note(session, visit.origin, "changed the password")
-    return go("/sign-in")
+    return redirect("/sign-in")
 
 
 @router.post("/account/tokens")
@@ -110,10 +110,10 @@ def delete_token(visit: Sent, number: int) -> Response:
         mine = select(TokenRow).where(TokenRow.id == number, TokenRow.user_id == visit.viewer.id)
         row = session.scalar(mine)
         if row is None:
-            raise NotThere(f"expected the number of a token of yours, got {number}")
+            raise NotFoundError(f"expected the number of a token of yours, got {number}")
         session.delete(row)
         note(session, visit.origin, "deleted a token", row.name)
-    return go("/account")
+    return redirect("/account")
 
 
 @router.get("/admin/users")
@@ -153,7 +153,7 @@ def change_user(visit: Sent, name: str, action: Annotated[str, Form()], hours: A
     return show_users(visit, **shown)
 
 
-def find_other(session: Session, visit: Visit, name: str) -> UserRow:
+def find_other(session: Session, visit: RequestContext, name: str) -> UserRow:
     """A user whom an admin may change: not the admin, so that there is one left, nor the server's own."""
     if name in (SYSTEM, visit.viewer.name):
         raise InvalidInput(f"expected another user, got {name[:60]}")
@@ -169,7 +169,7 @@ def audit(visit: Page) -> HTMLResponse:
     return render(visit, "audit.html", rows=rows)
 
 
-def show_account(visit: Visit, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
+def show_account(visit: RequestContext, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
     """The page of an account; with a token that was just made."""
     check_signed_in(visit)
     with visit.folder.database.reading() as session:
@@ -180,7 +180,7 @@ def show_account(visit: Visit, *, secret: str = "", problem: str = "", status: i
     return render(visit, "account.html", status=status, **shown)
 
 
-def show_users(visit: Visit, *, name: str = "", password: str = "") -> HTMLResponse:
+def show_users(visit: RequestContext, *, name: str = "", password: str = "") -> HTMLResponse:
     """The page of all users; with a password that was just made."""
     check_admin(visit)
     with visit.folder.database.reading() as session:

@@ -12,21 +12,21 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ...adapters.http_limits import Application, Protected, Scope
-from ...adapters.http_names import Names
+from ...adapters.http_names import AllowedHosts
 from ...errors import DavylampError, Unavailable
-from ..accounts.audit import TooMany
+from ..accounts.audit import TooManyAttempts
 from ..accounts.sessions import viewer_of_session, viewer_of_token
-from ..components.registering import NotAllowed, NotThere
+from ..components.registration import ForbiddenError, NotFoundError
 from ..folder import ServerFolder
-from . import account_pages, board_pages, component_pages, interface, task_pages
+from . import account_pages, api, board_pages, component_pages, task_pages
 from .boards import Boards
-from .histories import Histories
+from .rank_history import Histories
 from .rendering import plain_text, render, script, style
-from .visiting import SESSION, NoToken, Page, visit_page
+from .request_context import SESSION, NoToken, Page, page_context
 
 _AWAY = (OperationalError, InterfaceError, NoConnection)  # or held by somebody else for too long
 _AGAIN = "the database is busy or away; try again in a moment"
-_STATUS = ((NotThere, 404), (NoToken, 401), (NotAllowed, 403), (TooMany, 429), (Unavailable, 503))
+_STATUS = ((NotFoundError, 404), (NoToken, 401), (ForbiddenError, 403), (TooManyAttempts, 429), (Unavailable, 503))
 
 
 def make_pages(folder: ServerFolder) -> FastAPI:
@@ -44,7 +44,7 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     made.state.folder, made.state.histories = folder, histories
     made.state.boards = Boards(folder, histories.note_board)
     made.state.reports = task_pages.TaskReports(folder)
-    for module in (board_pages, component_pages, task_pages, account_pages, interface):
+    for module in (board_pages, component_pages, task_pages, account_pages, api):
         made.include_router(module.router)
     _add_files(made)
     made.add_exception_handler(DavylampError, _explain)
@@ -68,7 +68,7 @@ def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: It
         names: further names under which it may be asked for, as the proxy in front of it has them.
     """
     largest = (folder.settings.largest << 20) + (1 << 20)  # and the other fields of the form
-    return Protected(make_pages(folder), Names(host, names), largest, partial(_uploader, folder))
+    return Protected(make_pages(folder), AllowedHosts(host, names), largest, partial(_uploader, folder))
 
 
 def _uploader(folder: ServerFolder, scope: Scope) -> str:
@@ -154,6 +154,6 @@ def _answer(request: Request, status: int, line: str) -> Response:
         headers = {"www-authenticate": "Bearer"} if status == 401 else None
         return JSONResponse({"error": plain_text(line)}, status_code=status, headers=headers)
     try:
-        return render(visit_page(request), "error.html", status=status, line=line)
+        return render(page_context(request), "error.html", status=status, line=line)
     except Exception:  # the database is away: whoever asks gets a line at least
         return PlainTextResponse(plain_text(line), status_code=status)

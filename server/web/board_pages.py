@@ -15,21 +15,21 @@ from sqlalchemy.orm import Session
 
 from ...conventions import KNOWLEDGE
 from ...errors import InvalidInput
-from ...intervals import difference_ends, share_interval
-from ..components.registering import NotThere, find_component
+from ...intervals import difference_bounds, proportion_interval
+from ..components.registration import NotFoundError, find_component
+from ..database.permissions import Viewer, cells_for, components_for
 from ..database.records import CellRow, ComponentRow, UserRow
-from ..database.viewing import Viewer, cells_for, components_for
-from .again import line_of
 from .boards import BOARDS, BoardKind, Filters, chosen_cells
 from .rendering import render
-from .visiting import Page, Visit
+from .request_context import Page, RequestContext
+from .rerun_command import rerun_command
 
 router = APIRouter(include_in_schema=False)
 _SHOWN, _PAIRS, _READ = 200, 1000, 5000
 _PARTS = ("model_id", "attack_id", "defence_id", "data_id")
 
 
-class AskedFilters(NamedTuple):
+class FilterForm(NamedTuple):
     """The filters as a form has them; "": any."""
 
     data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
@@ -58,10 +58,10 @@ class AskedFilters(NamedTuple):
         return Filters(int(self.data or 0), self.norm, radius, *rest)
 
 
-Asked = Annotated[AskedFilters, Depends()]
+Asked = Annotated[FilterForm, Depends()]
 
 
-def show_board(visit: Visit, kind: BoardKind, asked: AskedFilters) -> HTMLResponse:
+def show_board(visit: RequestContext, kind: BoardKind, asked: FilterForm) -> HTMLResponse:
     """A leaderboard, with the cells that it is made of."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     with visit.folder.database.reading() as session:
@@ -91,12 +91,12 @@ def cells(visit: Page, component: int = 0) -> HTMLResponse:
 
 
 @router.get("/behind")
-def behind(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
+def runs_behind_score(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
     """The cells that a mean of a leaderboard is computed from, no others."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     numbers = next((row.cells for row in board.rows if row.name == subject), None)
     if numbers is None:
-        raise NotThere(f"expected a subject of the leaderboard, got {subject[:100]!r}")
+        raise NotFoundError(f"expected a subject of the leaderboard, got {subject[:100]!r}")
     with visit.folder.database.reading() as session:
         rows = session.scalars(cells_for(visit.viewer).where(CellRow.id.in_(numbers)).order_by(CellRow.id)).all()
     about = f" behind the score of {subject}"
@@ -110,7 +110,7 @@ def cell(visit: Page, number: int) -> HTMLResponse:
         row = find_cell(session, visit.viewer, number)
         numbers = [each for each in (row.model_id, row.defence_id, *row.attack_ids, row.data_id) if each]
         parts = [find_component(session, visit.viewer, each) for each in numbers]
-    line, config = line_of(visit.folder, row)
+    line, config = rerun_command(visit.folder, row)
     return render(visit, "cell.html", cell=describe_cell(row), row=row, parts=parts, line=line, config=config)
 
 
@@ -120,13 +120,13 @@ def cell_file(visit: Page, number: int) -> FileResponse:
     return send_cell(visit, number)
 
 
-def send_cell(visit: Visit, number: int) -> FileResponse:
+def send_cell(visit: RequestContext, number: int) -> FileResponse:
     """The record of a cell that may be seen."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     path = visit.folder.task(row.task_id) / "results" / "cells" / row.file
     if not path.is_file():
-        raise NotThere("expected the file of the cell, found none")
+        raise NotFoundError("expected the file of the cell, found none")
     return FileResponse(path, media_type="application/octet-stream", filename=row.file)
 
 
@@ -141,10 +141,10 @@ def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
 
 
 def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
-    """A cell that the viewer may see, or NotThere."""
+    """A cell that the viewer may see, or NotFoundError."""
     row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
     if row is None:
-        raise NotThere(f"expected the number of a cell, got {number}: there is none that you can see")
+        raise NotFoundError(f"expected the number of a cell, got {number}: there is none that you can see")
     return row
 
 
@@ -161,7 +161,7 @@ def describe_cell(row: CellRow) -> dict[str, Any]:
 
     `fooled` is a whole number, but for a random model, where images count by the share of their draws.
     """
-    low, high = share_interval(row.fooled, row.attacked)
+    low, high = proportion_interval(row.fooled, row.attacked)
     names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
     numbers = ("seed", "images", "attacked", "fooled", "reused", "created", *_PARTS, "attack_ids")
     about = {name: getattr(row, name) for name in (*names, *numbers)}
@@ -214,8 +214,8 @@ def _by_rest(session: Session, viewer: Viewer, component: ComponentRow) -> dict[
 
 
 def _compare_pair(one: CellRow, other: CellRow) -> dict[str, Any]:
-    shares = [(row.fooled / row.attacked, *share_interval(row.fooled, row.attacked)) for row in (one, other)]
-    low, high = difference_ends(shares[0], shares[1], 0.0)
+    shares = [(row.fooled / row.attacked, *proportion_interval(row.fooled, row.attacked)) for row in (one, other)]
+    low, high = difference_bounds(shares[0], shares[1], 0.0)
     difference = shares[0][0] - shares[1][0]
     return {"first": describe_cell(one), "second": describe_cell(other), "difference": difference} | {
         "low": low,

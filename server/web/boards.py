@@ -18,10 +18,10 @@ from ...engine.store.data_frames import load_outcomes
 from ...errors import DavylampError, InvalidInput
 from ...scoring.ranking import Ranking, rank_responses
 from ...scoring.responses import Subjects, build_responses, subjects_of
+from ..database.permissions import Viewer, cells_for, private_scope, visibility_count
 from ..database.records import CellRow, ComponentRow, UserRow
-from ..database.viewing import Viewer, cells_for, private_seen, visibility_count
 from ..folder import ServerFolder
-from .comparable import comparable_cells
+from .comparable_subjects import comparable_cells
 
 BoardKind = Literal["models", "attacks", "defences"]
 BOARDS: tuple[BoardKind, ...] = get_args(BoardKind)
@@ -114,7 +114,7 @@ class Boards:
     def show(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
         """The leaderboard of what a viewer may see."""
         with self.folder.database.reading() as session:
-            rights = (private_seen(session, viewer), visibility_count(session))
+            rights = (private_scope(session, viewer), visibility_count(session))
             newest = session.execute(
                 cells_for(viewer).with_only_columns(func.count(CellRow.id), func.max(CellRow.id))
             ).one()

@@ -9,15 +9,23 @@ from sqlalchemy import select
 
 from ..accounts.audit import note
 from ..components.blobs import Upload, blob_path, take_upload
-from ..components.forms import FORMS, Wish
-from ..components.registering import Card, NotThere, change_card, delete, find_component, register, withdraw
+from ..components.registration import (
+    ComponentCard,
+    NotFoundError,
+    change_card,
+    delete,
+    find_component,
+    register,
+    withdraw,
+)
+from ..components.validation import FORMS, ComponentRequest
+from ..database.permissions import components_for, is_owner
 from ..database.records import KINDS, ComponentRow, Kind, UserRow
-from ..database.viewing import components_for, is_owner
 from ..folder import ServerFolder
 from .board_pages import component_names, describe_cell, of_component
 from .boards import count_fooled
-from .rendering import go, render
-from .visiting import Page, Sent, Visit, check_signed_in
+from .rendering import redirect, render
+from .request_context import Page, RequestContext, Sent, check_signed_in
 
 router = APIRouter(include_in_schema=False, prefix="/components")
 _PIECE = 1 << 20
@@ -56,9 +64,9 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
     file: Annotated[UploadFile | None, File()] = None,
 ) -> Response:
     """Add one."""
-    card = Card(name.strip(), version.strip(), licence.strip(), description, visibility)
-    row = register_upload(visit, card, Wish(kind, form, entry.strip()), file)
-    return go(f"/components/{row.id}")
+    card = ComponentCard(name.strip(), version.strip(), licence.strip(), description, visibility)
+    row = register_upload(visit, card, ComponentRequest(kind, form, entry.strip()), file)
+    return redirect(f"/components/{row.id}")
 
 
 @router.get("/{number}")
@@ -95,7 +103,7 @@ def change(
     with visit.folder.database.writing() as session:
         row = change_card(session, visit.viewer, number, changes)
         note(session, visit.origin, "changed a component", f"{row.id} {row.name}: {row.visibility}")
-    return go(f"/components/{number}")
+    return redirect(f"/components/{number}")
 
 
 @router.post("/{number}/withdraw")
@@ -104,7 +112,7 @@ def withdraw_one(visit: Sent, number: int, back: Annotated[bool, Form()] = False
     with visit.folder.database.writing() as session:
         withdraw(session, visit.viewer, number, back=back)
         note(session, visit.origin, "put back a component" if back else "withdrew a component", str(number))
-    return go(f"/components/{number}")
+    return redirect(f"/components/{number}")
 
 
 @router.post("/{number}/delete")
@@ -112,10 +120,12 @@ def delete_one(visit: Sent, number: int) -> Response:
     """Delete it, or archive it if a task refers to it."""
     with visit.folder.database.writing() as session:
         delete(session, visit.folder, visit.viewer, number, visit.origin)
-    return go("/components")
+    return redirect("/components")
 
 
-def register_upload(visit: Visit, card: Card, wish: Wish, file: UploadFile | None) -> ComponentRow:
+def register_upload(
+    visit: RequestContext, card: ComponentCard, wish: ComponentRequest, file: UploadFile | None
+) -> ComponentRow:
     """Register a component with the file of a form, of which nothing is left if it is refused."""
     check_signed_in(visit)
     folder = visit.folder
@@ -132,12 +142,12 @@ def register_upload(visit: Visit, card: Card, wish: Wish, file: UploadFile | Non
     return row
 
 
-def send_file(visit: Visit, number: int) -> FileResponse:
+def send_file(visit: RequestContext, number: int) -> FileResponse:
     """The file of a component that may be seen."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
     if row.blob is None:
-        raise NotThere(f"expected a component with a file, got {row.name}: it is a name")
+        raise NotFoundError(f"expected a component with a file, got {row.name}: it is a name")
     path = blob_path(visit.folder.blobs, row.blob)
     return FileResponse(
         path, media_type="application/octet-stream", filename=f"{row.name}-{row.version}-{row.file_name}"

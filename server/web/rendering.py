@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ... import __version__
 from ...report.page import build
-from .visiting import SESSION, VISIT, Visit, set_cookie
+from .request_context import SESSION, VISIT, RequestContext, set_cookie
 
 _HERE = Path(__file__).parent
 _STEERING = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
@@ -36,9 +36,9 @@ def plain_values(document: Any) -> Any:
     return plain_text(document) if isinstance(document, str) else document
 
 
-def render(visit: Visit, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+def render(visit: RequestContext, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """A page for a visit; `values` are what the template shows."""
-    shared = {"viewer": visit.viewer, "mark": visit.mark, "version": __version__, "path": visit.request.url.path}
+    shared = {"viewer": visit.viewer, "mark": visit.csrf_token, "version": __version__, "path": visit.request.url.path}
     text = _environment().get_template(template).render(**shared, **values)
     response = HTMLResponse(text, status_code=status)
     if not visit.session and not visit.request.cookies.get(VISIT):
@@ -48,7 +48,7 @@ def render(visit: Visit, template: str, status: int = 200, **values: Any) -> HTM
     return response
 
 
-def go(path: str) -> Response:
+def redirect(path: str) -> Response:
     """Send the browser to another page of ours."""
     return RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
 
@@ -66,12 +66,12 @@ def script() -> str:
     return (_HERE / "server.js").read_text(encoding="utf-8")
 
 
-def when(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A time as UTC; "" for none."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
 
 
-def lasted(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """How long: 5 s, 3 min, 2 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
@@ -100,6 +100,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"when": when, "lasted": lasted, "share": share, "parameters": parameters}
+    made.filters |= {"when": format_time, "lasted": format_duration, "share": share, "parameters": parameters}
     made.filters["quoted"] = lambda text: quote(str(text), safe="")
     return made

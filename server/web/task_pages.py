@@ -14,15 +14,15 @@ from sqlalchemy.orm import Session
 
 from ...report.page.build import build_report, write_file
 from ..accounts.audit import note
-from ..components.registering import NotThere
-from ..database.records import KINDS, CellRow, ComponentRow, PartRow, TaskRow, UserRow
-from ..database.viewing import Viewer, components_for, is_owner, tasks_for
+from ..components.registration import NotFoundError
+from ..database.permissions import Viewer, components_for, is_owner, tasks_for
+from ..database.records import KINDS, CellRow, ComponentRow, TaskComponentRow, TaskRow, UserRow
 from ..folder import ServerFolder
 from ..tasks.signing import export_task
-from ..tasks.submitting import TaskWish, cancel, change_task, find_task, retry, submit
+from ..tasks.submission import TaskRequest, cancel, change_task, find_task, retry, submit
 from .board_pages import describe_cell
-from .rendering import go, plain_text, render
-from .visiting import Page, Sent, Visit, check_signed_in
+from .rendering import plain_text, redirect, render
+from .request_context import Page, RequestContext, Sent, check_signed_in
 
 router = APIRouter(include_in_schema=False, prefix="/tasks")
 _SHOWN, _LOG_SHOWN, _REPORTS_KEPT = 200, 64 << 10, 8
@@ -106,8 +106,8 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     settings["attacks"] = [{"component": number, **shared} for number in attacks]
     settings |= {"stop_when_fooled": worst_case, "order": "cheap-first" if worst_case else "given"}
     settings["limit"] = int(limit) if limit.strip().isdigit() else limit.strip() or None
-    row = submit_task(visit, TaskWish(settings, title, visibility, priority))
-    return go(f"/tasks/{row.id}")
+    row = submit_task(visit, TaskRequest(settings, title, visibility, priority))
+    return redirect(f"/tasks/{row.id}")
 
 
 @router.get("/{number}")
@@ -117,8 +117,8 @@ def task(visit: Page, number: int) -> HTMLResponse:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
         cells = [describe_cell(cell) for cell in cells_of(session, number)]
-        chosen = select(ComponentRow).join(PartRow, PartRow.component_id == ComponentRow.id)
-        parts = session.scalars(chosen.where(PartRow.task_id == number).order_by(ComponentRow.kind)).all()
+        chosen = select(ComponentRow).join(TaskComponentRow, TaskComponentRow.component_id == ComponentRow.id)
+        parts = session.scalars(chosen.where(TaskComponentRow.task_id == number).order_by(ComponentRow.kind)).all()
     shown = {"cells": cells, "parts": parts, "log": read_log(visit.folder, number)}
     return render(
         visit, "task.html", task=describe_task(row, owner), is_owner=is_owner(visit.viewer, row.owner_id), **shown
@@ -140,7 +140,7 @@ def task_report(visit: Page, number: int) -> HTMLResponse:
         row = find_task(session, visit.viewer, number)
         cells = session.scalar(select(func.max(CellRow.id)).where(CellRow.task_id == number))
         if cells is None:
-            raise NotThere(f"expected a task with finished cells, got {number}: it is {row.state} and has none")
+            raise NotFoundError(f"expected a task with finished cells, got {number}: it is {row.state} and has none")
     text = visit.request.app.state.reports.show(number, cells, is_done=row.state == "done")
     return HTMLResponse(text, headers={"content-security-policy": _REPORT_POLICY})
 
@@ -157,7 +157,7 @@ def cancel_one(visit: Sent, number: int) -> Response:
     with visit.folder.database.writing() as session:
         cancel(session, visit.viewer, number)
         note(session, visit.origin, "cancelled a task", str(number))
-    return go(f"/tasks/{number}")
+    return redirect(f"/tasks/{number}")
 
 
 @router.post("/{number}/retry")
@@ -166,7 +166,7 @@ def retry_one(visit: Sent, number: int) -> Response:
     with visit.folder.database.writing() as session:
         retry(session, visit.viewer, number)
         note(session, visit.origin, "tried a task again", str(number))
-    return go(f"/tasks/{number}")
+    return redirect(f"/tasks/{number}")
 
 
 @router.post("/{number}/change")
@@ -181,10 +181,10 @@ def change(
     with visit.folder.database.writing() as session:
         change_task(session, visit.viewer, number, {"title": title, "visibility": visibility, "priority": priority})
         note(session, visit.origin, "changed a task", f"{number}: {visibility}")
-    return go(f"/tasks/{number}")
+    return redirect(f"/tasks/{number}")
 
 
-def submit_task(visit: Visit, wish: TaskWish) -> TaskRow:
+def submit_task(visit: RequestContext, wish: TaskRequest) -> TaskRow:
     """Submit a task, and note that."""
     check_signed_in(visit)
     with visit.folder.database.writing() as session:
@@ -221,12 +221,12 @@ def read_log(folder: ServerFolder, number: int) -> str:
         return ""
 
 
-def send_export(visit: Visit, number: int) -> StreamingResponse:
+def send_export(visit: RequestContext, number: int) -> StreamingResponse:
     """The signed task that may be seen, as one file, in pieces."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
     if not row.signature:
-        raise NotThere(f"expected a task that is done and signed, got {number}: it is {row.state}")
+        raise NotFoundError(f"expected a task that is done and signed, got {number}: it is {row.state}")
     file = tempfile.TemporaryFile(dir=visit.folder.uploads)  # noqa: SIM115 - closed when it is sent
 
     def pieces() -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from davylamp import run_attack
-from davylamp.adapters.user_code import guarded, process_protected, user_code
+from davylamp.adapters.user_code_guard import guard_once, guard_user_code, process_protected
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
 
 
@@ -44,7 +44,7 @@ def fail(error):
 )
 @pytest.mark.usefixtures("protected")
 def test_whatever_happens_is_one_line(action, words):
-    with pytest.raises(ModelFailed) as caught, user_code("model.py:make"):
+    with pytest.raises(ModelFailed) as caught, guard_user_code("model.py:make"):
         action()
     assert str(caught.value).startswith(f"model.py:make {words}")
     assert "\n" not in str(caught.value)
@@ -53,7 +53,7 @@ def test_whatever_happens_is_one_line(action, words):
 
 
 def test_errors_of_davylamp_pass():
-    with pytest.raises(UnknownName, match="unknown thing 'x'"), user_code("model.py"):
+    with pytest.raises(UnknownName, match="unknown thing 'x'"), guard_user_code("model.py"):
         raise UnknownName("thing", "x", ["y"])
 
 
@@ -63,15 +63,15 @@ def state_of_process():
 
 def test_in_the_process_of_a_caller_nothing_is_replaced(capfd):
     before = state_of_process()
-    with user_code("a", descriptors=True), guarded():
+    with guard_user_code("a", descriptors=True), guard_once():
         assert state_of_process() == before
         print("said", flush=True)
         os.write(1, b"raw\n")
-    with pytest.raises(KeyboardInterrupt), user_code("a"):  # typed or not: here nobody can tell
+    with pytest.raises(KeyboardInterrupt), guard_user_code("a"):  # typed or not: here nobody can tell
         raise KeyboardInterrupt
-    with pytest.raises(ModelFailed, match=r"a called sys\.exit\(3\)"), user_code("a"):
+    with pytest.raises(ModelFailed, match=r"a called sys\.exit\(3\)"), guard_user_code("a"):
         sys.exit(3)
-    with user_code("a"):
+    with guard_user_code("a"):
         torch.set_grad_enabled(False)
     assert state_of_process() == before
     assert capfd.readouterr() == ("said\nraw\n", "")
@@ -91,11 +91,11 @@ def test_a_call_of_the_library_leaves_the_process_as_it_was(digits):
 
 def test_everything_is_as_before_in_a_protected_process(capsys):
     before = state_of_process()
-    with process_protected(), user_code("a"):
+    with process_protected(), guard_user_code("a"):
         print("said")
         torch.set_grad_enabled(False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with pytest.raises(ModelFailed), user_code("b"):
+        with pytest.raises(ModelFailed), guard_user_code("b"):
             sys.exit()
         print("again")
         assert os._exit is not before[1]
@@ -108,7 +108,7 @@ def test_the_handler_of_a_server_that_runs_models_stays():
     with process_protected():
         handler = signal.signal(signal.SIGINT, lambda *_: None)
         servers = signal.getsignal(signal.SIGINT)
-        with user_code("model.py"):
+        with guard_user_code("model.py"):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         assert signal.getsignal(signal.SIGINT) is servers
         signal.signal(signal.SIGINT, handler)
@@ -117,7 +117,7 @@ def test_the_handler_of_a_server_that_runs_models_stays():
 
 @pytest.mark.usefixtures("protected")
 def test_what_programs_print_goes_to_standard_error(capfd):
-    with user_code("model.py", descriptors=True):
+    with guard_user_code("model.py", descriptors=True):
         subprocess.run([sys.executable, "-c", "print('from a program')"], check=True)
         os.write(1, b"raw\n")
     print("ours", flush=True)
@@ -134,9 +134,9 @@ def test_a_typed_ctrl_c_passes_even_if_it_is_caught(code):
         except KeyboardInterrupt as error:
             exec(code, {"error": error, "os": os})
 
-    with pytest.raises(KeyboardInterrupt), user_code("outer"), user_code("model.py"):
+    with pytest.raises(KeyboardInterrupt), guard_user_code("outer"), guard_user_code("model.py"):
         interrupted()
-    with pytest.raises(ModelFailed), user_code("model.py"):  # and is forgotten
+    with pytest.raises(ModelFailed), guard_user_code("model.py"):  # and is forgotten
         raise KeyboardInterrupt
 
 
@@ -144,7 +144,7 @@ def test_a_handler_that_does_not_interrupt_is_asked():
     seen = []
     before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
     try:
-        with process_protected(), user_code("model.py"):
+        with process_protected(), guard_user_code("model.py"):
             os.kill(os.getpid(), signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -153,8 +153,9 @@ def test_a_handler_that_does_not_interrupt_is_asked():
 
 def test_a_ctrl_c_in_a_terminal_ends_the_process():
     code = (
-        "import os, sys, time\nfrom davylamp.adapters.user_code import protect_process, user_code\nprotect_process()\n"
-        "with user_code('model.py'):\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
+        "import os, sys, time\nfrom davylamp.adapters.user_code_guard import guard_user_code, protect_process\n"
+        "protect_process()\n"
+        "with guard_user_code('model.py'):\n    print('ready', file=sys.stderr, flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -171,7 +172,7 @@ def test_threads_that_leave_in_another_order():
 
     def other():
         try:
-            with user_code("other"):
+            with guard_user_code("other"):
                 entered.set()
                 leave.wait(5)
                 os._exit(3)
@@ -179,7 +180,7 @@ def test_threads_that_leave_in_another_order():
             failures.append(str(failure))
 
     thread = threading.Thread(target=other)
-    with user_code("first"):
+    with guard_user_code("first"):
         thread.start()
         entered.wait(5)
     assert sys.stdout is sys.stderr  # still one inside
@@ -192,9 +193,9 @@ def test_threads_that_leave_in_another_order():
 def test_a_child_and_another_thread_may_exit():
     """The thread that ends a worker whose parent is gone must not be held up by a model."""
     code = (
-        "import os, threading, time\nfrom davylamp.adapters.user_code import protect_process, user_code\n"
+        "import os, threading, time\nfrom davylamp.adapters.user_code_guard import protect_process, guard_user_code\n"
         "protect_process()\n"
-        "with user_code('model.py'):\n"
+        "with guard_user_code('model.py'):\n"
         "    child = os.fork()\n"
         "    if not child:\n        os._exit(5)\n"
         "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5\n"
@@ -204,7 +205,7 @@ def test_a_child_and_another_thread_may_exit():
 
 
 def swallow_interrupt():
-    with suppress(KeyboardInterrupt), user_code("model.py"):
+    with suppress(KeyboardInterrupt), guard_user_code("model.py"):
         os.kill(os.getpid(), signal.SIGINT)
         threading.Event().wait(5)
 
@@ -212,10 +213,10 @@ def swallow_interrupt():
 @pytest.mark.usefixtures("protected")
 def test_a_guard_around_many_walls():
     before = (sys.stdout, os._exit, signal.getsignal(signal.SIGINT))
-    with pytest.raises(SystemExit), guarded():
+    with pytest.raises(SystemExit), guard_once():
         os._exit(3)
-    with pytest.raises(KeyboardInterrupt), guarded():
+    with pytest.raises(KeyboardInterrupt), guard_once():
         swallow_interrupt()
-    with guarded(), pytest.raises(ModelFailed, match=r"model\.py called os\._exit"), user_code("model.py"):
+    with guard_once(), pytest.raises(ModelFailed, match=r"model\.py called os\._exit"), guard_user_code("model.py"):
         os._exit(3)
     assert (sys.stdout, os._exit, signal.getsignal(signal.SIGINT)) == before

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from davylamp.adapters import ThreatModel
-from davylamp.adapters.words import labels_text, radius_text, threat_text
+from davylamp.adapters.display_text import format_radius, format_threat_labels, format_threat_model
 
 
 @pytest.mark.parametrize(
@@ -22,19 +22,25 @@ from davylamp.adapters.words import labels_text, radius_text, threat_text
     ],
 )
 def test_wording(threat_model, words):
-    assert threat_text(threat_model) == words
+    assert format_threat_model(threat_model) == words
     epsilon = math.nan if threat_model.epsilon is None else threat_model.epsilon
-    assert labels_text({"norm": threat_model.norm, "epsilon": epsilon, "targeted": threat_model.targeted}) == words
+    assert (
+        format_threat_labels({"norm": threat_model.norm, "epsilon": epsilon, "targeted": threat_model.targeted})
+        == words
+    )
 
 
 def test_the_rule_of_the_targets():
-    assert threat_text(ThreatModel("l2", None, targeted=True), "random") == "l2, smallest change, targeted (random)"
-    assert threat_text(ThreatModel("l2"), "random") == "l2, smallest change"
+    assert (
+        format_threat_model(ThreatModel("l2", None, targeted=True), "random")
+        == "l2, smallest change, targeted (random)"
+    )
+    assert format_threat_model(ThreatModel("l2"), "random") == "l2, smallest change"
 
 
 def test_distances_that_are_not_round():
-    assert radius_text("linf", 0.0157) == "0.0157"
-    assert radius_text("linf", 0.5 / 255) == "0.5/255"
-    assert radius_text("linf", 0.3) == "0.3"
-    assert radius_text("linf", 0.1234567) == "0.1235"
-    assert radius_text("l2", 1 / 3) == "0.3333"
+    assert format_radius("linf", 0.0157) == "0.0157"
+    assert format_radius("linf", 0.5 / 255) == "0.5/255"
+    assert format_radius("linf", 0.3) == "0.3"
+    assert format_radius("linf", 0.1234567) == "0.1235"
+    assert format_radius("l2", 1 / 3) == "0.3333"

@@ -2,7 +2,7 @@
 
 import json
 
-from davylamp.engine.metric_names import access_of
+from davylamp.engine.metric_names import metric_command
 from davylamp.metrics import METRICS
 
 FILE = """
@@ -65,7 +65,7 @@ def test_every_metric_is_reached(run, tmp_path):
     assert code == 0, err
     code, _, err = run("evaluate", "--attacks", "foolbox:ddn", "--param", "steps=40", *shared)
     assert code == 0, err
-    commands = {symbol: access_of(symbol).shown_by.removeprefix("davylamp ") for symbol in METRICS}
+    commands = {symbol: metric_command(symbol).shown_by.removeprefix("davylamp ") for symbol in METRICS}
     shown = {"table FOLDER --metric": ("table", "out"), "table FOLDER --defence ORIGINAL DEFENDED --metric":
              ("table", "out", "--defence", "nets.py:first", "nets.py:second")}  # fmt: skip
     for command, start in shown.items():

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from davylamp.commands import attacks
-from davylamp.commands.failures import refuse_empty
+from davylamp.commands.errors import refuse_empty
 from davylamp.errors import InvalidInput
 
 
@@ -39,7 +39,7 @@ def test_output_in_ascii_escapes_a_letter_and_loses_no_result(tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("davylamp: unknown reproduction '\\xe9'")
     script = (
-        "from davylamp.commands.failures import open_output\n"
+        "from davylamp.commands.errors import open_output\n"
         "from davylamp.report.text.console import print_table\n"
         "open_output(); print_table('', ('model',), [('é',)])"
     )

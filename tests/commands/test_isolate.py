@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import davylamp
-from davylamp.adapters.models.room.sandbox import find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
 from davylamp.commands import loading
 from davylamp.engine import load, load_clean
 

@@ -11,7 +11,7 @@ import typer
 
 from davylamp import cli
 from davylamp.adapters import IMPLEMENTATIONS, LIBRARIES
-from davylamp.adapters.data.datasets import known_data
+from davylamp.adapters.data.datasets import dataset_name_patterns
 from davylamp.adapters.models.zoo.load import list_models
 from davylamp.commands import completion
 from davylamp.commands.config_options import read_given
@@ -78,7 +78,7 @@ def test_names_without_torch_are_those_with_it():
     assert set(completion.attacks()) >= set(IMPLEMENTATIONS)
     assert {name for name in completion.MODELS if name.startswith("demo:")} == set(list_models("demo:*"))
     assert {name for name in completion.DATA if name.startswith("demo:")} == {
-        name for name in known_data() if name.startswith("demo:")
+        name for name in dataset_name_patterns() if name.startswith("demo:")
     }
 
 

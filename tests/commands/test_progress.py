@@ -8,9 +8,9 @@ from rich.console import Console
 
 from davylamp.adapters import find_implementation
 from davylamp.commands import progress as module
+from davylamp.commands.eta import TimeLeft, duration
 from davylamp.commands.progress import Advance, ProgressLines, show_progress
-from davylamp.commands.time_left import TimeLeft, duration
-from davylamp.engine.expected_passes import expected_passes
+from davylamp.engine.query_estimates import expected_passes
 
 
 class Clock:

@@ -14,8 +14,8 @@ import davylamp
 import davylamp.report.sections.ranking
 from davylamp.commands.config_options import in_options, named_by_option
 from davylamp.errors import DavylampError
-from davylamp.report.parts.reading import read_folder
-from davylamp.report.text.ranking import Placed, Ranked
+from davylamp.report.parts.report_data import read_folder
+from davylamp.report.text.ranking import PlacementOutput, RankingOutput
 from davylamp.tools.speed.synthetic_results import write_results
 
 from ..golden import corpus
@@ -442,7 +442,7 @@ def test_notes_of_a_ranking_name_options_and_not_keywords():
     words = ("left out: use `unequal`, or scoring='mean'",)
     options = ("left out: use --unequal, or --method mean",)
     with named_by_option({"unequal": "--unequal", "scoring": "--method"}):
-        ranked = Ranked("models", Noted(words)).reworded(in_options)
-        placed = Placed("models", (Noted(words),), words).reworded(in_options)
+        ranked = RankingOutput("models", Noted(words)).reworded(in_options)
+        placed = PlacementOutput("models", (Noted(words),), words).reworded(in_options)
     assert ranked.lines == options
     assert (placed.placements[0].notes, placed.notes) == (options, options)

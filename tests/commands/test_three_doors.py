@@ -11,7 +11,7 @@ from davylamp.engine.plan.cells import cells_of
 from davylamp.engine.plan.config_file import config_from
 from davylamp.errors import DavylampError
 
-from davylamp.engine.cell import ModelOnData  # isort: skip
+from davylamp.engine.attack_run import ModelOnData  # isort: skip
 
 ATTACKS = {
     "foolbox:pgd": {"norm": ["linf", "l2"], "epsilon": [4 / 255, 0.1, "8/255"], "parameters": ["steps", "step_size"]},

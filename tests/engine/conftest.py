@@ -9,8 +9,8 @@ from torch import Tensor
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.cell import Cell, ModelOnData
-from davylamp.engine.run.in_process import ThisProcess
+from davylamp.engine.attack_run import AttackRun, ModelOnData
+from davylamp.engine.run.local_executor import InProcessExecutor
 from davylamp.metrics import adversarial_confidence_increase
 
 _TIMES = {"seconds", "attack_seconds", "fit_seconds", "written"}
@@ -82,7 +82,7 @@ def digits_files(digits, tmp_path, monkeypatch):
     return tmp_path
 
 
-class Interrupted(ThisProcess):
+class Interrupted(InProcessExecutor):
     """Stops after some tasks, as a kill would."""
 
     def __init__(self, tasks):
@@ -126,12 +126,12 @@ class FolderWriter:
 
     def cell(
         self, subject: ModelOnData, attack: str, logits: Tensor, adv_logits: Tensor, labels: Tensor, **spec
-    ) -> Cell:
+    ) -> AttackRun:
         """A finished cell; `own` are arguments of Cell, and columns in place of the plain ones."""
         norm, epsilon = spec.pop("norm", "linf"), spec.pop("epsilon", 0.1)
         given = {name: spec.pop(name) for name in ("parameters", "seed", "target", "measures") if name in spec}
         threat_model = ThreatModel(norm, epsilon, bool(given.get("target")))
-        cell = Cell(subject, attack, threat_model, **{"measures": ("effect",), **given})
+        cell = AttackRun(subject, attack, threat_model, **{"measures": ("effect",), **given})
         n, attacked = len(labels), logits.argmax(1) == labels
         violated = spec.pop("violated", torch.zeros(n, dtype=torch.bool))
         success = spec.pop("success", attacked & (adv_logits.argmax(1) != labels) & ~violated)
@@ -159,13 +159,13 @@ class FolderWriter:
         self.store.write("cells", cell.key, table, self._meta(subject, cell.key, cell))
         return cell
 
-    def failed(self, subject: ModelOnData, attack: str, reason: str) -> Cell:
-        cell = Cell(subject, attack, ThreatModel("linf", 0.1))
+    def failed(self, subject: ModelOnData, attack: str, reason: str) -> AttackRun:
+        cell = AttackRun(subject, attack, ThreatModel("linf", 0.1))
         meta = {**self._meta(subject, cell.key, cell), "status": "failed", "reason": reason}
         self.store.write("cells", cell.key, pa.table({}), meta)
         return cell
 
-    def transfer(self, cell: Cell, tested: ModelOnData, predicted: Tensor, logits: Tensor | None = None) -> None:
+    def transfer(self, cell: AttackRun, tested: ModelOnData, predicted: Tensor, logits: Tensor | None = None) -> None:
         """What a model predicts on the examples of a cell; NaN: it gave no finite logits."""
         answers = pa.array(predicted.nan_to_num().long().numpy(), mask=predicted.isnan().numpy())
         columns = {"index": range(len(predicted)), "adv_predicted": answers}
@@ -183,7 +183,7 @@ class FolderWriter:
         return pa.table({**images, **arrays, name: flat})
 
     @staticmethod
-    def _meta(subject: ModelOnData, key: str, cell: Cell | None = None) -> dict:
+    def _meta(subject: ModelOnData, key: str, cell: AttackRun | None = None) -> dict:
         spec = {} if cell is None else {"spec": cell.spec}
         return {"key": key, "subject": subject.spec, "status": "done", "reason": "", "unmeasured": {}, **spec}
 

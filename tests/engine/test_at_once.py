@@ -1,4 +1,4 @@
-"""`map_at_once` is `map`: the same results in the same order, whatever the threads do; products keep to one thread."""
+"""`thread_map` is `map`: the same results in the same order, whatever the threads do; products keep to one thread."""
 
 import threading
 import time
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from davylamp.engine import at_once
-from davylamp.engine.at_once import map_at_once
+from davylamp.engine import thread_map as threads
+from davylamp.engine.thread_map import thread_map
 
 
 @pytest.fixture(params=[1, 2, 5])
 def cores(request, monkeypatch):
-    monkeypatch.setattr(at_once, "_usable_cores", lambda: request.param)
+    monkeypatch.setattr(threads, "_usable_cores", lambda: request.param)
     return request.param
 
 
@@ -22,22 +22,22 @@ def test_results_come_in_the_order_of_the_items_though_later_ones_end_first(core
         time.sleep(0.002 * (7 - item % 7))
         return item * item
 
-    assert [*map_at_once(wait, range(40))] == [item * item for item in range(40)]
+    assert [*thread_map(wait, range(40))] == [item * item for item in range(40)]
 
 
 def test_nothing_of_nothing(cores):
-    assert [*map_at_once(str, [])] == []
+    assert [*thread_map(str, [])] == []
 
 
 def test_steps_run_at_the_same_time_where_there_are_cores(monkeypatch):
-    monkeypatch.setattr(at_once, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(threads, "_usable_cores", lambda: 2)
     both = threading.Barrier(2, timeout=20)
-    assert [*map_at_once(lambda item: both.wait() >= 0 and item, range(6))] == [*range(6)]
+    assert [*thread_map(lambda item: both.wait() >= 0 and item, range(6))] == [*range(6)]
 
 
 def test_few_steps_are_ahead_of_the_caller(cores):
     begun = []
-    results = map_at_once(lambda item: begun.append(item) or item, range(1000))
+    results = thread_map(lambda item: begun.append(item) or item, range(1000))
     assert next(results) == 0
     time.sleep(0.05)
     assert len(begun) <= 3 * cores + 2
@@ -52,7 +52,7 @@ def test_an_error_comes_at_its_place_and_ends_it(cores):
             raise ValueError("three")
         return item
 
-    results, taken = map_at_once(fail, range(1000)), []
+    results, taken = thread_map(fail, range(1000)), []
     with pytest.raises(ValueError, match="three"):
         taken.extend(results)
     assert taken == [0, 1, 2]
@@ -67,16 +67,16 @@ def test_the_items_are_taken_by_the_caller_alone(cores):
             takers.add(threading.get_ident())
             yield item
 
-    assert [*map_at_once(str, items())] == [*map(str, range(20))]
+    assert [*thread_map(str, items())] == [*map(str, range(20))]
     assert takers == {threading.get_ident()}
 
 
 def test_products_take_one_thread_until_the_last_map_ends(cores):
     assert np.ones((2, 2)).sum() == 4
     before = _threads_of_products()
-    outer = map_at_once(lambda _: _threads_of_products(), range(3))
+    outer = thread_map(lambda _: _threads_of_products(), range(3))
     assert next(outer) == {1}
-    assert [*map_at_once(lambda _: _threads_of_products(), range(2))] == [{1}, {1}]
+    assert [*thread_map(lambda _: _threads_of_products(), range(2))] == [{1}, {1}]
     assert _threads_of_products() == {1}  # the outer one goes on
     assert [*outer] == [{1}, {1}]
     assert _threads_of_products() == before

@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier
-from davylamp.engine.certify import ABSTAIN, Certificates, certified_accuracy, certify, least_chance, split_smoothed
+from davylamp.engine.certify import (
+    ABSTAIN,
+    Certificates,
+    certified_accuracy,
+    certify,
+    probability_lower_bound,
+    split_smoothed,
+)
 from davylamp.errors import InvalidInput
 
 SIGMA = 0.5
@@ -29,8 +36,8 @@ def halves():
 def test_the_bound_is_scipys_one_sided_interval():
     for hits, draws in ((0, 10), (3, 10), (990, 1000), (1000, 1000)):
         exact = scipy.stats.binomtest(hits, draws, alternative="greater").proportion_ci(0.999, "exact")
-        assert least_chance(hits, draws, 0.001) == pytest.approx(exact.low, abs=1e-12)
-    assert least_chance(1000, 1000, 0.001) == pytest.approx(0.001 ** (1 / 1000))
+        assert probability_lower_bound(hits, draws, 0.001) == pytest.approx(exact.low, abs=1e-12)
+    assert probability_lower_bound(1000, 1000, 0.001) == pytest.approx(0.001 ** (1 / 1000))
 
 
 def test_of_a_linear_model_the_radius_is_the_distance_to_its_plane(halves):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from davylamp.tools.fuzz.explore import attempt
+from davylamp.tools.fuzz.fixture import Answer, build_world, call, faults
 from davylamp.tools.fuzz.folders import folders
 from davylamp.tools.fuzz.inputs import arrays, configs, lists, options
-from davylamp.tools.fuzz.world import Answer, build_world, call, faults
 
 
 def tries(count):

@@ -12,7 +12,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import outcomes_of
+from davylamp.engine.store.results import as_results
 from davylamp.errors import AttackFailed, ModelSpoiled, Unsupported
 from tests.hostile import changes
 
@@ -43,7 +43,7 @@ def test_a_change_of_the_model_proves_nothing_and_is_put_back(name, classifier, 
     assert torch.equal(clean(classifier, digits), before)
     again = attacked(changes.step, classifier, digits)
     assert again.success.equal(honest.success)
-    assert not again.violated.any()
+    assert not again.invalid.any()
 
 
 @pytest.mark.parametrize("name", changes.BREAKS)
@@ -61,7 +61,7 @@ def test_a_change_that_cannot_be_put_back_is_said_and_spoils_no_other_attack(nam
     with pytest.raises(ModelSpoiled):
         attacked(changes.step, classifier, digits)
     classifier.model.options.shift.zero_()  # its owner mends it
-    assert not attacked(changes.step, classifier, digits).violated.any()
+    assert not attacked(changes.step, classifier, digits).invalid.any()
 
 
 @pytest.mark.parametrize("name", changes.LEAVES)
@@ -87,7 +87,7 @@ def test_a_thread_that_an_attack_leaves_is_ended(name, classifier, digits):
     assert set(threading.enumerate()) <= before
     again = attacked(changes.step, classifier, digits)
     assert again.success.equal(honest.success)
-    assert not again.violated.any()
+    assert not again.invalid.any()
 
 
 @pytest.mark.parametrize("name", changes.HONEST)
@@ -99,7 +99,7 @@ def test_what_a_model_changes_by_itself_is_its_own_business(name, digits):
     plain = run_attack(
         "foolbox:pgd", Classifier(digits.module), digits.inputs, digits.labels, LINF, steps=3, batch_size=8
     )
-    assert not result.violated.any()
+    assert not result.invalid.any()
     assert result.adv_inputs.equal(plain.adv_inputs)
     assert model.calls > 5
     assert len(model.log) == model.calls
@@ -170,7 +170,7 @@ def test_after_a_change_for_good_the_next_cell_is_right_or_not_run(more, change,
             evaluate(plan, store)
         monkeypatch.setattr(colorsys, "ONE_THIRD", 1.0 / 3)  # as in a new process
     assert evaluate(plan, store).failed == {}
-    first, second = sorted(outcomes_of(store.folder).done, key=lambda each: each.cell.attack)
+    first, second = sorted(as_results(store.folder).done, key=lambda each: each.cell.attack)
     assert "changing" in first.cell.attack
     assert first.columns["violated"].all()
     assert not second.columns["violated"].any()

@@ -10,7 +10,7 @@ from davylamp.adapters.running.judge import KINDS
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.comparison.compare import compare
 from davylamp.engine.store.data_frames import load, load_outcomes
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import ModelFailed
 from davylamp.scoring.responses import build_responses
@@ -43,7 +43,7 @@ def test_no_model_gains_by_what_is_not_finite(digits, name, row):
     assert not (result.success & ~truth).any()
     assert not (result.robust & ~honest.robust).any()
     assert set(result.faults) <= {"", "model"}
-    assert result.undecided == int(result.violated.sum())
+    assert result.undecided == int(result.invalid.sum())
 
 
 @pytest.mark.parametrize("name", kit.ATTACKS)
@@ -59,7 +59,7 @@ def test_no_library_gains_by_what_is_not_finite(digits, name):
     (pair,) = compare("pgd", digits.classifier, digits.inputs, digits.labels, BALL, rows=rows).pairs
     assert (pair.judgement.images, pair.judgement.left_out) == (16, 0)
     if name != "crashes_at_nan":
-        assert result.violated.any()
+        assert result.invalid.any()
         assert pair.judgement.verdict in ("broken", "weaker")
         assert pair.weaker == program.name
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import davylamp
-from davylamp.adapters.models.outputs import explain_accuracy
+from davylamp.adapters.models.extract_logits import explain_accuracy
 from davylamp.errors import InvalidInput
 from tests.hostile import outputs as kit
 

@@ -10,10 +10,10 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.result import UNSTEADY
-from davylamp.adapters.running.steadiness import spread, stays_steady
+from davylamp.adapters.running.determinism import spread, stays_steady
 from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.report.page.build import build_report
 from tests.hostile import randomness as kit
 
@@ -39,7 +39,7 @@ def test_no_program_passes_for_steady_nor_for_more_robust(name, digits, case, ho
     result = run_attack(PGD, model, case.inputs, case.labels, LINF, steps=10)
     assert result.notes == (UNSTEADY,)
     assert repr(result).startswith(f"AttackResult: {UNSTEADY}; ")
-    assert result.violated.any()
+    assert result.invalid.any()
     assert int(result.robust.sum()) <= int(honest.robust.sum())
     kinds = {kind for each in result.violations for kind in each}
     assert kinds <= {"unstable", "no-gradient"}  # the model's fault, not the library's

@@ -10,10 +10,10 @@ import pytest
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.models.room import sandbox as sandboxes
-from davylamp.adapters.models.room.apart import attacks_apart
-from davylamp.adapters.models.room.isolating import Isolation
-from davylamp.adapters.models.room.sandbox import find_sandbox
+from davylamp.adapters.models.sandbox import bubblewrap as sandboxes
+from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
+from davylamp.adapters.models.sandbox.isolation import Isolation
 from davylamp.errors import DavylampError, InvalidInput
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.work import TaskWorker
@@ -59,7 +59,7 @@ def outcome_of(path: Path, name: str, digits) -> str:
     os.environ["DAVYLAMP_TEST_TOKEN"] = "hidden"
     classifier = Classifier(digits.module, num_classes=10, name="net")
     try:
-        with attacks_apart(STRICT), pytest.raises((DavylampError, RuntimeError)) as caught:
+        with attack_isolation_context(STRICT), pytest.raises((DavylampError, RuntimeError)) as caught:
             run_attack(f"{path}:{name}", classifier, digits.inputs[:2], digits.labels[:2], ThreatModel("linf", 0.1))
     finally:
         del os.environ["DAVYLAMP_TEST_TOKEN"]
@@ -86,11 +86,11 @@ def test_a_file_in_a_lab_is_refused(tmp_path):
     make_lab(tmp_path / "lab")
     shutil.copyfile(_FILE, tmp_path / "lab/sandbox.py")
     with pytest.raises(DavylampError):
-        sandboxes.visible_parts([tmp_path / "lab/sandbox.py"], strict=True)
+        sandboxes.visible_paths([tmp_path / "lab/sandbox.py"], strict=True)
 
 
 def test_a_file_beside_the_package_shows_itself_alone():
-    assert sandboxes.visible_parts([CLONE / "model.py"], strict=True) == (CLONE / "model.py",)
+    assert sandboxes.visible_paths([CLONE / "model.py"], strict=True) == (CLONE / "model.py",)
 
 
 def test_what_is_bound_of_the_clone_is_the_package():

@@ -11,9 +11,9 @@ from davylamp.metrics import (
     METRICS,
     Metric,
     Summary,
+    aliases_of,
     default_symbols,
     metric,
-    names_of,
     record_of,
     summarise,
     symbols_named,
@@ -79,7 +79,7 @@ def test_a_metric_has_the_names_of_the_papers(name, symbols):
 def test_a_symbol_is_no_other_metrics_name():
     for symbol in METRICS:
         assert symbols_named(symbol) == symbols_named(symbol.lower()) == (symbol,)
-    named = [alias for record in METRICS.values() for alias in names_of(record)]
+    named = [alias for record in METRICS.values() for alias in aliases_of(record)]
     assert all(symbols_named(alias) for alias in named)
     assert not {alias.casefold() for alias in named} & {symbol.casefold() for symbol in METRICS} - {"dists"}
 

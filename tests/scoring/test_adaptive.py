@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from davylamp.scoring import ResponseModel
-from davylamp.scoring.adaptive import Chooser, choose_again, choose_images
+from davylamp.scoring.adaptive_selection import ImageSelector, choose_images, replay_selection
 from davylamp.scoring.irt import fit_irt
 
 from .simulation import simulate
@@ -16,7 +16,7 @@ IMAGES = [f"image {place // 2:02d}" for place in range(80)]
 def setting():
     truth = simulate(7, 80, model="1pl", seed=6)
     fit = fit_irt(truth.responses[1:], ResponseModel("1pl"), method="fast", draws=400)
-    return truth.responses, Chooser(fit, truth.responses[1:], IMAGES)
+    return truth.responses, ImageSelector(fit, truth.responses[1:], IMAGES)
 
 
 def answers_of(responses):
@@ -28,10 +28,10 @@ def test_information_is_the_expected_square_of_the_score(setting):
     newcomer = answers_of(responses)(["image 03", "image 11"])
     log = chooser.log_likelihood(newcomer)
     assert log.numpy() == pytest.approx(chooser.anchor.log_likelihood(newcomer).numpy(), abs=1e-3)
-    weight = chooser.anchor.weigh(log).numpy()
+    weight = chooser.anchor.posterior(log).numpy()
     expected = dict.fromkeys(IMAGES, 0.0)
     for item in range(80):
-        chance = chooser.anchor.chances([item])[0].double().numpy()
+        chance = chooser.anchor.response_probabilities([item])[0].double().numpy()
         for draw in range(len(chance)):
             grid = chooser.anchor.ability[draw]
             score = [np.gradient(np.log(p), grid) for p in (chance[draw], 1 - chance[draw])]  # of a 1, of a 0
@@ -53,7 +53,7 @@ def test_it_stops_when_the_interval_is_narrow_enough_and_not_before(setting):
     assert choice.steps[-1].width <= 4 < min([step.width for step in choice.steps[:-1]], default=9)
     assert len(set(choice.images)) == len(choice.images) == choice.steps[-1].images
     assert [step.images for step in choice.steps] == list(range(3, 3 * len(choice.steps) + 1, 3))
-    assert choice.steps[-1] == chooser.stand(answers_of(responses)(list(choice.images)))
+    assert choice.steps[-1] == chooser.current_rank(answers_of(responses)(list(choice.images)))
     again = choose_images(chooser, answers_of(responses), width=4, batch=3)
     assert again == choice
 
@@ -73,9 +73,9 @@ def test_not_enough_is_said_with_what_would_tell_most(setting):
 def test_by_default_as_narrow_as_by_all(setting):
     responses, chooser = setting
     values = np.vstack([responses[1:], responses[:1]])
-    choice = choose_again(chooser.anchor.fit, values, IMAGES, None, 4)
+    choice = replay_selection(chooser.anchor.fit, values, IMAGES, None, 4)
     assert choice.enough
-    assert choice.steps[-1].width <= chooser.stand(responses[0]).width
+    assert choice.steps[-1].width <= chooser.current_rank(responses[0]).width
 
 
 def test_chosen_images_tell_more_than_others():
@@ -86,10 +86,10 @@ def test_chosen_images_tell_more_than_others():
     responses = (generator.random(chance.shape) < chance).astype(float)
     images = [f"{place:03d}" for place in range(120)]
     fit = fit_irt(responses[1:], ResponseModel("1pl"), method="fast", draws=400)
-    chooser = Chooser(fit, responses[1:], images)
+    chooser = ImageSelector(fit, responses[1:], images)
 
     def spread(asked):
-        step = chooser.stand(np.where(np.isin(images, asked), responses[0], np.nan))
+        step = chooser.current_rank(np.where(np.isin(images, asked), responses[0], np.nan))
         return step.high - step.low
 
     chosen = choose_images(
@@ -103,4 +103,4 @@ def test_scores_between_have_no_such_information():
     responses = np.random.default_rng(1).beta(3, 3, (5, 12))
     fit = fit_irt(responses, ResponseModel("1pl", "beta"), method="fast", chains=2, draws=20)
     with pytest.raises(ValueError, match="expected outcomes 0 and 1"):
-        Chooser(fit, responses, [str(place) for place in range(12)])
+        ImageSelector(fit, responses, [str(place) for place in range(12)])

@@ -9,7 +9,7 @@ from davylamp.benchmarks.shared.paper_numbers import load_rows
 from davylamp.metrics import METRICS
 from davylamp.scoring import RULES, metrics_of, place_row, rank_table
 from davylamp.scoring import canary as tables
-from davylamp.scoring.canary import scaled
+from davylamp.scoring.canary import normalise_metrics
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def test_scales_by_hand():
         [0.5, 0, 0, round((0.5 - low) / (1 - low), 2), 1, 1, 1],
         [1, 1, 0.25, 1, 1, 0.33, 0.5],
     ]
-    assert scaled(table, metrics, "model") == pytest.approx(np.array(expected))
-    attacks = scaled(np.column_stack([table, [100, 60_000, 25_000]]), [*metrics, "QN"], "attack")
+    assert normalise_metrics(table, metrics, "model") == pytest.approx(np.array(expected))
+    attacks = normalise_metrics(np.column_stack([table, [100, 60_000, 25_000]]), [*metrics, "QN"], "attack")
     complement = 1 - np.array(expected)
     complement[:, 0] = 1 - complement[:, 0]
     complement[:, 0] = [1, 0.5, 0]  # the misleading ratio speaks for the attack
@@ -71,12 +71,12 @@ def test_attacks_and_defences_by_hand():
     assert set(metrics_of("attack")) & {"CA", "CAV"} == set()
     assert {"QN", "CTC", "OTR"} <= set(metrics_of("attack"))
     assert not {"QN", "CTC", "OTR"} & set(metrics_of("model"))
-    assert scaled(np.array([[0.0], [2], [4]]), ["CTC"], "attack")[:, 0].tolist() == [1, 0.5, 0]
+    assert normalise_metrics(np.array([[0.0], [2], [4]]), ["CTC"], "attack")[:, 0].tolist() == [1, 0.5, 0]
     metrics = ["CAV", "CRR", "CSR", "MRV"]
     table = np.array([[-0.1, 0.02, 0.12, -0.5], [0.0, 0.01, 0.01, -0.1]])
-    assert scaled(table, metrics, "defence").tolist() == [[0, 1, 0, 1], [1, 0, 1, 0]]
+    assert normalise_metrics(table, metrics, "defence").tolist() == [[0, 1, 0, 1], [1, 0, 1, 0]]
     with pytest.raises(ValueError, match="no CAV in the view of models: they are about defence effectiveness"):
-        scaled(table, metrics[:1], "model")
+        normalise_metrics(table, metrics[:1], "model")
 
 
 def test_one_category_is_one_layer():
@@ -89,13 +89,13 @@ def test_one_category_is_one_layer():
 def test_the_true_class_map_hangs_on_that_of_the_wrong_one():
     """As the published program has it: a similarity below 1/2 of the one hides the other, whatever that is."""
     table = np.array([[0.4, 0.9], [0.9, 0.4], [0.7, 0.6]])
-    scores = scaled(table, ["ACAMC_A", "ACAMC_T"], "attack")
+    scores = normalise_metrics(table, ["ACAMC_A", "ACAMC_T"], "attack")
     assert scores[:, 1] == pytest.approx([1 - 0.2 / 0.4, 1, 0])  # 1 - (0, -0.2, 0.2), max-min normalised
 
 
 def test_constant_metrics_stay_and_missing_ones_are_left_out():
     table = np.array([[0.5, 0.9], [0.7, 0.9], [np.nan, 0.9]])
-    responses = scaled(table, ["AMD", "CA"], "model")
+    responses = normalise_metrics(table, ["AMD", "CA"], "model")
     assert responses[:2, 0].tolist() == [1, 1]
     assert responses[:, 1].tolist() == [0.9] * 3
     assert np.isnan(responses[2, 0])
@@ -164,10 +164,10 @@ def test_ranges_are_those_of_the_metrics():
     assert all(rule.between == METRICS[symbol].between for symbol, rule in RULES.items() if symbol in METRICS)
     for metric, value in (("CA", 92.0), ("MR", -0.1), ("AED", 5.0)):
         with pytest.raises(ValueError, match=f"expected {metric} from 0 to 1, got {value:g}"):
-            scaled(np.array([[0.5], [value]]), [metric], "model")
+            normalise_metrics(np.array([[0.5], [value]]), [metric], "model")
     for metric, value in (("QN", -5.0), ("CTC", 5.0)):
         with pytest.raises(ValueError, match=f"expected {metric} from 0 to"):
-            scaled(np.array([[1.0], [value]]), [metric], "attack")
+            normalise_metrics(np.array([[1.0], [value]]), [metric], "attack")
 
 
 def test_a_newcomer_of_the_published_table_is_where_it_was():

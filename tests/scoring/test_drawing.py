@@ -12,7 +12,7 @@ import torch
 from pyro.infer.inspect import get_model_relations
 
 from davylamp.scoring import ResponseModel
-from davylamp.scoring.program import item_response
+from davylamp.scoring.irt_model import item_response
 
 DRAWING = Path(__file__).parents[2] / "docs" / "ranking-model.svg"
 RESPONSES = torch.full((3, 5), 0.5, dtype=torch.double), torch.ones(3, 5, dtype=torch.bool)

@@ -14,7 +14,7 @@ from pyro.infer import MCMC
 from scipy.stats import spearmanr
 
 from davylamp.scoring import ResponseModel, choose_model, fit_irt
-from davylamp.scoring.program import item_response
+from davylamp.scoring.irt_model import item_response
 
 from .simulation import simulate
 

@@ -17,7 +17,7 @@ from davylamp.scoring import (
     differential_items,
     fit_irt,
     informative_items,
-    kinds_of,
+    item_kinds,
     libraries_of,
 )
 
@@ -167,9 +167,9 @@ def test_what_divides_the_subjects_is_informative():
 def test_kinds_are_what_items_have_beside_their_image():
     items = ("d 1 x pgd linf 0.1 False 0", "d 1 x cw l2 nan False 0", "d 2 x pgd linf 0.1 False 0")
     responses = Responses(np.ones((2, 3)), ("a", "b"), items, ("d 1", "d 1", "d 2"))
-    assert kinds_of(responses) == ("pgd linf 0.1", "cw l2", "pgd linf 0.1")
+    assert item_kinds(responses) == ("pgd linf 0.1", "cw l2", "pgd linf 0.1")
     alone = responses._replace(items=("d 1 x m 0",), images=("d 1",))
-    assert kinds_of(alone) == ("m",)
+    assert item_kinds(alone) == ("m",)
 
 
 def test_libraries_are_those_of_the_names():

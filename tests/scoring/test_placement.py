@@ -8,8 +8,8 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import norm
 
-from davylamp.scoring import ResponseModel, place_newcomer, place_results
-from davylamp.scoring.anchor import Anchor, effect_of_some
+from davylamp.scoring import ResponseModel, place_new_subject, place_results
+from davylamp.scoring.anchor import Anchor, partial_design_effect
 from davylamp.scoring.irt import fit_irt
 from davylamp.scoring.placement import align_results
 from davylamp.scoring.responses import build_against
@@ -44,10 +44,10 @@ def test_an_item_is_integrated_given_each_draw():
     assert anchor.baseline.shape == (5, 4)
     grid = anchor.ability[0]
     expected = [chance_by_quadrature(anchor, responses[:, item], grid, 1) for item in range(3)]
-    assert anchor.chances([0, 1, 2]).numpy() == pytest.approx(np.array(expected), abs=0.01)
+    assert anchor.response_probabilities([0, 1, 2]).numpy() == pytest.approx(np.array(expected), abs=0.01)
     log = anchor.log_likelihood(np.array([1, np.nan, 0])).numpy()
     assert log == pytest.approx(np.log(expected[0]) + np.log(1 - expected[2]), abs=0.03)
-    weight = anchor.weigh(anchor.log_likelihood(np.array([1, np.nan, 0]))).numpy()
+    weight = anchor.posterior(anchor.log_likelihood(np.array([1, np.nan, 0]))).numpy()
     posterior = norm.pdf(grid) * np.exp(np.log(expected[0]) + np.log(1 - expected[2]))
     assert weight == pytest.approx(posterior / posterior.sum(1, keepdims=True), abs=0.002)
 
@@ -57,7 +57,7 @@ def test_draws_have_the_posterior_that_they_are_drawn_from():
     fit = fit_irt(truth.responses, ResponseModel("1pl"), method="fast", chains=2, draws=100)
     anchor = Anchor(fit, truth.responses, draws=20)
     log = anchor.log_likelihood(truth.responses[0])
-    weight = anchor.weigh(log).numpy()
+    weight = anchor.posterior(log).numpy()
     drawn = anchor.draw(log, 4000)
     mean = (weight * anchor.ability).sum(1)
     spread = np.sqrt((weight * (anchor.ability - mean[:, None]) ** 2).sum(1))
@@ -91,7 +91,7 @@ def test_a_refit_of_all_says_the_same(model, subjects):
     draws = together.ability.reshape(-1, subjects)
     for one in (0, 3)[: 2 if model == "1pl" else 1]:
         rest = np.delete(np.arange(subjects), one)
-        placed = place_newcomer(
+        placed = place_new_subject(
             truth.responses[rest], [names[each] for each in rest], truth.responses[one], "new", model=model
         )
         apart = draws[:, one] - draws[:, rest].mean(1)
@@ -106,9 +106,9 @@ def test_fewer_responses_wider_interval_and_no_item_is_changed():
     truth = simulate(8, 80, model="1pl", seed=2)
     fit = fit_irt(truth.responses[1:], ResponseModel("1pl"), method="fast")
     answers = truth.responses[0].copy()
-    whole = place_newcomer(truth.responses[1:], NAMES[1:], answers, "new", fit=fit)
+    whole = place_new_subject(truth.responses[1:], NAMES[1:], answers, "new", fit=fit)
     answers[20:] = np.nan
-    part = place_newcomer(truth.responses[1:], NAMES[1:], answers, "new", fit=fit)
+    part = place_new_subject(truth.responses[1:], NAMES[1:], answers, "new", fit=fit)
     assert (part.responses, part.images) == (20, 20)
     assert np.diff(part.interval)[0] > 1.5 * np.diff(whole.interval)[0]
     assert part.rank_interval[0] <= part.rank <= part.rank_interval[1]
@@ -119,18 +119,18 @@ def test_fewer_responses_wider_interval_and_no_item_is_changed():
 
 
 def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
-    assert effect_of_some(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 5)) == pytest.approx(3)
-    assert effect_of_some(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 3)) == pytest.approx(2)
-    assert effect_of_some(3.0, np.repeat(np.arange(10), 5), np.arange(10)) == 1
-    assert effect_of_some(1.0, np.arange(10), np.arange(3)) == 1
+    assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 5)) == pytest.approx(3)
+    assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.repeat(np.arange(4), 3)) == pytest.approx(2)
+    assert partial_design_effect(3.0, np.repeat(np.arange(10), 5), np.arange(10)) == 1
+    assert partial_design_effect(1.0, np.arange(10), np.arange(3)) == 1
     truth = simulate(6, 40, model="1pl", seed=4)
     copies = np.repeat(truth.responses, 4, axis=1)  # four attacks of which each says the same
     images = np.repeat(np.arange(40), 4).astype(str)
-    alone = place_newcomer(truth.responses[1:], NAMES[1:6], truth.responses[0], "new")
-    placed = place_newcomer(copies[1:], NAMES[1:6], copies[0], "new", images)
+    alone = place_new_subject(truth.responses[1:], NAMES[1:6], truth.responses[0], "new")
+    placed = place_new_subject(copies[1:], NAMES[1:6], copies[0], "new", images)
     assert any("are correlated" in note for note in placed.notes)
     assert np.diff(placed.interval)[0] == pytest.approx(np.diff(alone.interval)[0], rel=0.35)
-    naive = place_newcomer(copies[1:], NAMES[1:6], copies[0], "new")
+    naive = place_new_subject(copies[1:], NAMES[1:6], copies[0], "new")
     assert np.diff(naive.interval)[0] < 0.75 * np.diff(placed.interval)[0]
 
 
@@ -146,7 +146,7 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
 def test_what_cannot_be_placed_is_said(newcomer, name, message):
     responses = np.tril(np.ones((3, 5)))
     with pytest.raises(ValueError, match=message):
-        place_newcomer(responses, ["a", "b", "c"], newcomer, name)
+        place_new_subject(responses, ["a", "b", "c"], newcomer, name)
 
 
 def table(model, attacks, images, *, fooled=(), **columns):

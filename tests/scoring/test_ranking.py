@@ -13,8 +13,8 @@ from davylamp.scoring import (
     agreement,
     bootstrap,
     borda,
-    drop_each,
-    plain_mean,
+    leave_one_out,
+    mean_response,
     project_pairs,
     rank_responses,
 )
@@ -72,7 +72,7 @@ def test_a_fit_that_failed_is_said_first():
     truth = simulate(4, 20, model="1pl", seed=2)
     fit = fit_irt(truth.responses, ResponseModel("1pl"), method="fast", chains=2, draws=6, warmup=0)
     draws = fit.ability.reshape(-1, 4)
-    mean = plain_mean(truth.responses)
+    mean = mean_response(truth.responses)
     ranking = make_ranking("1pl", NAMES[:4], fit.expected, draws, truth.responses, mean[None], fit)
     assert ranking.notes[0].startswith("the fit has not converged: ")
     assert Diagnostics("nuts", 4, 100, 1.0, 999, 999, 1, 0.0).problem
@@ -99,7 +99,7 @@ def test_borda_and_mean_by_brute_force():
             shares.append(np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs]))
         expected.append(np.mean(shares))
     assert borda(responses) == pytest.approx(expected)
-    assert plain_mean(responses) == pytest.approx(np.nanmean(responses, axis=1))
+    assert mean_response(responses) == pytest.approx(np.nanmean(responses, axis=1))
 
 
 def test_bootstrap_resamples_whole_images():
@@ -107,9 +107,9 @@ def test_bootstrap_resamples_whole_images():
     of_image = generator.random((2, 50))
     repeated = np.repeat(of_image, 8, axis=1)  # eight items of an image say the same
     images = np.repeat([str(place) for place in range(50)], 8)
-    spread = bootstrap(plain_mean, repeated, images, seed=0).std(0)  # type: ignore[arg-type]
+    spread = bootstrap(mean_response, repeated, images, seed=0).std(0)  # type: ignore[arg-type]
     assert spread == pytest.approx(of_image.std(1) / np.sqrt(50), rel=0.15)
-    alone = bootstrap(plain_mean, repeated, [str(place) for place in range(400)], seed=0).std(0)
+    alone = bootstrap(mean_response, repeated, [str(place) for place in range(400)], seed=0).std(0)
     assert (alone < 0.5 * spread).all()
 
 
@@ -125,11 +125,13 @@ def test_agreement_is_kendalls_tau():
 
 def test_dropping_what_decides_moves_the_most():
     table = np.array([[0.9, 0.1, 0.1], [0.5, 0.4, 0.2], [0.1, 0.6, 0.3]])
-    dropped = drop_each(lambda kept: table[:, kept].mean(1) + table[:, kept].max(1), ["big", "b", "c"], axis="items")
+    dropped = leave_one_out(
+        lambda kept: table[:, kept].mean(1) + table[:, kept].max(1), ["big", "b", "c"], axis="items"
+    )
     assert dropped[0].name == "big"
     assert dropped[0].tau == pytest.approx(-1 / 3)
     assert dropped[0].moved == 2
-    same = drop_each(lambda kept: table[kept].mean(1), ["x", "y", "z"], axis="subjects")
+    same = leave_one_out(lambda kept: table[kept].mean(1), ["x", "y", "z"], axis="subjects")
     assert all(record.moved == 0 for record in same)
 
 
@@ -174,12 +176,12 @@ def test_a_subject_without_a_response_in_a_resample_may_have_any_rank():
     responses[0, 3:] = np.nan
     responses[0, :3] = 0
     ranking = rank_responses(responses, list("abc"), method="fast")
-    draws = bootstrap(plain_mean, responses, [str(item) for item in range(40)])
+    draws = bootstrap(mean_response, responses, [str(item) for item in range(40)])
     unknown = np.isnan(draws[:, 0]).mean()
     assert 0.025 < unknown < 0.1
     assert (ranking.bootstrap_low[0], ranking.bootstrap_high[0]) == (1, 3)  # nothing is known of it in 5 % of them
     assert ranking.bootstrap_high[2] == 2  # nor is it behind all others there
-    drawn = make_ranking("mean", list("abc"), plain_mean(responses), draws, responses, draws)
+    drawn = make_ranking("mean", list("abc"), mean_response(responses), draws, responses, draws)
     assert drawn.beats + drawn.beats.T == pytest.approx(np.ones((3, 3)))
     assert drawn.beats[0, 2] == pytest.approx(unknown / 2)
 
@@ -232,7 +234,7 @@ def test_leaving_one_out_may_leave_nothing_to_rank_by():
             raise ValueError("nothing to rank by")
         return np.arange(3.0)[kept]
 
-    records = drop_each(score, list("abc"), axis="subjects")
+    records = leave_one_out(score, list("abc"), axis="subjects")
     assert [record.name for record in records] == ["b", "c", "a"]
     assert np.isnan(records[-1].tau)
     assert np.isnan(records[-1].moved)

@@ -9,13 +9,13 @@ import pytest
 
 from davylamp.scoring import (
     build_responses,
-    check_several,
+    check_rankable,
     choose_results,
     complete_items,
     of_subjects,
     rank_matrix,
 )
-from davylamp.scoring.baselines import borda, borda_of_shares
+from davylamp.scoring.baselines import borda, expected_borda
 from davylamp.scoring.ranking import Scoring
 
 EVERY: dict[str, Any] = {"per": "implementation", "unequal": "keep"}
@@ -234,7 +234,7 @@ def test_a_kind_of_attack_is_chosen_or_refused():
 def test_one_subject_gets_a_sentence():
     responses = build_responses(results().query("model == 'one'"), "models")
     with pytest.raises(ValueError, match=r"^one model: nothing to rank it against; .*--by models.* numbers of one, "):
-        check_several(responses)
+        check_rankable(responses)
 
 
 def test_missing_that_hangs_on_the_subject_is_said():
@@ -362,9 +362,9 @@ def test_the_borda_count_of_shares_is_the_mean_over_draws():
     shares = generator.random((4, 12))
     shares[0, 3] = np.nan
     drawn = [borda(np.where(np.isnan(shares), np.nan, generator.random(shares.shape) < shares)) for _ in range(4000)]
-    assert borda_of_shares(shares) == pytest.approx(np.mean(drawn, axis=0), abs=0.005)
+    assert expected_borda(shares) == pytest.approx(np.mean(drawn, axis=0), abs=0.005)
     outcomes = (shares > 0.5).astype(float)
-    assert borda_of_shares(outcomes) == pytest.approx(borda(outcomes))
+    assert expected_borda(outcomes) == pytest.approx(borda(outcomes))
 
 
 def test_a_share_holds_within_a_budget_only_where_its_example_is_known_to_be():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from davylamp.intervals import tail_of
-from davylamp.scoring import bootstrap, plain_mean, project_pairs, rank_responses
+from davylamp.intervals import tail_probability
+from davylamp.scoring import bootstrap, mean_response, project_pairs, rank_responses
 from davylamp.scoring.baselines import borda, borda_parts
 from davylamp.scoring.significance import flip_test, paired_p_values
 
@@ -99,8 +99,8 @@ def test_three_of_eight_images_tell_nobody_apart(scoring):
 def test_intervals_of_few_images_are_as_wide_as_students():
     responses = (np.random.default_rng(4).random((2, 8)) < [[0.3], [0.7]]).astype(float)
     ranking = rank_responses(responses, ["a", "b"], scoring="mean", seed=5)
-    draws = bootstrap(plain_mean, responses, [str(image) for image in range(8)], seed=5)
-    tail = tail_of(8)
+    draws = bootstrap(mean_response, responses, [str(image) for image in range(8)], seed=5)
+    tail = tail_probability(8)
     assert tail < 0.01
     assert ranking.low == pytest.approx(np.quantile(draws, tail, axis=0))
     assert ranking.high == pytest.approx(np.quantile(draws, 1 - tail, axis=0))

@@ -10,14 +10,14 @@ import pytest
 
 from davylamp.server.accounts.users import add_user
 from davylamp.server.components.blobs import take_upload
-from davylamp.server.components.forms import Wish
-from davylamp.server.components.registering import Card, register
+from davylamp.server.components.registration import ComponentCard, register
 from davylamp.server.components.seeds import seed_components
+from davylamp.server.components.validation import ComponentRequest
+from davylamp.server.database.permissions import ALL_SCOPES, Viewer
 from davylamp.server.database.records import ComponentRow
-from davylamp.server.database.viewing import ALL_SCOPES, Viewer
 from davylamp.server.folder import ServerFolder, Settings
-from davylamp.server.tasks import child, work
-from davylamp.server.tasks.sandboxed import SandboxOutcome
+from davylamp.server.tasks import task_process, work
+from davylamp.server.tasks.sandboxed import ProcessExit
 from davylamp.server.web.application import make_application
 from davylamp.tools.server.started import fresh_database
 
@@ -88,9 +88,9 @@ def add(folder):
 
     def register_one(viewer, kind, form, entry, file_name="", content=None, **card):
         upload = None if content is None else take_upload(folder.uploads, [content], folder.settings.largest)
-        wish = Wish(kind, form, entry, file_name, upload and upload.path)
+        wish = ComponentRequest(kind, form, entry, file_name, upload and upload.path)
         with folder.database.writing() as session:
-            return register(session, folder, viewer, Card(**{"name": "thing", **card}), wish, upload).id
+            return register(session, folder, viewer, ComponentCard(**{"name": "thing", **card}), wish, upload).id
 
     return register_one
 
@@ -111,10 +111,10 @@ def run_here(command, scratch, limits, *, watch, environment):
         before = Path.cwd()
         os.chdir(scratch / "room")
         try:
-            child.write_json(scratch / "outcome.json", child.run_task(scratch))
+            task_process.write_json(scratch / "outcome.json", task_process.run_task(scratch))
             ended.append(0)
-        except child.DavylampError as error:
-            child.write_json(scratch / "outcome.json", {"error": str(error)})
+        except task_process.DavylampError as error:
+            task_process.write_json(scratch / "outcome.json", {"error": str(error)})
             ended.append(1)
         finally:
             os.chdir(before)
@@ -126,7 +126,7 @@ def run_here(command, scratch, limits, *, watch, environment):
         thread.join(0.02)
         reason = watch()
     thread.join()
-    return SandboxOutcome(0, reason)
+    return ProcessExit(0, reason)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def address(folder, users, behind_proxy):
     """Where the server listens, as it is served by the command."""
     import uvicorn
 
-    from davylamp.server.web.listening import configure
+    from davylamp.server.web.run_server import configure
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = configure(make_application(folder), proxy=behind_proxy)

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from davylamp.engine.store.sealed import Record
-from davylamp.server.tasks.ingesting import _counts
+from davylamp.engine.store.checksummed import Record
+from davylamp.server.tasks.ingest import _counts
 
 # Fooled; robust; wrong when clean; failed by the library; by the model; by nobody knows whom.
 ATTACKED = [True, True, False, True, True, True]

@@ -11,7 +11,7 @@ from davylamp.server.accounts.audit import Origin
 from davylamp.server.accounts.sessions import make_token
 from davylamp.server.accounts.users import sign_in
 from davylamp.server.database.records import AuditRow
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 from davylamp.server.web.application import make_application
 
 from .conftest import ATTACK
@@ -59,7 +59,7 @@ def test_a_task_goes_from_the_files_to_the_signed_export(ask, folder, embedded, 
     body["attacks"] = [{"component": number, "epsilon": "0.2"}]
     task = ask("alice", "POST", "/tasks", json=body).json()
     assert (task["state"], task["percent"], task["owner"]) == ("waiting", 0.0, "alice")
-    TaskWorker(folder, Working(trust=True)).run_one()
+    TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     done = ask("", "GET", f"/tasks/{task['id']}").json()
     assert (done["state"], done["percent"], done["seconds_left"]) == ("done", 100.0, None)
     (cell,) = done["cells"]
@@ -196,7 +196,7 @@ def test_texts_that_steer_a_terminal_are_made_harmless(ask):
 def test_the_description_has_every_call_with_a_sentence(ask, folder):
     from fastapi.routing import APIRoute
 
-    from davylamp.server.web.interface import router
+    from davylamp.server.web.api import router
 
     schema = ask("", "GET", "/openapi.json").json()
     assert schema["openapi"].startswith("3.")

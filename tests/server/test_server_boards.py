@@ -11,18 +11,18 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from davylamp.engine import build_table, load
-from davylamp.server.components.registering import change_card, find_component
+from davylamp.server.components.registration import change_card, find_component
+from davylamp.server.database.permissions import VISITOR
 from davylamp.server.database.records import CellRow, HistoryRow
-from davylamp.server.database.viewing import VISITOR
 from davylamp.server.tasks import work
-from davylamp.server.tasks.submitting import TaskWish, change_task, submit
+from davylamp.server.tasks.submission import TaskRequest, change_task, submit
 from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web import boards
 from davylamp.server.web.application import make_application, make_pages
 from davylamp.server.web.board_pages import compare_cells
 from davylamp.server.web.boards import Filters
-from davylamp.server.web.comparable import choose_comparable
-from davylamp.server.web.histories import make_boards
+from davylamp.server.web.comparable_subjects import choose_comparable
+from davylamp.server.web.rank_history import make_boards
 
 MODELS = ("demo:mnist-lenet5", "demo:mnist-lenet5-robust")
 
@@ -38,7 +38,9 @@ def evaluate(folder, users, embedded, in_process):
             for entry, parameters in attacks
         ]
         with folder.database.writing() as session:
-            number = submit(session, folder, users["alice"], TaskWish({**chosen, **settings}, visibility="public")).id
+            number = submit(
+                session, folder, users["alice"], TaskRequest({**chosen, **settings}, visibility="public")
+            ).id
         TaskWorker(folder).run_one()
         return number
 
@@ -321,7 +323,7 @@ def fail():
 
 
 def test_cells_get_their_numbers_in_the_order_of_their_keys(evaluate, folder, monkeypatch):
-    monkeypatch.setattr(work._TaskWatch, "_beat", lambda _: "")  # all cells are taken in at once, at the end
+    monkeypatch.setattr(work._TaskMonitor, "_beat", lambda _: "")  # all cells are taken in at once, at the end
     number = evaluate(*(("foolbox:pgd", {"steps": steps}) for steps in range(1, 6)))
     with folder.database.reading() as session:
         keys = session.scalars(select(CellRow.key).where(CellRow.task_id == number).order_by(CellRow.id)).all()

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 from .conftest import ATTACK, DEFENCE, PASSWORD
 
@@ -135,7 +135,7 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process, 
     assert alice.text("#state") == "waiting"
     task = int(browser.current_url.rpartition("/")[2])
 
-    worker = threading.Thread(target=TaskWorker(folder, Working(lease=1.0, trust=True)).run_one)
+    worker = threading.Thread(target=TaskWorker(folder, WorkerSettings(lease=1.0, trust=True)).run_one)
     worker.start()
     seen = []
     for _ in range(240):

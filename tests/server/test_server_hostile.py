@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from davylamp.adapters.models.room.sandbox import find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
 from davylamp.adapters.running import judge
 from davylamp.server.database.records import CellRow, TaskRow
 from davylamp.server.tasks.sandboxed import TaskLimits
-from davylamp.server.tasks.submitting import TaskWish, submit
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.submission import TaskRequest, submit
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
 # What a program does, and part of the line that its cell fails with; PORT is the server's.
@@ -120,8 +120,8 @@ def evaluate(folder, users, embedded, add, tmp_path):
         else:
             settings |= {"attacks": [good], "defences": [*numbers.values()]}
         with folder.database.writing() as session:
-            task = submit(session, folder, users["alice"], TaskWish(settings, visibility="private")).id
-        assert TaskWorker(folder, Working(limits=TaskLimits(memory=1.5))).run_one()
+            task = submit(session, folder, users["alice"], TaskRequest(settings, visibility="private")).id
+        assert TaskWorker(folder, WorkerSettings(limits=TaskLimits(memory=1.5))).run_one()
         with folder.database.reading() as session:
             rows = session.scalars(select(CellRow).where(CellRow.task_id == task)).all()
             row = session.get_one(TaskRow, task)

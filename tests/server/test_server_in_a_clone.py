@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import select
 
 import davylamp
-from davylamp.adapters.models.room.sandbox import find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
 from davylamp.server.components.seeds import seed_components
 from davylamp.server.database.records import CellRow, TaskRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks.sandboxed import TaskLimits
 from davylamp.server.tasks.signing import public_key
-from davylamp.server.tasks.submitting import TaskWish, submit
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.submission import TaskRequest, submit
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
 KIT = Path(__file__).parents[1] / "hostile/sandbox.py"
@@ -50,8 +50,8 @@ def test_its_users_programs_see_nothing_of_it(folder, users, embedded, add):
     attacks += [{"component": embedded["foolbox:fgsm"], "epsilon": 0.1}]
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 2}
     with folder.database.writing() as session:
-        number = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": attacks})).id
-    assert TaskWorker(folder, Working(limits=TaskLimits(memory=2.0))).run_one()
+        number = submit(session, folder, users["alice"], TaskRequest({**settings, "attacks": attacks})).id
+    assert TaskWorker(folder, WorkerSettings(limits=TaskLimits(memory=2.0))).run_one()
     with folder.database.reading() as session:
         assert session.get_one(TaskRow, number).state == "done"
         rows = session.scalars(select(CellRow)).all()

@@ -17,6 +17,7 @@ from davylamp.server.accounts.users import SYSTEM, find_user, set_hours
 from davylamp.server.components.blobs import blob_path
 from davylamp.server.components.seeds import seed_components
 from davylamp.server.database.connecting import Database, sqlite_address
+from davylamp.server.database.permissions import VISITOR, cells_for, tasks_for
 from davylamp.server.database.records import (
     VERSION,
     CellRow,
@@ -26,13 +27,12 @@ from davylamp.server.database.records import (
     TaskRow,
     UserRow,
 )
-from davylamp.server.database.viewing import VISITOR, cells_for, tasks_for
 from davylamp.server.folder import ServerFolder
 from davylamp.server.tasks.backup import back_up, restore
 from davylamp.server.tasks.first_task import seed_task
-from davylamp.server.tasks.leases import keep_task, list_spent, take_task
-from davylamp.server.tasks.submitting import TaskWish, submit
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.leases import lease_task, list_spent, renew_lease
+from davylamp.server.tasks.submission import TaskRequest, submit
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 from davylamp.tools.server.started import fresh_database
 
 from .conftest import ATTACK
@@ -61,7 +61,7 @@ def wish(embedded, **settings):
         "data": [embedded["demo:mnist"]],
         "limit": 2,
     }
-    return TaskWish({**given, **settings})
+    return TaskRequest({**given, **settings})
 
 
 def test_a_database_of_version_3_is_brought_up_to_date_with_all_that_it_has(tmp_path):
@@ -106,7 +106,7 @@ def test_a_backup_is_the_server_again(folder, users, embedded, add, in_process, 
     number = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode(), name="mine")
     with folder.database.writing() as session:
         submit(session, folder, users["alice"], wish(embedded))
-    assert TaskWorker(folder, Working(trust=True)).run_one()
+    assert TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     key = folder.read_key("signing.key")
     file = back_up(folder, tmp_path / "lab.tar.gz")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -178,7 +178,7 @@ def test_a_new_server_has_a_task_and_its_board(folder, in_process):
     with folder.database.writing() as session:
         assert seed_task(session, folder)
         assert not seed_task(session, folder)
-    assert TaskWorker(folder, Working()).run_one()
+    assert TaskWorker(folder, WorkerSettings()).run_one()
     with folder.database.reading() as session:
         task = session.scalars(tasks_for(VISITOR)).one()
         assert task.state == "done", task.message
@@ -210,16 +210,16 @@ def test_tasks_wait_once_the_hours_of_their_owner_are_used_up(folder, users, emb
         first, second = (submit(session, folder, users["alice"], wish(embedded, seeds=[seed])).id for seed in (0, 1))
         other = submit(session, folder, users["bob"], wish(embedded, seeds=[2])).id
         set_hours(find_user(session, "alice"), 0.5)
-    lease = take_task(folder.database)
+    lease = lease_task(folder.database)
     assert lease.task == first
-    assert keep_task(folder.database, lease, seconds=1799.0).over == ""
-    assert "0.5 of 0.5 hours" in keep_task(folder.database, lease, seconds=1800.0).over
-    assert take_task(folder.database).task == other
-    assert take_task(folder.database) is None
+    assert renew_lease(folder.database, lease, seconds=1799.0).over == ""
+    assert "0.5 of 0.5 hours" in renew_lease(folder.database, lease, seconds=1800.0).over
+    assert lease_task(folder.database).task == other
+    assert lease_task(folder.database) is None
     with folder.database.writing() as session:
         assert list_spent(session)[users["alice"].id] == 1800
         set_hours(find_user(session, "alice"), 2)
-    assert take_task(folder.database).task == second
+    assert lease_task(folder.database).task == second
     with folder.database.writing() as session, pytest.raises(InvalidInput, match="hours"):
         set_hours(find_user(session, "alice"), -1)
 
@@ -228,14 +228,14 @@ def test_a_task_that_uses_its_owners_hours_up_waits_and_goes_on_later(folder, us
     with folder.database.writing() as session:
         number = submit(session, folder, users["alice"], wish(embedded)).id
         set_hours(find_user(session, "alice"), 1e-9)
-    assert TaskWorker(folder, Working(trust=True)).run_one()
+    assert TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     with folder.database.writing() as session:
         task = session.get_one(TaskRow, number)
         assert (task.state, task.lease) == ("waiting", "")
         assert task.message.startswith("waits:")
         assert task.seconds > 0
         set_hours(find_user(session, "alice"), None)
-    assert TaskWorker(folder, Working(trust=True)).run_one()
+    assert TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     with folder.database.reading() as session:
         assert session.get_one(TaskRow, number).state == "done"
 

@@ -19,7 +19,7 @@ from davylamp.server.accounts.sessions import make_token
 from davylamp.server.accounts.users import sign_in
 from davylamp.server.client.http_client import ServerClient
 from davylamp.server.folder import ServerFolder
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 from .conftest import ATTACK
 
@@ -187,7 +187,7 @@ def test_the_verbs_of_the_command_line(address, folder, token, embedded, tmp_pat
     (tmp_path / "task.toml").write_text("\n".join(lines))
     code, out, err = run("submit", "task", "task.toml", "--name", "mine", "--public")
     assert (code, out.split()[:2]) == (0, ["task", "1:"]), err
-    TaskWorker(folder, Working(trust=True)).run_one()
+    TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     code, out, _ = run("tasks", "--json")
     assert [(task["id"], task["state"], task["title"]) for task in json.loads(out)] == [(1, "done", "mine")]
     assert "done" in run("tasks", "1")[1]

@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 from davylamp.server.accounts.sessions import make_token
 from davylamp.server.database.records import CellRow, TaskRow, UserRow
 from davylamp.server.folder import ServerFolder, Settings
-from davylamp.server.tasks.submitting import TaskWish, submit
+from davylamp.server.tasks.submission import TaskRequest, submit
 from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web.application import make_application, make_pages
-from davylamp.server.web.visiting import SESSION
+from davylamp.server.web.request_context import SESSION
 
 from .conftest import PASSWORD
 
@@ -114,10 +114,10 @@ def hidden(folder, users, embedded, add):
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]]}
     with folder.database.writing() as session:
         one = submit(
-            session, folder, users["alice"], TaskWish({**settings, "attacks": [attack]}, "zzsecret", "public")
+            session, folder, users["alice"], TaskRequest({**settings, "attacks": [attack]}, "zzsecret", "public")
         ).id
         open_attack = {**settings, "attacks": [embedded["foolbox:pgd"]]}
-        two = submit(session, folder, users["alice"], TaskWish(open_attack, "zzsecret", "private")).id
+        two = submit(session, folder, users["alice"], TaskRequest(open_attack, "zzsecret", "private")).id
         cells = []
         for task in (one, two):
             parts = {"model_id": embedded["demo:mnist-lenet5"], "attack_id": attack, "data_id": embedded["demo:mnist"]}
@@ -284,7 +284,9 @@ def test_results_reach_the_pages_with_the_line_that_makes_them_again(
 ):
     models = [embedded["demo:mnist-lenet5"], embedded["demo:mnist-lenet5-robust"]]
     attack = {"component": embedded["foolbox:fgsm"], "epsilon": 0.3, "norm": "linf"}
-    wish = TaskWish({"models": models, "data": [embedded["demo:mnist"]], "attacks": [attack], "limit": 6}, "", "public")
+    wish = TaskRequest(
+        {"models": models, "data": [embedded["demo:mnist"]], "attacks": [attack], "limit": 6}, "", "public"
+    )
     with folder.database.writing() as session:
         number = submit(session, folder, users["alice"], wish).id
     TaskWorker(folder).run_one()

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import func, select
 
 from davylamp.errors import InvalidInput, StoreMismatch, Unavailable, UnknownName
-from davylamp.server.accounts.audit import FAILED, Origin, TooMany
+from davylamp.server.accounts.audit import FAILED, Origin, TooManyAttempts
 from davylamp.server.accounts.sessions import (
+    csrf_token,
     digest_of_secret,
     end_session,
-    form_mark,
     is_form_mark,
     make_token,
     start_session,
@@ -27,11 +27,11 @@ from davylamp.server.accounts.users import (
     set_active,
     sign_in,
 )
-from davylamp.server.components.registering import NotAllowed, NotThere, change_card, delete, find_component
+from davylamp.server.components.registration import ForbiddenError, NotFoundError, change_card, delete, find_component
+from davylamp.server.database.permissions import VISITOR, Viewer, cells_for, components_for, tasks_for
 from davylamp.server.database.records import AuditRow, CellRow, FactRow, SignInRow, TokenRow, UserRow
-from davylamp.server.database.viewing import VISITOR, Viewer, cells_for, components_for, tasks_for
 from davylamp.server.folder import ServerFolder, Settings
-from davylamp.server.tasks.submitting import TaskWish, find_task, submit
+from davylamp.server.tasks.submission import TaskRequest, find_task, submit
 
 from .conftest import PASSWORD
 
@@ -75,13 +75,13 @@ def test_sign_ins_that_fail_are_slowed_down_by_name_and_address(folder, users):
 
     for _ in range(5):
         assert attempt("alice", "10.0.0.1", "wrong password") is None
-    with pytest.raises(TooMany, match="15 minutes"):
+    with pytest.raises(TooManyAttempts, match="15 minutes"):
         attempt("alice", "10.0.0.1")
     assert attempt("alice", "10.0.0.2") is not None
     assert attempt("bob", "10.0.0.1") is not None
     for number in range(25):
         attempt(f"user{number}", "10.0.0.1", "wrong password")
-    with pytest.raises(TooMany):  # one address tries many names
+    with pytest.raises(TooManyAttempts):  # one address tries many names
         attempt("bob", "10.0.0.1")
     with folder.database.reading() as session:
         assert session.scalar(select(func.count()).where(AuditRow.action == FAILED)) == 30
@@ -128,10 +128,10 @@ def test_a_token_has_the_scopes_that_it_was_given_and_is_kept_as_a_hash(folder, 
 
 
 def test_a_form_is_known_by_the_key_and_the_cookie_that_it_was_made_for(folder):
-    mark = form_mark(folder.secret, "cookie")
+    mark = csrf_token(folder.secret, "cookie")
     assert is_form_mark(folder.secret, "cookie", mark)
     assert not is_form_mark(folder.secret, "other", mark)
-    assert not is_form_mark(folder.secret, "", form_mark(folder.secret, ""))
+    assert not is_form_mark(folder.secret, "", csrf_token(folder.secret, ""))
     assert not is_form_mark(b"0" * 32, "cookie", mark)
 
 
@@ -140,11 +140,13 @@ def test_what_is_private_is_in_no_query_of_another(folder, users, embedded, add)
     private = add(users["alice"], "attack", "named", "foolbox:fgsm", name="hidden")
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]]}
     with folder.database.writing() as session:
-        shown = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": [public]}, "", "public")).id
+        shown = submit(session, folder, users["alice"], TaskRequest({**settings, "attacks": [public]}, "", "public")).id
         hidden = submit(
-            session, folder, users["alice"], TaskWish({**settings, "attacks": [public, private]}, "", "public")
+            session, folder, users["alice"], TaskRequest({**settings, "attacks": [public, private]}, "", "public")
         ).id
-        secret = submit(session, folder, users["alice"], TaskWish({**settings, "attacks": [public]}, "", "private")).id
+        secret = submit(
+            session, folder, users["alice"], TaskRequest({**settings, "attacks": [public]}, "", "private")
+        ).id
         for number in (shown, hidden, secret):
             parts = {"model_id": embedded["demo:mnist-lenet5"], "attack_id": public, "data_id": embedded["demo:mnist"]}
             about = {"key": f"k{number}", "file": "f", "digest": "d", "state": "done", "model": "m", "attack": "a"}
@@ -162,9 +164,9 @@ def test_what_is_private_is_in_no_query_of_another(folder, users, embedded, add)
             assert {row.id for row in session.scalars(tasks_for(viewer))} == tasks
             assert {row.task_id for row in session.scalars(cells_for(viewer))} == tasks
         for find, number in ((find_component, private), (find_task, hidden), (find_task, secret)):
-            with pytest.raises(NotThere, match="none that you can see"):
+            with pytest.raises(NotFoundError, match="none that you can see"):
                 find(session, users["bob"], number)
-        with pytest.raises(NotThere, match="none that you can see"):  # as of a number that nothing has
+        with pytest.raises(NotFoundError, match="none that you can see"):  # as of a number that nothing has
             find_component(session, users["bob"], 99999)
 
 
@@ -172,13 +174,13 @@ def test_a_component_that_becomes_private_takes_its_tasks_along(folder, users, e
     number = add(users["alice"], "attack", "named", "foolbox:pgd", visibility="public")
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "attacks": [number]}
     with folder.database.writing() as session:
-        submit(session, folder, users["bob"], TaskWish(settings, "", "public"))
+        submit(session, folder, users["bob"], TaskRequest(settings, "", "public"))
         before = session.get_one(FactRow, "seen").value
         change_card(session, users["alice"], number, {"visibility": "private"})
         assert session.get_one(FactRow, "seen").value == before + 1
         assert session.scalars(tasks_for(users["bob"])).all() == []
-        with pytest.raises(NotThere):
-            submit(session, folder, users["bob"], TaskWish(settings, "", "public"))
+        with pytest.raises(NotFoundError):
+            submit(session, folder, users["bob"], TaskRequest(settings, "", "public"))
 
 
 def test_only_the_owner_or_an_admin_changes_what_is_there(folder, users, embedded, add):
@@ -186,12 +188,12 @@ def test_only_the_owner_or_an_admin_changes_what_is_there(folder, users, embedde
     reader = Viewer(users["alice"].id, "alice", scopes=frozenset(["read"]))
     with folder.database.writing() as session:
         for viewer in (users["bob"], VISITOR, reader):
-            with pytest.raises(NotAllowed):
+            with pytest.raises(ForbiddenError):
                 change_card(session, viewer, number, {"description": "mine now"})
-            with pytest.raises(NotAllowed):
+            with pytest.raises(ForbiddenError):
                 delete(session, folder, viewer, number, Origin("bob"))
-        with pytest.raises(NotAllowed, match="right to submit"):
-            submit(session, folder, VISITOR, TaskWish({}))
+        with pytest.raises(ForbiddenError, match="right to submit"):
+            submit(session, folder, VISITOR, TaskRequest({}))
         assert change_card(session, users["root"], number, {"description": "checked"}).description == "checked"
         assert delete(session, folder, users["alice"], number, Origin("alice")) == "deleted"
 

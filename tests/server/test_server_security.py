@@ -20,19 +20,19 @@ from PIL import Image
 from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
-from davylamp.adapters.models.room.sandbox import Sandbox, find_sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import Sandbox, find_sandbox
 from davylamp.errors import InvalidInput
 from davylamp.report.page import build
 from davylamp.server.accounts.sessions import make_token
-from davylamp.server.components.registering import Card
+from davylamp.server.components.registration import ComponentCard
 from davylamp.server.database import connecting
 from davylamp.server.database.records import AuditRow, CellRow, TaskRow
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks import sandboxed
 from davylamp.server.tasks.sandboxed import TaskLimits
 from davylamp.server.tasks.signing import export_task, public_key, sign_task
-from davylamp.server.tasks.submitting import TaskWish, submit
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.submission import TaskRequest, submit
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 from davylamp.server.web.application import make_application
 
 from .conftest import PASSWORD
@@ -55,8 +55,8 @@ def unfinished(folder, users, embedded, in_process):
     attacks = [{"component": embedded[name], "epsilon": 0.2, "norm": "linf"} for name in names]
     settings = {"models": models, "data": [embedded["demo:mnist"]], "attacks": attacks, "limit": 8}
     with folder.database.writing() as session:
-        number = submit(session, folder, users["alice"], TaskWish(settings, visibility="public")).id
-    assert TaskWorker(folder, Working(trust=True)).run_one()
+        number = submit(session, folder, users["alice"], TaskRequest(settings, visibility="public")).id
+    assert TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     with folder.database.writing() as session:
         session.execute(update(TaskRow).values(state="running"))
     return number
@@ -160,7 +160,7 @@ def test_what_nobody_says_is_private(ask, folder, users, embedded):
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]]}
     settings["attacks"] = [{"component": embedded["foolbox:fgsm"], "epsilon": 0.2}]
     assert ask("POST", "/tasks", settings).json()["visibility"] == "private"
-    assert TaskWish(settings).visibility == Card("thing").visibility == "private"
+    assert TaskRequest(settings).visibility == ComponentCard("thing").visibility == "private"
     page = TestClient(make_application(folder), base_url="http://localhost")
     cookie = page.get("/sign-in").text.split('name="mark" value="')[1].partition('"')[0]
     page.post("/sign-in", data={"mark": cookie, "name": "alice", "password": PASSWORD})
@@ -236,7 +236,7 @@ def test_files_of_users_are_parsed_in_a_sandbox_alone(folder, users, embedded, a
     attacks = [{"component": embedded["foolbox:fgsm"], "epsilon": 0.2, "norm": "linf"}]
     settings = {"models": [model], "data": data, "attacks": attacks}
     with folder.database.writing() as session:
-        number = submit(session, folder, users["alice"], TaskWish(settings)).id
+        number = submit(session, folder, users["alice"], TaskRequest(settings)).id
 
     def parse(*_, **__):
         raise AssertionError("a user's file was parsed in the task's process")
@@ -248,7 +248,7 @@ def test_files_of_users_are_parsed_in_a_sandbox_alone(folder, users, embedded, a
         (np.lib.format, "read_array"),
     ):
         monkeypatch.setattr(where, name, parse)
-    assert TaskWorker(folder, Working(limits=TaskLimits(memory=2.0))).run_one()
+    assert TaskWorker(folder, WorkerSettings(limits=TaskLimits(memory=2.0))).run_one()
     with folder.database.reading() as session:
         row = session.get_one(TaskRow, number)
         cells = session.scalars(select(CellRow).where(CellRow.task_id == number)).all()
@@ -260,14 +260,14 @@ def test_files_of_users_are_parsed_in_a_sandbox_alone(folder, users, embedded, a
 def test_files_of_users_wait_for_no_worker_without_a_sandbox(folder, users, embedded, add, digit_file, monkeypatch):
     data = add(users["alice"], "data", "npz", "", "d.npz", digit_file)
     attacks = [{"component": embedded["foolbox:fgsm"], "epsilon": 0.2}]
-    wish = TaskWish({"models": [embedded["demo:mnist-lenet5"]], "data": [data], "attacks": attacks})
+    wish = TaskRequest({"models": [embedded["demo:mnist-lenet5"]], "data": [data], "attacks": attacks})
     strict = ServerFolder(folder.path, folder.database.address, Settings(cheap=True))
     with folder.database.writing() as session:
         number = submit(session, folder, users["alice"], wish).id  # this server trusts its users
         monkeypatch.setattr(sandboxed, "find_sandbox", lambda: Sandbox("", "it is not installed"))
         with pytest.raises(InvalidInput):
             submit(session, strict, users["alice"], wish)
-    assert TaskWorker(folder, Working(trust=False)).run_one()
+    assert TaskWorker(folder, WorkerSettings(trust=False)).run_one()
     with folder.database.reading() as session:
         assert session.get_one(TaskRow, number).state == "failed"
     strict.database.close()
@@ -302,9 +302,9 @@ def test_no_page_log_or_reason_says_where_the_server_keeps_a_task(address, folde
     attacks = [{"component": number, "epsilon": 0.2} for number in (attack, embedded["foolbox:fgsm"])]
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 2}
     with folder.database.writing() as session:
-        wish = TaskWish({**settings, "attacks": attacks}, visibility="public")
+        wish = TaskRequest({**settings, "attacks": attacks}, visibility="public")
         number = submit(session, folder, users["alice"], wish).id
-    assert TaskWorker(folder, Working(trust=True)).run_one()
+    assert TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     assert str(folder.path) in (folder.task(number) / "log.txt").read_text()
     pages = [f"/tasks/{number}{page}" for page in ("", "/log", "/report")]
     pages += [f"/api/v1/tasks/{number}{page}" for page in ("", "/log")]

@@ -14,16 +14,16 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
-from davylamp.adapters.models.room.sandbox import Sandbox
+from davylamp.adapters.models.sandbox.bubblewrap import Sandbox
 from davylamp.engine.run import worker
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.database.records import CellRow, TaskRow
 from davylamp.server.tasks import leases, sandboxed, work
-from davylamp.server.tasks.leases import Heartbeat, Lease, end_task, keep_task, take_task
-from davylamp.server.tasks.sandboxed import SandboxOutcome, TaskLimits, run_sandboxed
+from davylamp.server.tasks.leases import Heartbeat, Lease, end_task, lease_task, renew_lease
+from davylamp.server.tasks.sandboxed import ProcessExit, TaskLimits, run_sandboxed
 from davylamp.server.tasks.signing import export_task, public_key, verify_export
-from davylamp.server.tasks.submitting import TaskWish, cancel, retry, submit
-from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.tasks.submission import TaskRequest, cancel, retry, submit
+from davylamp.server.tasks.work import TaskWorker, WorkerSettings
 
 from .conftest import ATTACK, DEFENCE, run_here
 
@@ -38,7 +38,7 @@ def wait(folder, users, embedded):
             each if isinstance(each, dict) else {"component": embedded.get(each, each), "epsilon": 0.2}
             for each in attacks
         ]
-        wish = TaskWish({**chosen, **settings}, "", visibility, priority)
+        wish = TaskRequest({**chosen, **settings}, "", visibility, priority)
         with folder.database.writing() as session:
             return submit(session, folder, users[name], wish).id
 
@@ -58,19 +58,19 @@ def cells(folder, number):
 def test_turns_are_fair_among_users_then_by_priority_then_by_age(folder, wait):
     first, second, urgent = wait(), wait(), wait(priority=5)
     other = wait("bob")
-    order = [take_task(folder.database).task for _ in range(4)]
+    order = [lease_task(folder.database).task for _ in range(4)]
     assert order == [urgent, other, first, second]
-    assert take_task(folder.database) is None
+    assert lease_task(folder.database) is None
 
 
 def test_who_computed_much_lately_waits(folder, wait):
     spent = wait()
-    lease = take_task(folder.database)
+    lease = lease_task(folder.database)
     with folder.database.writing() as session:
         end_task(session, lease, "done", "", seconds=100.0)
     wait()
     bobs = wait("bob")
-    assert take_task(folder.database).task == bobs
+    assert lease_task(folder.database).task == bobs
     assert see(folder, spent).state == "done"
 
 
@@ -80,7 +80,7 @@ def test_of_many_workers_one_takes_a_task(folder, wait):
 
     def take():
         gate.wait()
-        taken.append(take_task(folder.database))
+        taken.append(lease_task(folder.database))
 
     threads = [threading.Thread(target=take) for _ in range(6)]
     for thread in threads:
@@ -94,16 +94,16 @@ def test_of_many_workers_one_takes_a_task(folder, wait):
 def test_a_lease_that_is_not_kept_ends_and_the_worker_that_had_it_is_told(folder, wait, monkeypatch):
     number, clock = wait(), SimpleNamespace(now=time.time())
     monkeypatch.setattr(leases, "time", SimpleNamespace(time=lambda: clock.now))
-    dead = take_task(folder.database, seconds=5)
+    dead = lease_task(folder.database, seconds=5)
     clock.now += 4
-    assert take_task(folder.database) is None
-    assert keep_task(folder.database, dead, 5, images=10, images_done=4) == Heartbeat(True)
+    assert lease_task(folder.database) is None
+    assert renew_lease(folder.database, dead, 5, images=10, images_done=4) == Heartbeat(True)
     clock.now += 4
-    assert take_task(folder.database) is None
+    assert lease_task(folder.database) is None
     clock.now += 2
-    living = take_task(folder.database)
+    living = lease_task(folder.database)
     assert living.task == number
-    assert keep_task(folder.database, dead) == Heartbeat(False)
+    assert renew_lease(folder.database, dead) == Heartbeat(False)
     with folder.database.writing() as session:
         assert not end_task(session, dead, "failed", "late")
         assert end_task(session, living, "done", "in time")
@@ -115,7 +115,7 @@ def test_a_task_that_ends_its_workers_is_given_up(folder, wait):
     number = wait()
     with folder.database.writing() as session:
         session.get_one(TaskRow, number).attempts = 100
-    assert take_task(folder.database) is None
+    assert lease_task(folder.database) is None
     assert "ended 100 times" in see(folder, number).message
 
 
@@ -123,14 +123,14 @@ def test_a_task_that_ends_its_workers_is_given_up(folder, wait):
 def counted(monkeypatch):
     """How often each shard of each cell was attacked."""
     counts = Counter()
-    do = worker.Workbench.do
+    do = worker.TaskRunner.do
 
     def counting(bench, task, *rest):
         if task.kind == "attack":
             counts[task.name] += 1
         return do(bench, task, *rest)
 
-    monkeypatch.setattr(worker.Workbench, "do", counting)
+    monkeypatch.setattr(worker.TaskRunner, "do", counting)
     return counts
 
 
@@ -153,14 +153,14 @@ def test_a_worker_that_dies_leaves_its_cells_to_the_next_and_none_is_run_twice(
     monkeypatch.setattr(work, "run_sandboxed", dies)
     # The thread of the dead worker's task goes on here; a process would end: wait for it, as for a lock that it has.
     with pytest.raises(Killed):
-        TaskWorker(folder, Working(lease=0.2, trust=True)).run_one()
+        TaskWorker(folder, WorkerSettings(lease=0.2, trust=True)).run_one()
     assert see(folder, number).state == "running"
     time.sleep(0.25)
     for thread in threading.enumerate():
         if thread.name == "task":
             thread.join()
     monkeypatch.setattr(work, "run_sandboxed", run_here)
-    assert TaskWorker(folder, Working(trust=True)).run_one()
+    assert TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     task = see(folder, number)
     assert (task.state, task.attempts, task.images_done) == ("done", 2, task.images)
     assert len(cells(folder, number)) == 4
@@ -189,7 +189,7 @@ def test_cells_that_exist_are_not_run_again_where_the_owner_may_see_them(folder,
 def test_cells_beside_programs_of_another_user_are_not_taken_over(folder, wait, users, add, in_process):
     foreign = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode(), visibility="public")
     wait(attacks=("foolbox:fgsm", foreign))
-    TaskWorker(folder, Working(trust=True)).run_one()
+    TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     mine, others = wait(), wait("bob")
     for _ in range(2):
         TaskWorker(folder).run_one()
@@ -204,7 +204,7 @@ def test_uploaded_files_are_models_attacks_defences_and_data_of_a_task(
     defence = add(users["alice"], "defence", "code", "rounded", "d.py", DEFENCE.encode())
     data = add(users["alice"], "data", "npz", "", "d.npz", digit_file)
     number = wait(attacks=(attack, "foolbox:fgsm"), defences=[defence], data=[data], limit=None)
-    TaskWorker(folder, Working(trust=True)).run_one()
+    TaskWorker(folder, WorkerSettings(trust=True)).run_one()
     task, done = see(folder, number), cells(folder, number)
     assert task.state == "done", task.message
     assert {(cell.model, cell.attack) for cell in done} == {
@@ -225,7 +225,7 @@ def test_programs_of_users_are_refused_without_trust_and_without_a_sandbox(
     monkeypatch.setattr(sandboxed, "find_sandbox", lambda: Sandbox("", "it is not installed"))
     attack = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode())
     number = wait(attacks=(attack,))
-    TaskWorker(folder, Working(trust=False)).run_one()
+    TaskWorker(folder, WorkerSettings(trust=False)).run_one()
     assert see(folder, number).state == "failed"
     assert "refused: this server takes no files of users (there is no sandbox here: it" in see(folder, number).message
 
@@ -234,7 +234,7 @@ def test_programs_of_users_run_in_a_sandbox_where_there_is_one(folder, wait, use
     nosy = ATTACK.replace("    ", "    open('/etc/shadow')\n    ", 1)
     attack = add(users["alice"], "attack", "code", "sign_step", "a.py", nosy.encode())
     number = wait(attacks=(attack, "foolbox:fgsm"))
-    TaskWorker(folder, Working(trust=False)).run_one()
+    TaskWorker(folder, WorkerSettings(trust=False)).run_one()
     task = see(folder, number)
     assert task.state == "done"
     assert task.message.startswith("2 cells run, 0 kept, 1 failed")
@@ -274,7 +274,7 @@ def test_data_that_is_not_what_it_said_fails_its_task_and_no_worker(folder, wait
 
 def test_a_task_that_breaks_its_worker_is_not_taken_again(folder, wait, in_process, monkeypatch, capfd):
     number = wait()
-    monkeypatch.setattr(work, "take_in", lambda *_: 1 / 0)
+    monkeypatch.setattr(work, "ingest_results", lambda *_: 1 / 0)
     assert TaskWorker(folder).run_one()
     assert (see(folder, number).state, "ZeroDivisionError" in see(folder, number).message) == ("failed", True)
     assert "Traceback" in capfd.readouterr().err
@@ -289,7 +289,7 @@ def test_a_task_can_be_cancelled_and_tried_again(folder, wait, users, monkeypatc
     def cancelled(command, scratch, limits, *, watch, **rest):
         with folder.database.writing() as session:
             cancel(session, users["alice"], number)
-        return SandboxOutcome(-15, watch())
+        return ProcessExit(-15, watch())
 
     monkeypatch.setattr(work, "run_sandboxed", cancelled)
     TaskWorker(folder).run_one()
@@ -399,4 +399,4 @@ def test_a_task_that_needs_more_memory_than_it_may_have_says_so(tmp_path):
 
 
 def test_a_lease_of_a_task_that_is_gone_is_nobodys(folder):
-    assert keep_task(folder.database, Lease(4, "mark")) == Heartbeat(False)
+    assert renew_lease(folder.database, Lease(4, "mark")) == Heartbeat(False)

@@ -12,11 +12,11 @@ from sqlalchemy import func, select
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.accounts.audit import Origin
 from davylamp.server.components.blobs import blob_path, clean_uploads, take_upload, used_bytes
-from davylamp.server.components.forms import engine_name
-from davylamp.server.components.registering import NotAllowed, delete, withdraw
+from davylamp.server.components.registration import ForbiddenError, delete, withdraw
+from davylamp.server.components.validation import engine_name
 from davylamp.server.database.records import BlobRow, ComponentRow
-from davylamp.server.tasks.preparing import RunningOn, prepare
-from davylamp.server.tasks.submitting import TaskWish, submit
+from davylamp.server.tasks.preparing import ExecutorSettings, prepare
+from davylamp.server.tasks.submission import TaskRequest, submit
 
 from .conftest import ATTACK
 
@@ -116,14 +116,14 @@ def test_what_a_task_refers_to_is_archived_and_what_is_withdrawn_starts_no_task(
     with folder.database.writing() as session:
         withdraw(session, users["alice"], number)
         with pytest.raises(InvalidInput, match="it is withdrawn"):
-            submit(session, folder, users["alice"], TaskWish(settings))
+            submit(session, folder, users["alice"], TaskRequest(settings))
         withdraw(session, users["alice"], number, back=True)
-        submit(session, folder, users["alice"], TaskWish(settings))
+        submit(session, folder, users["alice"], TaskRequest(settings))
         assert delete(session, folder, users["alice"], number, Origin("alice")) == "archived"
         row = session.get_one(ComponentRow, number)
         assert blob_path(folder.blobs, row.blob).is_file()
         with pytest.raises(InvalidInput, match="it is archived"):
-            submit(session, folder, users["alice"], TaskWish(settings))
+            submit(session, folder, users["alice"], TaskRequest(settings))
 
 
 def test_a_user_has_a_quota(folder, users, add):
@@ -208,7 +208,7 @@ def test_a_link_in_an_archive_is_refused(folder, users, add):
 
 def test_only_an_admin_lets_the_server_ask_other_machines(users, add):
     address = "http://169.254.169.254/v2/models/secret"
-    with pytest.raises(NotAllowed, match="expected an admin"):
+    with pytest.raises(ForbiddenError, match="expected an admin"):
         add(users["alice"], "model", "url", address)
     assert add(users["root"], "model", "url", address)
     assert add(users["root"], "model", "url", "json+https://lab.example/predict", name="other")
@@ -224,9 +224,9 @@ def test_files_are_laid_out_by_readable_names_that_stay_the_same(folder, users, 
     weights = add(users["alice"], "model", "weights", "torchvision:resnet18", "w.pt", saved({}), name="net")
     settings = {"models": [weights], "attacks": [attack], "data": [data, photos], "defences": []}
     with folder.database.writing() as session:
-        task = submit(session, folder, users["alice"], TaskWish(settings)).id
+        task = submit(session, folder, users["alice"], TaskRequest(settings)).id
     with folder.database.reading() as session:
-        prepared = prepare(session, folder, task, RunningOn())
+        prepared = prepare(session, folder, task, ExecutorSettings())
         names = {row.id: row for row in session.scalars(select(ComponentRow))}
     room = prepared.folder / "room"
     assert list(prepared.models) == ["alice/model-net-1/weights.pth+torchvision:resnet18"]

@@ -27,7 +27,7 @@ import numpy as np
 
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, import_attackbench, make_plan
-from davylamp.engine.store.outcomes import Outcome, read_outcomes
+from davylamp.engine.store.results import RunResult, read_outcomes
 from davylamp.engine.tables.imported_table import build_references
 from davylamp.errors import DavylampError
 from davylamp.tools.attackbench.their_runner import BUDGET, TheirRun, run_theirs
@@ -106,7 +106,7 @@ def run_ours(name: str, steps: int | None, norm: str, model: str, case: Case, fo
     return OurRun(np.full(len(labels), math.nan), math.nan, seconds, why[:60])
 
 
-def nearest(outcome: Outcome) -> np.ndarray:
+def nearest(outcome: RunResult) -> np.ndarray:
     """The nearest point of each image that fooled the model within the budget, (n,); inf where there is none."""
     columns = outcome.columns
     curves = zip(columns["curve_passes"], columns["curve_distances"], strict=True)

@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from davylamp.adapters import IMPLEMENTATIONS, AttackResult, Classifier, ThreatModel, attack_of, run_attack
-from davylamp.adapters.catalogue.lookup import accepts, find_library
+from davylamp.adapters import IMPLEMENTATIONS, AttackResult, Classifier, ThreatModel, canonical_attack, run_attack
+from davylamp.adapters.catalogue.lookup import accepts_parameter, find_library
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.trace import CurvePoint, Trace
 from davylamp.benchmarks.shared.small_models import TRAININGS, load_digits_data, load_small_model
-from davylamp.engine import best_of
+from davylamp.engine import search_portfolio
 from davylamp.engine.searches.portfolio import default_names
 from davylamp.errors import DavylampError
 from davylamp.intervals import ratio_interval
@@ -73,8 +73,8 @@ def single_rows(norm: str) -> list[str]:
         row.name
         for row in IMPLEMENTATIONS.values()
         if norm in row.classes
-        and attack_of(row).kind == "minimum-norm"
-        and attack_of(row).knowledge == "white-box"
+        and canonical_attack(row).kind == "minimum-norm"
+        and canonical_attack(row).knowledge == "white-box"
         and not (row.alone or row.broken)
         and find_library(row.library).is_installed
     ]
@@ -88,9 +88,9 @@ def least_within(curves: Curves, passes: int) -> list[float]:
 def fitting(name: str, passes: int) -> list[dict[str, int]]:
     """The settings with which a row uses so many passes; of one that searches over radii several splits."""
     row = IMPLEMENTATIONS[name]
-    if not accepts(row, "steps"):
+    if not accepts_parameter(row, "steps"):
         return [{}]
-    if not accepts(row, "binary_search_steps"):
+    if not accepts_parameter(row, "binary_search_steps"):
         return [{"steps": passes // 2}]
     return [{"binary_search_steps": runs, "steps": max(1, passes // 2 // runs)} for runs in SEARCHES]
 
@@ -120,7 +120,7 @@ def run_best(case: Case, norm: str, passes: Sequence[int]) -> list[EqualPasses]:
     """`best` with each number of passes, and the curve of its longest run."""
     start, reached, last = time.perf_counter(), [], None
     for most in passes:
-        last = best_of(default_names(norm), *case, ThreatModel(norm), max_queries=most, batch_size=64)
+        last = search_portfolio(default_names(norm), *case, ThreatModel(norm), max_queries=most, batch_size=64)
         reached.append(least_within(last.curves or (), most))
     if last is None:
         return []

@@ -23,7 +23,7 @@ from torch.nn import functional
 import davylamp
 from davylamp.engine import AttackChoice, load
 from davylamp.scoring import build_responses, choose_model, fit_irt
-from davylamp.scoring.adaptive import Chooser, Step, choose_images
+from davylamp.scoring.adaptive_selection import ImageSelector, Step, choose_images
 from davylamp.scoring.responses import Responses
 
 FILE = Path(__file__).with_name("FEWER_IMAGES.md")
@@ -131,8 +131,8 @@ def need(matrix: Responses, newcomer: str, *, seed: int = 0, orders: int = ORDER
     kept = ~np.isnan(baseline).all(0)
     baseline, answers, images = baseline[:, kept], answers[kept], np.array(matrix.images)[kept]
     fit = fit_irt(baseline, choose_model(baseline), method="fast", seed=seed)
-    chooser = Chooser(fit, baseline, images.tolist(), seed=seed)
-    everything = chooser.stand(answers)
+    chooser = ImageSelector(fit, baseline, images.tolist(), seed=seed)
+    everything = chooser.current_rank(answers)
 
     def answer(asked: list[str]) -> np.ndarray:
         return np.where(np.isin(images, asked), answers, np.nan)
@@ -141,7 +141,7 @@ def need(matrix: Responses, newcomer: str, *, seed: int = 0, orders: int = ORDER
     chosen = choose_images(chooser, answer, width=wanted).steps[-1]
 
     def enough(order: np.ndarray) -> Step:
-        steps = (chooser.stand(answer(order[: count + 8].tolist())) for count in range(0, len(order), 8))
+        steps = (chooser.current_rank(answer(order[: count + 8].tolist())) for count in range(0, len(order), 8))
         return next((step for step in steps if step.width <= wanted), everything)
 
     generator = np.random.default_rng(seed)

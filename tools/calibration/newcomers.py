@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from davylamp.scoring import choose_model, fit_irt, place_newcomer
-from davylamp.scoring.adaptive import Chooser, choose_images
+from davylamp.scoring import choose_model, fit_irt, place_new_subject
+from davylamp.scoring.adaptive_selection import ImageSelector, choose_images
 
 from .intervals import Scenario, simulate
 
@@ -45,7 +45,7 @@ def place_all(scenario: Scenario, seed: int) -> list[tuple[Inside, ...]]:
     baseline, images = truth.responses[:size], np.array(truth.images)
     ability = truth.ability - truth.ability[:size].mean()
     fit = fit_irt(baseline, choose_model(baseline, scenario.model), method="fast", draws=500, seed=seed)
-    chooser = Chooser(fit, baseline, truth.images, seed=seed)
+    chooser = ImageSelector(fit, baseline, truth.images, seed=seed)
     third = np.isin(images, np.random.default_rng(seed).permutation(np.unique(images))[: IMAGES // 3])
     names = [str(place) for place in range(size)]
     rows = []
@@ -53,7 +53,7 @@ def place_all(scenario: Scenario, seed: int) -> list[tuple[Inside, ...]]:
         rank = 1 + int((ability[:size] > theta).sum())
         each = []
         for kept in (np.ones(len(answers), bool), third):
-            placed = place_newcomer(
+            placed = place_new_subject(
                 baseline, names, np.where(kept, answers, np.nan), "new", truth.images, fit=fit, seed=seed
             )
             (low, high), (best, worst) = placed.interval, placed.rank_interval

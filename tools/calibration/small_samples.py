@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import binomtest, norm
 
 from davylamp.engine.detection.roc import REPLICATES, area_of_images, area_under_curve
-from davylamp.engine.statistics.bootstrap import bands, draw_means, interval, resample
+from davylamp.engine.statistics.bootstrap import bootstrap_means, interval, interval_bands, resample
 
 SIZES = (5, 6, 8, 10, 15, 20, 40, 100)
 DETECTORS = ((40, 8, 1.0), (40, 8, 2.0), (100, 10, 2.0), (100, 10, 3.0), (100, 40, 2.0))  # images, fooled, shift
@@ -44,8 +44,8 @@ def cover_means(name: str, n: int, repeats: int) -> CoveredCase:
     draw, truth = NUMBERS[name]
     generator, printed, plain = np.random.default_rng((n, len(name))), 0, 0
     for seed in range(repeats):
-        drawn = draw_means(resample(n, 1000, seed), draw(generator, n)[:, None])[0].ratio
-        estimate, (low, high) = interval(drawn, n), bands(drawn[:, None])
+        drawn = bootstrap_means(resample(n, 1000, seed), draw(generator, n)[:, None])[0].ratio
+        estimate, (low, high) = interval(drawn, n), interval_bands(drawn[:, None])
         printed += estimate.low <= truth <= estimate.high
         plain += low[0] <= truth <= high[0]
     return CoveredCase(f"mean, {name}, n = {n}", int(printed), int(plain), repeats)

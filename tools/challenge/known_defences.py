@@ -26,19 +26,19 @@ from davylamp.benchmarks.shared.small_models import (
     load_training_inputs,
 )
 from davylamp.engine.challenge.challenge import challenge
-from davylamp.engine.challenge.challenger import Challenger, Defendant
-from davylamp.engine.challenge.document import Challenge, document_of, keep_document
-from davylamp.engine.challenge.stand_ins import split_original, stand_ins_of
-from davylamp.engine.challenge.suite import Effort
+from davylamp.engine.challenge.challenge_result import ChallengeResult, document_of, keep_document
+from davylamp.engine.challenge.challenger import ChallengedModel, ChallengeRunner
+from davylamp.engine.challenge.gradient_variants import gradient_variants, split_original
+from davylamp.engine.challenge.suite import ChallengeBudget
 from davylamp.engine.training.harden import harden
 from davylamp.engine.training.methods import make_settings
 
 STANDARD, PHOTOS, LENET = "standard", "demo:efficientnet-lite0", "demo:mnist-lenet5"
 BROKEN = ("bit-depth:bits=3", "pillow:jpeg:quality=50", "resize-pad")
-EFFORT = Effort(steps=20, candidates=3, queries=100, eot=10)
-LITTLE = Effort(steps=8, candidates=2, queries=40, eot=4, draws=10)
-ENOUGH = Effort(steps=30, candidates=2, queries=40, eot=6, draws=20)  # for random resizing of photos
-TINY = Effort(steps=4, candidates=2, queries=10, eot=2, draws=5)
+EFFORT = ChallengeBudget(steps=20, candidates=3, queries=100, eot=10)
+LITTLE = ChallengeBudget(steps=8, candidates=2, queries=40, eot=4, draws=10)
+ENOUGH = ChallengeBudget(steps=30, candidates=2, queries=40, eot=6, draws=20)  # for random resizing of photos
+TINY = ChallengeBudget(steps=4, candidates=2, queries=10, eot=2, draws=5)
 
 
 class KnownDefence(NamedTuple):
@@ -47,7 +47,7 @@ class KnownDefence(NamedTuple):
     model: str
     epsilon: float
     falls: bool
-    effort: Effort | None = None
+    effort: ChallengeBudget | None = None
 
 
 CASES = (
@@ -63,26 +63,26 @@ CASES = (
 )
 
 
-def challenge_digits(case: KnownDefence, images: int, effort: Effort, folder: Path) -> Challenge:
+def challenge_digits(case: KnownDefence, images: int, effort: ChallengeBudget, folder: Path) -> ChallengeResult:
     """A challenge of a digits CNN, whose defences are put in front of it by name."""
     models = {STANDARD: load_small_model(STANDARD)}
     stand_ins: Mapping[str, str] = {}
     if case.model == "distilled":
         model = distilled()
     elif "+" in case.model:
-        stand_ins = stand_ins_of(case.model)
+        stand_ins = gradient_variants(case.model)
         model = defended(models[STANDARD], case.model)
         models |= {name: defended(models[STANDARD], name) for name in stand_ins}
     else:
         model = load_small_model(case.model)
-    defendant = Defendant(case.model, model, STANDARD, stand_ins, models)
+    defendant = ChallengedModel(case.model, model, STANDARD, stand_ins, models)
     rules: dict[str, Any] = {"norm": "linf", "epsilon": case.epsilon, "effort": effort, "say": None}
-    done = Challenger(defendant, load_digits_data(images), "digits", folder, **rules).run()
+    done = ChallengeRunner(defendant, load_digits_data(images), "digits", folder, **rules).run()
     keep_document(folder, document_of(done))
     return done
 
 
-def challenge_embedded(case: KnownDefence, photos: int, effort: Effort, folder: Path) -> Challenge:
+def challenge_embedded(case: KnownDefence, photos: int, effort: ChallengeBudget, folder: Path) -> ChallengeResult:
     """A challenge of an embedded model by its name, with the effort of its case or else that of the others."""
     digits = case.model.startswith(LENET)
     data, limit = ("demo:mnist", None) if digits else ("demo:imagenet", photos)
@@ -121,7 +121,7 @@ def digits_labels() -> Any:
     return torch.tensor(digits.target)[:TRAINED_ON]
 
 
-def print_line(case: KnownDefence, done: Challenge, seconds: float) -> None:
+def print_line(case: KnownDefence, done: ChallengeResult, seconds: float) -> None:
     """A row of the table."""
     undefended = "-" if done.undefended is None else f"{done.undefended.value:.3f}"
     within = "" if done.undefended is None else f"{100 * (done.worst.value - done.undefended.value):+.1f}"

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.catalogue.lookup import row_of
+from davylamp.adapters.catalogue.lookup import resolve_implementation
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.detectors.detector_rows import ROWS
-from davylamp.adapters.models.detectors.joint import add_detector
+from davylamp.adapters.models.detectors.joint_classifier import add_detector
 from davylamp.adapters.running.targets import choose_targets
 from davylamp.benchmarks.shared.small_models import load_digits_data, load_small_model, load_training_inputs
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.detection.detect import Measured, detect_folder
-from davylamp.engine.detection.train_detector import LearnedAttack, save_detector, train_detector
+from davylamp.engine.detection.detect import DetectionSummary, detect_folder
+from davylamp.engine.detection.train_detector import TrainingAttack, save_detector, train_detector
 from davylamp.tools.challenge.known_defences import digits_labels
 
 NAME, RADIUS, RATE = "standard", 0.1, 0.05
-SHOWN = LearnedAttack("foolbox:pgd", ThreatModel("linf", RADIUS), {"steps": 20})
+SHOWN = TrainingAttack("foolbox:pgd", ThreatModel("linf", RADIUS), {"steps": 20})
 ATTACKS = (
     AttackChoice("foolbox:pgd", "linf", RADIUS, parameters={"steps": 20}),
     AttackChoice("foolbox:fgsm", "linf", RADIUS),
@@ -65,7 +65,7 @@ def main() -> None:
         _print_knowing(classifier, data, files)
 
 
-def _print_unknowing(measured: Measured) -> None:
+def _print_unknowing(measured: DetectionSummary) -> None:
     columns = ("detector", "attack", "fooled", "AUC", f"detected at {RATE:g}", "false alarms", "fooled, not detected")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for row in measured.rows:
@@ -79,7 +79,7 @@ def _print_unknowing(measured: Measured) -> None:
 def _print_knowing(classifier: Classifier, data: Data, files: dict[str, Path]) -> None:
     """The same targeted attack on model and detector together, and on the model alone."""
     print("| detector | attack | attacked | fooled and not detected, unknowing | knowing |\n|---|---|---|---|---|")
-    row, rules = row_of("foolbox:pgd"), ThreatModel("linf", RADIUS, targeted=True)
+    row, rules = resolve_implementation("foolbox:pgd"), ThreatModel("linf", RADIUS, targeted=True)
     targets = choose_targets(classifier.predict_logits(data.inputs), data.labels, "second-likely", 0)
     for detector in (each for each in ROWS if each.differentiable):
         joint = add_detector(classifier, f"detector:{files[detector.full_name]},fpr={RATE}", NAME, "joint")

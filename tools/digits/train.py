@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from davylamp.adapters import Classifier
-from davylamp.adapters.data.samples import TRAINED_ON, read_digits
+from davylamp.adapters.data.bundled_images import TRAINED_ON, read_digits
 from davylamp.adapters.models.zoo.demo import DIGITS, digits_network
 from davylamp.engine.training.loop import train
 from davylamp.engine.training.methods import make_settings
-from davylamp.engine.training.student import Student
+from davylamp.engine.training.student import TrainableModel
 
 EPSILON = 0.1
 _METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -46,7 +46,7 @@ def main() -> None:
     images, labels = read_digits()
     for name, (method, more) in _METHODS.items():
         torch.manual_seed(0)
-        student = Student(Classifier(digits_network()))
+        student = TrainableModel(Classifier(digits_network()))
         settings = make_settings(method, "linf", EPSILON, {**_NUMBERS, **more})
         train(student, images[:TRAINED_ON], labels[:TRAINED_ON], settings)
         torch.save(student.model.state_dict(), out / f"{name}.pt")

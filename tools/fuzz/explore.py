@@ -17,9 +17,9 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from davylamp.tools.fuzz.fixture import build_world, call, copy_of, faults
 from davylamp.tools.fuzz.folders import folders
 from davylamp.tools.fuzz.inputs import Case, arrays, configs, lists, options
-from davylamp.tools.fuzz.world import build_world, call, copy_of, faults
 
 STRATEGIES = {"options": options, "configs": configs, "arrays": arrays, "lists": lists, "folders": folders}
 ROUND = 40  # tries of one strategy before the next has its turn

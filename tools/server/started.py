@@ -16,10 +16,10 @@ from sqlalchemy import select
 
 from davylamp.server.accounts.users import add_user, generate_password
 from davylamp.server.components.seeds import seed_components
+from davylamp.server.database.permissions import ALL_SCOPES, Viewer
 from davylamp.server.database.records import ComponentRow, TaskRow
-from davylamp.server.database.viewing import ALL_SCOPES, Viewer
 from davylamp.server.folder import ServerFolder
-from davylamp.server.tasks.submitting import TaskWish, submit
+from davylamp.server.tasks.submission import TaskRequest, submit
 
 
 class Started:
@@ -74,7 +74,7 @@ class Started:
                     for name in ("foolbox:fgsm", "foolbox:pgd", "torchattacks:pgd")
                 ],
             }
-            wishes = [TaskWish({**settings, "seeds": [seed]}, visibility="public") for seed in range(tasks)]
+            wishes = [TaskRequest({**settings, "seeds": [seed]}, visibility="public") for seed in range(tasks)]
             return [submit(session, self.folder, users[place % 2], wish).id for place, wish in enumerate(wishes)]
 
     def states(self) -> dict[int, TaskRow]:

@@ -34,8 +34,8 @@ from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.run import DEFAULT_BATCH_SIZE
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.run.executor import Executor
-from davylamp.engine.run.processes import LocalWorkers
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.run.processes import WorkerPoolExecutor
+from davylamp.engine.store.plan_records import list_cells
 from davylamp.memory import keep_freed_memory
 from davylamp.tools.speed.adapters import LIBRARIES, library_call
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
@@ -125,7 +125,7 @@ def measure_workers(images: int, steps: int) -> list[SpeedFigure]:
     one = seconds(lambda: run(config))
     with patch("os.cpu_count", return_value=2):
         start = time.perf_counter()
-        workers = LocalWorkers(2)
+        workers = WorkerPoolExecutor(2)
         run(config, workers)
         two = time.perf_counter() - start
         again = seconds(lambda: run(config, workers))

@@ -32,7 +32,7 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.parameters import PRECISIONS
-from davylamp.adapters.switches import asked_in, in_precision
+from davylamp.adapters.torch_state import attack_precision, model_autocast
 from davylamp.memory import keep_freed_memory
 from davylamp.tools.speed.adapters import library_call
 from davylamp.tools.speed.batch_size import choose_size, measure_batches
@@ -83,8 +83,8 @@ def make_passes(classifier: Classifier, inputs: Tensor, precision: str | None) -
     images = inputs.clone().requires_grad_()
 
     def passes() -> None:
-        with in_precision(precision):
-            with asked_in(precision, classifier.device):
+        with attack_precision(precision):
+            with model_autocast(precision, classifier.device):
                 logits = classifier(images)
             torch.autograd.grad(logits.logsumexp(1).sum(), images)
 
@@ -156,7 +156,7 @@ def attack_rows(
             note=f"torchattacks' PGD, {steps} steps, {len(point.labels)} images",
         )
         result = attack(each)
-        with torch.no_grad(), in_precision(each), asked_in(each, point.classifier.device):
+        with torch.no_grad(), attack_precision(each), model_autocast(each, point.classifier.device):
             seen = point.classifier(result.adv_inputs).argmax(1) != point.labels
         confirmed, taken = int((seen & result.success).sum()), statistics.median(times[name])
         rows.append((name, f"{taken:.3f}", f"{ratio.value:.3f}", f"{int(seen.sum())}", f"{confirmed}"))

@@ -20,7 +20,7 @@ import torch
 
 from davylamp.adapters import Classifier
 from davylamp.adapters.models.classifier import PASS_SIZE
-from davylamp.adapters.models.folding import fold_batch_norms
+from davylamp.adapters.models.fold_batch_norm import fold_batch_norms
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 from davylamp.tools.speed.passes import build

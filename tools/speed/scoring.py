@@ -27,7 +27,7 @@ from scipy.stats import kendalltau, spearmanr
 from davylamp.benchmarks.canary.table9 import metrics_under
 from davylamp.benchmarks.shared.paper_numbers import load_published
 from davylamp.scoring import ResponseModel, fit_irt, rank_table
-from davylamp.scoring.canary import scaled
+from davylamp.scoring.canary import normalise_metrics
 from davylamp.scoring.diagnostics import bulk_ess, rank_normalised_rhat
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 
@@ -141,7 +141,7 @@ def load_sampler(path: Path | None) -> ModuleType | None:
 def measure_samplers(theirs: ModuleType | None, steps: int) -> SpeedFigure:
     """Effective draws per second on the disturbance costs of Table 8: ours over the published sampler's."""
     values, _, metrics = metrics_under("white")
-    responses = scaled(values, metrics, "model")[:, -7:]
+    responses = normalise_metrics(values, metrics, "model")[:, -7:]
     model = ResponseModel("3pl", "bernoulli", "intercept", hierarchical=False)
     work = time.process_time()
     fit = fit_irt(responses, model, method="fast", chains=32, warmup=50, draws=300)

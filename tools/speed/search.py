@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.engine import SearchResult, best_effort
+from davylamp.engine import RadiusSearchResult, search_radius
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 
 HALVINGS = 5
@@ -75,11 +75,11 @@ def foolbox_list(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: i
     return least[torch.where(success.any(0), success.long().argmax(0), NODES)]
 
 
-def bisection(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int) -> SearchResult:
+def bisection(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int) -> RadiusSearchResult:
     """The same by `best_effort`."""
     settings: dict[str, Any] = {"steps": steps, "step_size": "2.5 epsilon / steps", "random_start": False}
     settings["batch_size"] = len(case[1])  # Foolbox's list takes all images at once, too
-    return best_effort("foolbox:pgd", *case, ThreatModel("linf", upper), rounds=HALVINGS, **settings)
+    return search_radius("foolbox:pgd", *case, ThreatModel("linf", upper), rounds=HALVINGS, **settings)
 
 
 def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int, rounds: int) -> SpeedFigure:

@@ -22,7 +22,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.shared.small_models import EPSILON as DIGITS
 from davylamp.benchmarks.shared.small_models import load_digits_data, load_small_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import Outcome, read_outcomes
+from davylamp.engine.store.results import RunResult, read_outcomes
 from davylamp.tools.speed.figures import SpeedFigure, benchmark_parser, finish
 
 ATTACKS: Mapping[str, Mapping[str, Any]] = {
@@ -93,7 +93,7 @@ def measure(case: AskedCase, *, quick: bool) -> SpeedFigure:
     )
 
 
-def _passes(outcome: Outcome) -> int:
+def _passes(outcome: RunResult) -> int:
     return int(outcome.columns["forwards"].sum() + outcome.columns["backwards"].sum())
 
 

@@ -5,7 +5,7 @@ from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from davylamp.adapters import implementations_of
-from davylamp.adapters.catalogue.lookup import ATTACKS, accepts, attack_of
+from davylamp.adapters.catalogue.lookup import ATTACKS, accepts_parameter, canonical_attack
 
 # "with": a user's function beside it; "search": the attack inside best(...), or a search beside it.
 FORMS = ("plain", "defaults", "repaired", "with", "search")
@@ -57,7 +57,7 @@ class SweepCase(NamedTuple):
     @property
     def name(self) -> str:
         """The attack as it is asked for: inside a search where the form says so."""
-        kind = attack_of(rows_of(self.attack)[0]).kind
+        kind = canonical_attack(rows_of(self.attack)[0]).kind
         if self.form == "saturation":
             return f"at-saturation({self.attack})"
         return f"best({self.attack})" if self.form == "search" and kind == "fixed-budget" else self.attack
@@ -66,8 +66,12 @@ class SweepCase(NamedTuple):
     def parameters(self) -> dict[str, Any]:
         """What is given of the attack's parameters."""
         rows = rows_of(self.attack)
-        given = {name: v for name, v in {"steps": self.steps, **SHORT}.items() if any(accepts(r, name) for r in rows)}
-        long = attack_of(rows[0]).knowledge != "white-box" or rows[0].attack in LONG
+        given = {
+            name: v
+            for name, v in {"steps": self.steps, **SHORT}.items()
+            if any(accepts_parameter(r, name) for r in rows)
+        }
+        long = canonical_attack(rows[0]).knowledge != "white-box" or rows[0].attack in LONG
         return {**given, **({"max_queries": FEW_QUERIES} if long else {})}
 
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import davylamp
-from davylamp.adapters.catalogue.findings import FINDINGS
-from davylamp.adapters.catalogue.lookup import accepts
+from davylamp.adapters.catalogue.known_issues import FINDINGS
+from davylamp.adapters.catalogue.lookup import accepts_parameter
 from davylamp.adapters.result import fault_of
 from davylamp.engine.plan.config import AttackChoice
 from davylamp.errors import InvalidInput, Unsupported
-from davylamp.tools.fuzz.world import call, in_folder
+from davylamp.tools.fuzz.fixture import call, in_folder
 from davylamp.tools.sweep.cases import SweepCase, rows_of
 
 _FITTED = " fitted on what it is scored on"
@@ -197,7 +197,7 @@ def _alone(case: SweepCase) -> list[str]:
     ran = []
     for row in rows_of(case.attack):
         if case.norm in row.classes and (case.form == "repaired" or not row.variant):
-            given = {name: value for name, value in case.parameters.items() if accepts(row, name)}
+            given = {name: value for name, value in case.parameters.items() if accepts_parameter(row, name)}
             try:
                 davylamp.run_attack(row, model, *data, **_rules(case), **given)
             except (Unsupported, InvalidInput):

@@ -9,14 +9,14 @@ import numpy as np
 
 from ....errors import InvalidInput, Unavailable, UnknownName
 from ...paths import expand_path
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from .published import CORRUPTIONS, SEVERITIES, check_severity, find_corruption
 
 FOLDERS, ARRAYS = ON_DISK = ("imagenet-c", "cifar-10-c")
 _NAME = re.compile(r"(?P<base>[^+]*:.*)\+(?P<corruption>[A-Za-z][\w-]*)(?::(?P<severity>[^:/\\+]*))?")
 
 
-class Corrupted(NamedTuple):
+class CorruptionSpec(NamedTuple):
     """What a name asks for: images of `base` with a corruption; `on_disk`: they are read, not made."""
 
     base: str
@@ -25,7 +25,7 @@ class Corrupted(NamedTuple):
     on_disk: bool
 
 
-def split_corruption(name: str) -> Corrupted | None:
+def split_corruption(name: str) -> CorruptionSpec | None:
     """The parts of "DATA+CORRUPTION:severity"; None for a name without a corruption, or of a path that is there.
 
     Raises:
@@ -43,7 +43,7 @@ def split_corruption(name: str) -> Corrupted | None:
     if severity is None and not on_disk and corruption.replace("-", "_") not in CORRUPTIONS:
         return None  # a path that has a plus and is not there
     known = corruption if on_disk else find_corruption(corruption).name
-    return Corrupted(base, known, check_severity(severity or "", known), on_disk)
+    return CorruptionSpec(base, known, check_severity(severity or "", known), on_disk)
 
 
 def corruption_folder(root: Path, corruption: str, severity: int) -> Path:

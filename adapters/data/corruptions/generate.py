@@ -22,7 +22,7 @@ _WITHOUT_WINDOWS = "pip uninstall -y opencv-python && pip install --force-reinst
 _SEEDED = ("glass_blur", "impulse_noise")  # they draw from generators of their own, which np.random.seed does not reach
 
 
-def sized_for(height: int, width: int) -> Sized:
+def severity_scale_for(height: int, width: int) -> Sized:
     """Whose severities images of this size get: a blur for 224 pixels leaves nothing of 32."""
     longer = max(height, width)
     return "cifar" if longer <= 32 else "tiny-imagenet" if longer <= 64 else "imagenet"
@@ -80,7 +80,7 @@ def check_images_for(row: Corruption, inputs: Tensor) -> None:
         raise Unsupported(f"{row.name} brings colours in, which grey images cannot have; take another corruption")
 
 
-def seed_of(pixels: np.ndarray, corruption: str, severity: int, seed: int) -> int:
+def corruption_seed(pixels: np.ndarray, corruption: str, severity: int, seed: int) -> int:
     """What the corruption of one image is seeded with: a hash of its 8-bit pixels and of what is done to it."""
     about = f"{VERSION} {corruption} {severity} {seed} {pixels.shape}".encode()
     digest = hashlib.sha256(about + np.ascontiguousarray(pixels).tobytes()).digest()
@@ -127,16 +127,16 @@ def seeded_numpy(seed: int) -> Iterator[None]:
 
 def _corrupt_one(pixels: np.ndarray, row: Corruption, severity: int, seed: int) -> np.ndarray:
     """An image, uint8, shape (H, W, C), with a corruption."""
-    drawn, grey = seed_of(pixels, row.name, severity, seed), pixels.shape[2] == 1
+    drawn, grey = corruption_seed(pixels, row.name, severity, seed), pixels.shape[2] == 1
     three = np.repeat(pixels, 3, axis=2) if grey else pixels
-    size = sized_for(*pixels.shape[:2])
+    size = severity_scale_for(*pixels.shape[:2])
     library = load_library()
     with seeded_numpy(drawn):
         if size == "imagenet":
             more = {"seed": drawn} if row.name in _SEEDED else {}
             made = library.corrupt(three, severity=severity, corruption_name=row.name, **more)
         else:
-            from .small_images import corrupt_small
+            from .small_image_corruptions import corrupt_small
 
             made = corrupt_small(three, row.name, severity, size, drawn)
     return made[:, :, :1] if grey else made

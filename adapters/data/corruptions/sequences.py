@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....errors import InvalidInput, UnknownName
-from .generate import load_library, seed_of, seeded_numpy, sized_for
+from .generate import corruption_seed, load_library, seeded_numpy, severity_scale_for
 
 _MOVING = "made of the prepared image: black enters at the edge where ImageNet-P still has 16 pixels of the photograph"
 _ENGINE = "the library's motion blur in place of ImageMagick's"
@@ -63,7 +63,7 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
         MissingLibrary: if imagecorruptions is not installed.
     """
     row = find_sequence(sequence)
-    if image.ndim != 3 or image.shape[0] != 3 or sized_for(*image.shape[1:]) != "imagenet":
+    if image.ndim != 3 or image.shape[0] != 3 or severity_scale_for(*image.shape[1:]) != "imagenet":
         raise InvalidInput(
             "expected images of 3 channels and more than 64 pixels a side for sequences (--sequence, mFR), got "
             f"{tuple(image.shape)}: ImageNet-P's steps are for 224 pixels, and CIFAR-10-P's are not here; corruptions "
@@ -72,7 +72,7 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     load_library()
     pixels = image.detach().cpu().mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
     clean = pixels / 255
-    with seeded_numpy(seed_of(pixels, f"sequence {row.name}", 0, seed)):
+    with seeded_numpy(corruption_seed(pixels, f"sequence {row.name}", 0, seed)):
         shared = None if row.prepare is None else row.prepare(clean)
         made = [np.clip(row.frame(clean, place, shared), 0, 1) for place in range(row.frames)]
     whole = torch.from_numpy((np.stack(made) * 255 + 1e-9).astype(np.uint8))
@@ -114,7 +114,7 @@ def _zoomed(_: np.ndarray, __: int, means: Iterator[np.ndarray]) -> np.ndarray:
 
 
 def _flakes(clean: np.ndarray) -> np.ndarray:
-    from .small_images import zoom_middle
+    from .small_image_corruptions import zoom_middle
 
     layer = zoom_middle(np.random.normal(size=clean.shape[:2], loc=0.05, scale=0.3)[..., None], 3)[..., 0]  # noqa: NPY002
     return (np.clip(np.where(layer < 0.5, 0, layer), 0, 1) * 255).astype(np.uint8)

@@ -35,7 +35,7 @@ _SURE_RETRAIN = "where no example was found, its last stage starts from nothing 
 def _row(attack: str, functions: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
     """A row of functions of the library, or (with a leading dot) of `repairs`; where it fails, the image."""
     paths = {
-        norm: f".repairs:{name[1:]}" if name.startswith(".") else f".functions:{name}"
+        norm: f".patches:{name[1:]}" if name.startswith(".") else f".functions:{name}"
         for norm, name in functions.items()
     }
     return Implementation(attack, "adv-lib", paths, params, **{"failure": "input", **more})
@@ -128,7 +128,7 @@ _MINIMUM_NORM = (
         dict.fromkeys(("linf", "l2", "l1", "l0"), "fmn"),
         _FMN,
         variant="repaired",
-        within=".repairs:projections_that_cross",
+        within=".patches:crossing_projections",
         **_TARGETED,
         begins_at="starting_points",
     ),
@@ -199,7 +199,7 @@ _MINIMUM_NORM = (
         {name: word for name, word in _CARLINI.items() if name != "learning_rate"},
         **_TARGETED,
         alone=True,
-        within=".repairs:percentile_of_something",
+        within=".patches:percentile_of_empty_array",
         repairs=("one image per call: its last stage takes one threshold for the batch", _SURE_RETRAIN),
         findings=("long-last-stage",),
     ),

@@ -134,7 +134,7 @@ def _build(
         "verbose": False,
     }
     usual = {word: value for word, value in usual.items() if word in taken and value is not None}
-    if threat_model.reach is not None:  # ART wants the steps in the same shape
+    if threat_model.per_image_step_radius is not None:  # ART wants the steps in the same shape
         radii = threat_model.exact_radius.view(-1, 1, 1, 1).cpu().numpy()
         step = words.get("eps_step", taken["eps_step"].default)
         words = words | {"eps": radii, "eps_step": np.broadcast_to(step, radii.shape)}

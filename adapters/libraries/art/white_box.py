@@ -4,7 +4,7 @@ from ...attack import Implementation
 
 EVASION = "art.attacks.evasion:"
 _BRENDEL_BETHGE = "art.attacks.evasion.brendel_bethge:BrendelBethgeAttack"
-REPAIRED = ".repairs:"
+REPAIRED = ".patches:"
 
 _ITERATED = {"steps": "max_iter", "step_size": "eps_step"}
 _APGD = {**_ITERATED, "restarts": "nb_random_init"}

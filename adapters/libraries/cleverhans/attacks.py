@@ -34,7 +34,7 @@ def _row(attack: str, function: str, norms: tuple[str, ...], params: Mapping[str
 
 
 def _repaired(within: str) -> Mapping[str, Any]:
-    return {"variant": "repaired", "within": f".repairs:{within}"}
+    return {"variant": "repaired", "within": f".patches:{within}"}
 
 
 ROWS: tuple[Implementation, ...] = (
@@ -54,7 +54,7 @@ ROWS: tuple[Implementation, ...] = (
         {},
         targeted="yes",
         findings=("l1-one-pixel",),
-        **_repaired("whole_steps"),
+        **_repaired("full_length_steps"),
     ),
     _row("bim", "projected_gradient_descent", ("linf",), _ITERATED, fixed={"rand_init": False}, targeted="yes"),
     _row(
@@ -65,7 +65,7 @@ ROWS: tuple[Implementation, ...] = (
         **_BOTH,
         findings=("floor-on-mean-gradient",),
     ),
-    _row("pgd", "projected_gradient_descent", ("l2",), _STARTED, **_BOTH, **_repaired("whole_steps")),
+    _row("pgd", "projected_gradient_descent", ("l2",), _STARTED, **_BOTH, **_repaired("full_length_steps")),
     _row(
         "sparse-l1-descent",
         "sparse_l1_descent",
@@ -86,7 +86,7 @@ ROWS: tuple[Implementation, ...] = (
         findings=("rounds-continue",),
     ),
     _row("spsa", "spsa", ("linf", "l2"), _SPSA, **_BOTH, alone=True, findings=("twice-the-image",)),
-    _row("spsa", "spsa", ("linf", "l2"), _SPSA, **_BOTH, alone=True, **_repaired("around_the_perturbation")),
+    _row("spsa", "spsa", ("linf", "l2"), _SPSA, **_BOTH, alone=True, **_repaired("spsa_around_current_image")),
     _row(
         "hopskipjump",
         "hop_skip_jump_attack",
@@ -107,7 +107,7 @@ ROWS: tuple[Implementation, ...] = (
         "semantic",
         ("unrestricted",),
         {},
-        within=".repairs:inverting",
+        within=".patches:semantic_attack_self_argument",
         repairs=("given the `self` that the function asks for and does not take",),
     ),
 )

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from ...threat_model import ThreatModel
 from .generators import Resized, Sum, batches, fit_size, load_weights, weights_of
-from .losses import margin_of
-from .queries import Model, ask
+from .losses import logit_margin
+from .queries import Model, query_logits
 
 _BATCH = 32
 _REAL = 0.1  # weight of the discriminator in the generator's loss
@@ -91,8 +91,8 @@ def train_advgan(
                 clean, places = inputs[rows], rows.to(inputs.device)
                 adversarial = _moved(generator, clean, epsilon)
                 _step(optimisers[1], _truth(judge(clean), 1.0) + _truth(judge(adversarial.detach()), 0.0))
-                logits = ask(model, adversarial, places)
-                fooling = margin_of(logits, labels[rows], None).clamp(min=-confidence).mean()
+                logits = query_logits(model, adversarial, places)
+                fooling = logit_margin(logits, labels[rows], None).clamp(min=-confidence).mean()
                 _step(optimisers[0], fooling + _REAL * _truth(judge(adversarial), 1.0))
             if epoch + 1 < epochs:
                 for schedule in slower:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ...criterion import fooled
-from .losses import by_image, margin_of, round_to_grid, unit
+from ...criterion import is_fooled
+from .losses import by_image, logit_margin, normalise, round_to_grid
 from .queries import Model
 
 _LEAST_MOVE = 0.1  # l2 length below which a move back across the boundary would be lost by rounding
@@ -48,7 +48,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     for step in range(steps):
         asked = (round_to_grid(point) if quantise else point).detach().requires_grad_(step + 1 < steps)
         logits = model(asked)
-        hit, margin = fooled(logits.detach(), labels, targets), margin_of(logits, labels, targets)
+        hit, margin = is_fooled(logits.detach(), labels, targets), logit_margin(logits, labels, targets)
         distance = (asked.detach() - inputs).flatten(1).norm(dim=1)
         better = hit & (distance < nearest)
         nearest, best = distance.where(better, nearest), asked.detach().where(by_image(better), best)
@@ -58,7 +58,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         if length is None:
             length = _first_length(margin.detach(), gradient, rise, step_size)
         crossed = crossed | hit
-        change, upwards = asked.detach() - inputs, unit(gradient)
+        change, upwards = asked.detach() - inputs, normalise(gradient)
         ahead = point.detach() - by_image(rise[step] * length) * upwards
         walked = _stage_2(inputs, change, upwards, hit, rise[step], quantise)
         point = walked.where(by_image(crossed), ahead).clamp(0, 1)

@@ -44,7 +44,7 @@ def run(
     Returns:
         The images that it returns, shape (n, C, H, W).
     """
-    radius = threat_model.radius if threat_model.reach is None else threat_model.reach
+    radius = threat_model.radius if threat_model.per_image_step_radius is None else threat_model.per_image_step_radius
     words = {"epsilon": radius, "targets": targets}
     taken = inspect.signature(attack).parameters
     return attack(model, inputs, labels, **{word: value for word, value in words.items() if word in taken}, **kwargs)

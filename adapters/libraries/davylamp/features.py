@@ -5,7 +5,7 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
-from .queries import Model, ask
+from .queries import Model, query_logits
 
 _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -56,7 +56,7 @@ class Features:
             queries answers no more about an image that is out of them, whose features are zero.
         """
         self._asked, self._given = [], []
-        logits = ask(self.model, points, rows)
+        logits = query_logits(self.model, points, rows)
         answered = torch.ones(len(points), dtype=torch.bool, device=points.device)
         if not self._given:
             return logits, answered

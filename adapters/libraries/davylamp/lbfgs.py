@@ -6,8 +6,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ...criterion import fooled
-from .queries import Model, ask
+from ...criterion import is_fooled
+from .queries import Model, query_logits
 
 # Points (m, d) of images `rows` (m,) -> objective (m,), its gradient (m, d), and whether they are adversarial (m,).
 _Objective: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -57,11 +57,11 @@ def lbfgs(
 
     def objective(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         asked = points.detach().view(-1, *inputs.shape[1:]).requires_grad_()
-        logits = ask(model, asked, rows)
+        logits = query_logits(model, asked, rows)
         loss = torch.nn.functional.cross_entropy(logits, goal[rows], reduction="none")
         gradient = torch.autograd.grad(loss.sum(), asked)[0].flatten(1).nan_to_num(0, 0, 0)
         change, weight = points - flat[rows], const[rows]
-        hit = fooled(logits.detach(), labels[rows], None if targets is None else targets[rows])
+        hit = is_fooled(logits.detach(), labels[rows], None if targets is None else targets[rows])
         square = change.square().sum(1)
         near = rows[hit & (square < nearest[rows])]
         inside = (hit & (square < nearest[rows])).nonzero()[:, 0]
@@ -78,7 +78,7 @@ def lbfgs(
 
 @torch.no_grad()
 def _likeliest_other(model: Model, inputs: Tensor, labels: Tensor) -> Tensor:
-    logits = ask(model, inputs, torch.arange(len(inputs), device=inputs.device))
+    logits = query_logits(model, inputs, torch.arange(len(inputs), device=inputs.device))
     return logits.scatter(1, labels[:, None], -torch.inf).argmax(1)
 
 

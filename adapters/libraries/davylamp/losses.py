@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def margin_of(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+def logit_margin(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
     """Logit margin that keeps each image from being adversarial, shape (n,): not positive where it is."""
     wanted = labels if targets is None else targets
     chosen = logits.gather(1, wanted[:, None])[:, 0]
@@ -24,7 +24,7 @@ def by_image(values: Tensor) -> Tensor:
     return values[:, None, None, None]
 
 
-def unit(points: Tensor) -> Tensor:
+def normalise(points: Tensor) -> Tensor:
     """Each image's tensor divided by its l2 norm; zero, and what is not finite, becomes zero."""
     finite = points.nan_to_num(0, 0, 0)
     return finite / by_image(finite.flatten(1).norm(dim=1).clamp(min=1e-12))

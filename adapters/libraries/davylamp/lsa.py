@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
-from ...criterion import fooled
-from .queries import Model, ask
+from ...criterion import is_fooled
+from .queries import Model, query_logits
 
 _POINTS = 256  # images in one question
 _MOST = 128  # pixels that are tried in a round
@@ -60,14 +60,14 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
         lowered = torch.full(place.shape, torch.inf, device=inputs.device)
         scores = []
         for few, spots in zip(owners.split(_POINTS), pixel.split(_POINTS), strict=True):
-            logits = ask(model, _probe(image[few], spots, probe).view(-1, *inputs.shape[1:]), few)
+            logits = query_logits(model, _probe(image[few], spots, probe).view(-1, *inputs.shape[1:]), few)
             scores.append(logits.softmax(1).gather(1, goal[few, None])[:, 0])
         lowered[tried] = torch.cat(scores) if targets is None else -torch.cat(scores)
         order = lowered.argsort(dim=1, stable=True)[:, :pixels]
         picked = torch.zeros_like(near[rows]).scatter(1, place.gather(1, order), tried.gather(1, order))
         image[rows] = _cycle(image[rows] * factor).where(picked[:, None], image[rows])
         points = (image[rows] + 0.5).view(-1, *inputs.shape[1:])
-        hit = fooled(ask(model, points, rows), labels[rows], None if targets is None else targets[rows])
+        hit = is_fooled(query_logits(model, points, rows), labels[rows], None if targets is None else targets[rows])
         best[rows[hit]] = points[hit]
         window = picked.view(-1, 1, height, width).to(inputs)
         near[rows] = max_pool2d(window, 2 * side + 1, stride=1, padding=side).flatten(1) > 0

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from ...criterion import fooled
-from .losses import by_image, margin_of
-from .queries import Model, ask
+from ...criterion import is_fooled
+from .losses import by_image, logit_margin
+from .queries import Model, query_logits
 
 _DEVIATION = 0.1  # of the noise, in the variable that tanh maps to pixels
 _POINTS = 256  # images in one question at most
@@ -55,8 +55,8 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
         return torch.minimum(torch.maximum(points, clean - ball), clean + ball).clamp(0, 1)
 
     def margins(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        logits, wanted = ask(model, points, rows), None if targets is None else targets[rows]
-        return margin_of(logits, labels[rows], wanted), fooled(logits, labels[rows], wanted)
+        logits, wanted = query_logits(model, points, rows), None if targets is None else targets[rows]
+        return logit_margin(logits, labels[rows], wanted), is_fooled(logits, labels[rows], wanted)
 
     rows = torch.arange(len(inputs), device=inputs.device)
     for _ in range(steps):
@@ -64,7 +64,7 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
         rows = rows[~hit]
         if not len(rows):
             break
-        strategy = _Rewards(mean[rows])
+        strategy = _WeightedNoise(mean[rows])
         for few in _portions(samples, len(rows)):
             noise = torch.randn((few, *mean[rows].shape), generator=generator, device=inputs.device)
             owners = rows.repeat(few)
@@ -81,7 +81,7 @@ def _portions(samples: int, images: int) -> list[int]:
     return [min(most, samples - first) for first in range(0, samples, most)]
 
 
-class _Rewards:
+class _WeightedNoise:
     """The noise of a step weighted by its standardised rewards, summed up part by part."""
 
     def __init__(self, like: Tensor):

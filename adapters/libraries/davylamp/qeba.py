@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ...criterion import fooled
-from .losses import by_image, cosines, unit
-from .queries import Model, ask
-from .starts import noisy_starts
+from ...criterion import is_fooled
+from .losses import by_image, cosines, normalise
+from .queries import Model, query_logits
+from .starting_images import noisy_starts
 
 _POINTS = 256  # images in one question
 _SAMPLES = 100  # of the first estimate; the next ones have sqrt(step) times as many
@@ -98,7 +98,7 @@ class _AtBoundary:
 
     def _hits(self, points: Tensor, rows: Tensor) -> Tensor:
         wanted = None if self.targets is None else self.targets[rows]
-        return fooled(ask(self.model, points, rows), self.labels[rows], wanted)
+        return is_fooled(query_logits(self.model, points, rows), self.labels[rows], wanted)
 
     def start(self, points: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """Begin at the given points, or at noisy copies; the images that have such a point, once on the boundary."""
@@ -155,7 +155,7 @@ def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Ten
         noise += (asked[..., None, None, None] * change).sum(0)
         total += sign.sum(0)
     mean = total / few
-    return unit(weighted - by_image(mean.where(mean.abs() < 1, 0)) * noise)
+    return normalise(weighted - by_image(mean.where(mean.abs() < 1, 0)) * noise)
 
 
 class Subspace:
@@ -181,5 +181,5 @@ class Subspace:
             dtype=self.like.dtype,
         )
         if self.basis == "resize":
-            return unit(interpolate(small, self.shape[1:], mode="bilinear", align_corners=False))
-        return unit(self.waves[0].T @ small @ self.waves[1] if self.basis == "dct" else small)
+            return normalise(interpolate(small, self.shape[1:], mode="bilinear", align_corners=False))
+        return normalise(self.waves[0].T @ small @ self.waves[1] if self.basis == "dct" else small)

@@ -8,7 +8,7 @@ from torch import Tensor
 Model: TypeAlias = Callable[[Tensor], Tensor]
 
 
-def ask(model: Model, points: Tensor, rows: Tensor) -> Tensor:
+def query_logits(model: Model, points: Tensor, rows: Tensor) -> Tensor:
     """Logits of `points` (m, C, H, W), of which number i is a version of image rows[i] of the batch, shape (m, K).
 
     A model that counts the queries of every image (it has `query_rows`) learns whose they are; any other needs not.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ...criterion import fooled
-from .queries import Model, ask
+from ...criterion import is_fooled
+from .queries import Model, query_logits
 
 
 @torch.no_grad()
@@ -41,12 +41,12 @@ def rays(
         The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
     """
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
-    search = _Search.start(flat)
+    search = _RaysState.start(flat)
     while len(search.rows):
         points = (flat[search.rows] + search.lengths()[:, None] * search.attempt).clamp(0, 1)
-        logits = ask(model, points.view(-1, *inputs.shape[1:]), search.rows)
+        logits = query_logits(model, points.view(-1, *inputs.shape[1:]), search.rows)
         wanted = None if targets is None else targets[search.rows]
-        nearer = search.learn(fooled(logits, labels[search.rows], wanted), tolerance, max_queries)
+        nearer = search.learn(is_fooled(logits, labels[search.rows], wanted), tolerance, max_queries)
         rows = search.rows[nearer]
         best[rows] = (flat[rows] + search.radius[nearer, None] * search.direction[nearer]).clamp(0, 1)
         search = search.of(~search.is_done(max_queries))
@@ -54,7 +54,7 @@ def rays(
 
 
 @dataclass
-class _Search:
+class _RaysState:
     """Where the search of each image is; every field has one entry for each image that is not done."""
 
     rows: Tensor  # which image of the batch
@@ -70,17 +70,17 @@ class _Search:
     queries: Tensor
 
     @classmethod
-    def start(cls, flat: Tensor) -> "_Search":
+    def start(cls, flat: Tensor) -> "_RaysState":
         zero = flat.new_zeros(len(flat))
         whole = torch.zeros_like(zero, dtype=torch.long)
         rows = torch.arange(len(flat), device=flat.device)
         same = torch.full_like(flat, 1 / math.sqrt(flat.shape[1]))
         return cls(rows, same, zero + torch.inf, -same, zero, zero, whole.bool(), whole, whole, whole, whole)
 
-    def of(self, images: Tensor) -> "_Search":
+    def of(self, images: Tensor) -> "_RaysState":
         if images.all():
             return self
-        return _Search(*(getattr(self, field.name)[images] for field in fields(self)))
+        return _RaysState(*(getattr(self, field.name)[images] for field in fields(self)))
 
     @property
     def _size(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...criterion import fooled
-from .losses import by_image, cosines, round_to_grid, unit
-from .queries import Model, ask
-from .starts import noisy_starts
+from ...criterion import is_fooled
+from .losses import by_image, cosines, normalise, round_to_grid
+from .queries import Model, query_logits
+from .starting_images import noisy_starts
 
 _HALVINGS = 10  # of a binary search, on the segment to the image or over the angle
 _FINE = 0.01  # of the cosine: where the binary search over the angle ends
@@ -64,7 +64,7 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
     def query(points: Tensor, rows: Tensor) -> Tensor:
         asked = round_to_grid(points) if quantise else points
-        hit = fooled(ask(model, asked, rows), labels[rows], None if targets is None else targets[rows])
+        hit = is_fooled(query_logits(model, asked, rows), labels[rows], None if targets is None else targets[rows])
         walk.note(asked, rows, hit)
         return hit
 
@@ -198,11 +198,11 @@ class _Directions:
         coefficients = self.amplitudes[rows] * signs
         coefficients[..., 0, :] /= 2
         coefficients[..., 0] /= 2
-        flat = unit(self.rows.T @ coefficients @ self.columns).flatten(1)
+        flat = normalise(self.rows.T @ coefficients @ self.columns).flatten(1)
         past = self.past[rows]
         flat = flat - torch.bmm(torch.bmm(flat[:, None], past.transpose(1, 2)), past)[:, 0]
-        along = unit(change).flatten(1)  # which the past ones are not all orthogonal to any more
-        drawn = unit((flat - (flat * along).sum(1, keepdim=True) * along).view(shape))
+        along = normalise(change).flatten(1)  # which the past ones are not all orthogonal to any more
+        drawn = normalise((flat - (flat * along).sum(1, keepdim=True) * along).view(shape))
         self.past[rows, self.drawn[rows] % self.kept] = drawn.flatten(1)
         self.drawn[rows] += 1
         return drawn

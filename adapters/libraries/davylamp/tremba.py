@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from ...criterion import fooled
+from ...criterion import is_fooled
 from ...threat_model import ThreatModel
 from .generators import batches, fit_size, load_weights, weights_of
-from .losses import by_image, margin_of
-from .queries import Model, ask
+from .losses import by_image, logit_margin
+from .queries import Model, query_logits
 
 _BATCH = 32
 _TRAINED = {"lr": 0.01, "momentum": 0.9, "nesterov": True}  # stochastic gradient descent
@@ -70,8 +70,8 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         return (clean + epsilon * fit_size(decoder(embedded), clean).tanh()).clamp(0, 1)
 
     def scores(embedded: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        logits = ask(model, image_of(embedded, rows), rows)
-        return margin_of(logits, labels[rows], None).clamp(min=-_MARGIN), fooled(logits, labels[rows], None)
+        logits = query_logits(model, image_of(embedded, rows), rows)
+        return logit_margin(logits, labels[rows], None).clamp(min=-_MARGIN), is_fooled(logits, labels[rows], None)
 
     rows = torch.arange(len(inputs), device=inputs.device)
     rates = _Rates(len(inputs), learning_rate, inputs)
@@ -128,9 +128,9 @@ def fit_tremba(
                     continue  # nothing to normalise a batch of one by
                 clean = inputs[rows]
                 change = fit_size(decoder(encoder(clean)), clean).tanh()
-                logits = ask(model, (clean + radius * change).clamp(0, 1), rows.to(inputs.device))
+                logits = query_logits(model, (clean + radius * change).clamp(0, 1), rows.to(inputs.device))
                 optimiser.zero_grad()
-                margin_of(logits, labels[rows], None).mean().backward()
+                logit_margin(logits, labels[rows], None).mean().backward()
                 optimiser.step()
             slower.step()
     return weights_of(encoder=encoder, decoder=decoder)

@@ -43,7 +43,7 @@ _SEEDED: dict[str, Any] = {"targeted": "yes", "random": ("torch",)}
 def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
     """A row of classes of `foolbox.attacks`, or (with a leading dot) of `repairs`."""
     paths = {
-        norm: f".repairs:{name[1:]}" if name.startswith(".") else f"foolbox.attacks:{name}"
+        norm: f".patches:{name[1:]}" if name.startswith(".") else f"foolbox.attacks:{name}"
         for norm, name in classes.items()
     }
     return Implementation(attack, "foolbox", paths, params, **more)

@@ -51,8 +51,10 @@ def run(
     else:
         attack = _set_up(attack_class, {word: words[word] for word in kwargs if word in taken})
     rest = {word: value for word, value in words.items() if word not in taken}
-    if threat_model.reach is not None and attack.abs_stepsize is None:  # Foolbox would multiply the wrong shapes
-        attack.abs_stepsize = attack.rel_stepsize * threat_model.reach
+    if (
+        threat_model.per_image_step_radius is not None and attack.abs_stepsize is None
+    ):  # Foolbox would multiply the wrong shapes
+        attack.abs_stepsize = attack.rel_stepsize * threat_model.per_image_step_radius
     if issubclass(kind, FixedEpsilonAttack):
         rest["epsilons"] = [threat_model.radius]
     elif issubclass(kind, MinimizationAttack):
@@ -88,7 +90,7 @@ def _moves_components(attack_class: Any) -> bool:
     """Whether Foolbox's step size is the change of each component, although the norm is l2 or l1: Adam's is."""
     from foolbox import attacks
 
-    from .repairs import L1AdamIterative, L2AdamIterative
+    from .patches import L1AdamIterative, L2AdamIterative
 
     adam = (attacks.L1AdamProjectedGradientDescentAttack, attacks.L2AdamProjectedGradientDescentAttack)
     return issubclass(attack_class, (*adam, L1AdamIterative, L2AdamIterative))

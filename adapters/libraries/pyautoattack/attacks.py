@@ -38,7 +38,7 @@ ROWS: tuple[Implementation, ...] = (
     ),
     _row(
         "apgd-margin",
-        ".repairs:APGDOnMargin",
+        ".patches:APGDOnMargin",
         _AUTO,
         fixed={"loss": "dlr"},  # which is the margin there
         **_DRAWN,
@@ -74,7 +74,7 @@ ROWS: tuple[Implementation, ...] = (
     ),
     _row(
         "fab-t",
-        ".repairs:FABOfNearest",
+        ".patches:NearestClassFAB",
         _AIMED,
         variant="repaired",
         failure="input",
@@ -92,7 +92,7 @@ ROWS: tuple[Implementation, ...] = (
     ),
     _row(
         "autoattack",
-        ".repairs:Standard",
+        ".patches:Standard",
         _AIMED,
         **_DRAWN,
         order="content",
@@ -106,7 +106,7 @@ ROWS: tuple[Implementation, ...] = (
     ),
     _row(
         "margin-ensemble",
-        ".repairs:OnMargin",
+        ".patches:OnMargin",
         _AUTO,
         **_DRAWN,
         order="content",

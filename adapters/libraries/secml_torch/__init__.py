@@ -13,5 +13,5 @@ LIBRARY = Library(
     driver=".driver:run",
     package=__name__,
     findings=FINDINGS,
-    preload=("davylamp.adapters.libraries.secml_torch.natives",),
+    preload=("davylamp.adapters.libraries.secml_torch.native_attacks",),
 )

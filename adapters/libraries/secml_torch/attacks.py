@@ -20,7 +20,7 @@ ROWS: tuple[Implementation, ...] = (
     Implementation(
         "pgd",
         "secml-torch",
-        {"linf": ".natives:PGDNative", "l2": ".natives:PGDNative", "l1": ".repairs:PGDOfEach"},
+        {"linf": ".native_attacks:PGDNative", "l2": ".native_attacks:PGDNative", "l1": ".patches:PerImagePGD"},
         _PGD,
         **_TARGETED,
         random=("torch",),
@@ -30,7 +30,7 @@ ROWS: tuple[Implementation, ...] = (
     Implementation(
         "pgd",
         "secml-torch",
-        dict.fromkeys(("linf", "l2", "l1"), ".repairs:PGD"),
+        dict.fromkeys(("linf", "l2", "l1"), ".patches:PGD"),
         _PGD,
         variant="repaired",
         **_TARGETED,
@@ -40,7 +40,7 @@ ROWS: tuple[Implementation, ...] = (
     Implementation(
         "fmn",
         "secml-torch",
-        dict.fromkeys(("linf", "l2", "l1", "l0"), ".natives:FMNNative"),
+        dict.fromkeys(("linf", "l2", "l1", "l0"), ".native_attacks:FMNNative"),
         _FMN,
         **_TARGETED,
         failure="input",
@@ -50,7 +50,7 @@ ROWS: tuple[Implementation, ...] = (
     Implementation(
         "ddn",
         "secml-torch",
-        {"l2": ".natives:DDNNative"},
+        {"l2": ".native_attacks:DDNNative"},
         _DDN,
         **_TARGETED,
         failure="input",
@@ -60,7 +60,7 @@ ROWS: tuple[Implementation, ...] = (
     Implementation(
         "ddn",
         "secml-torch",
-        {"l2": ".repairs:DDN"},
+        {"l2": ".patches:DDN"},
         {**_DDN, "gamma": "gamma"},
         variant="repaired",
         **_TARGETED,

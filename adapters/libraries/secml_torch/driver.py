@@ -39,7 +39,7 @@ def run(
     Raises:
         ValueError: if the class does not have a word.
     """
-    from .natives import ClassifierElsewhere
+    from .native_attacks import DeviceBridgingClassifier
 
     taken = inspect.signature(attack_class.__init__).parameters
     if unknown := sorted(set(kwargs) - set(taken)):
@@ -55,5 +55,5 @@ def run(
         words["step_size"] = 2.5 * words["epsilon"] / words["num_steps"]
     # On the CPU, wherever the model is: it keeps losses and distances there, and compares them with the images.
     batch = DataLoader(TensorDataset(inputs.cpu(), labels.cpu()), batch_size=len(inputs))
-    ((returned, _),) = attack_class(**words)(ClassifierElsewhere(model), batch, stream=True)
+    ((returned, _),) = attack_class(**words)(DeviceBridgingClassifier(model), batch, stream=True)
     return returned

@@ -33,7 +33,7 @@ def _path(name: str) -> str:
     """Of the library; with a leading dot of `repairs`; with a module before a colon of that one here."""
     if ":" in name:
         return name
-    return f".repairs:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
+    return f".patches:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
 
 
 def _both(
@@ -158,7 +158,7 @@ _TRANSFORMED = (
         {**_MOMENTUM, "samples": "num_scale"},
         **_TARGETED,
         random=("python", "numpy", "torch"),
-        within=".repairs:transforms_of_any_size",
+        within=".patches:transforms_of_any_size",
         repairs=(
             "transforms of the images' size, where the images are: two of its kinds make 224 pixels, one on a GPU",
         ),

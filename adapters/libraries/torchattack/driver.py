@@ -49,8 +49,10 @@ def run(
     layer = words.pop("feature_layer_cfg", "") if name in _FEATURES else None
     if unknown := sorted(set(words) - set(taken)):
         raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
-    if threat_model.reach is not None and "alpha" in taken:  # radii as it would divide them may have another shape
-        words.setdefault("alpha", threat_model.reach / words.get("steps", taken["steps"].default))
+    if (
+        threat_model.per_image_step_radius is not None and "alpha" in taken
+    ):  # radii as it would divide them may have another shape
+        words.setdefault("alpha", threat_model.per_image_step_radius / words.get("steps", taken["steps"].default))
     goal = labels if targets is None else targets
     if name in _STRUCTURES:
         from .structures import run_on_structure

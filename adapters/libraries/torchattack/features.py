@@ -15,7 +15,7 @@ from torch import Tensor, nn
 _LIBRARY: Any = torchattack
 
 
-class Tapped(nn.Module):
+class LayerTap(nn.Module):
     """The model as an attack on a layer gets it: the layer's outputs pass through `tap`, a module under that name.
 
     Args:
@@ -35,7 +35,7 @@ class Tapped(nn.Module):
 
 
 @contextmanager
-def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[Tapped]:
+def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap]:
     """The model with the named layer of its network tapped while the block lasts; "": the default one.
 
     The default is the middle one of the convolutions, in the order in which the network holds them (number
@@ -45,7 +45,7 @@ def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[Tapped]:
         ValueError: if the network has no layer of that name.
     """
     layer = _named(network, name) if name else _middle(network)
-    wrapped = Tapped(model, images=layer is None)
+    wrapped = LayerTap(model, images=layer is None)
     if layer is None:
         yield wrapped
         return
@@ -77,7 +77,7 @@ def run_on_layer(
     with tapped(model, counter.classifier.model, layer) as reached:
         if "feature_layer_cfg" in inspect.signature(attack_class.__init__).parameters:
             words = words | {"feature_layer_cfg": "tap"}
-        attack = attack_class(reached, normalize=asking_for_gradients, **words)
+        attack = attack_class(reached, normalize=requires_grad, **words)
         try:
             return attack(inputs, goal)
         finally:
@@ -85,7 +85,7 @@ def run_on_layer(
                 hook.remove()
 
 
-def asking_for_gradients(inputs: Tensor) -> Tensor:
+def requires_grad(inputs: Tensor) -> Tensor:
     """The images, with a gradient where gradients are computed: weights that are frozen give none."""
     return inputs.clone().requires_grad_() if torch.is_grad_enabled() and not inputs.requires_grad else inputs
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models import DenseNet, ResNet
 from torchvision.models.resnet import BasicBlock
 
-from .features import asking_for_gradients
+from .features import requires_grad
 
 _LIBRARY: Any = torchattack
 _TABLES = ("_backward_hooks", "_forward_hooks", "_modules")  # what the attacks write to, by module
@@ -66,7 +66,7 @@ def run_on_structure(
     name = attack_class.__name__
     network, kind = _network_in(counter.classifier.model, name)
     with _as_before(network):
-        attack = attack_class(network, hook_cfg=kind, normalize=asking_for_gradients, **words)
+        attack = attack_class(network, hook_cfg=kind, normalize=requires_grad, **words)
         attack.model = _Asked(model, network)
         return attack(inputs, goal)
 

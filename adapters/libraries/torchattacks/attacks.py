@@ -6,7 +6,7 @@ from typing import Any
 
 from ...attack import Implementation
 
-_REPAIRS = ".repairs:"
+_REPAIRS = ".patches:"
 
 
 def _row(
@@ -142,7 +142,7 @@ _ENSEMBLE = (
         order="content",
         min_classes=4,
         failure="input",
-        within=_REPAIRS + "separate_l2_steps",
+        within=_REPAIRS + "per_image_l2_steps",
         repairs=(_GENERATOR, _L2_STEPS),
         findings=("first-step-size",),
     ),
@@ -154,7 +154,7 @@ _ENSEMBLE = (
         order="content",
         min_classes=4,
         failure="input",
-        within=_REPAIRS + "separate_l2_steps",
+        within=_REPAIRS + "per_image_l2_steps",
         repairs=("given a seed: its own is the clock", _GENERATOR, _L2_STEPS),
         findings=("short-steps", "first-step-size"),
     ),
@@ -168,7 +168,7 @@ _ENSEMBLE = (
         order="content",
         min_classes=4,
         failure="input",
-        within=_REPAIRS + "separate_l2_steps",
+        within=_REPAIRS + "per_image_l2_steps",
         repairs=("given a seed: its own is the clock", _GENERATOR, _L2_STEPS),
         findings=("first-step-size",),
     ),
@@ -281,7 +281,7 @@ _SPARSE = (
             **_TARGETED,
             random=("numpy",),
             alone=True,
-            within=_REPAIRS + "same_pixel_last",
+            within=_REPAIRS + "deterministic_pixel_writes",
             repairs=("of pixels moved to one place the same one stays on a GPU, too",),
             findings=findings,
         )

@@ -45,7 +45,7 @@ def run(
     """
     taken = getattr(attack_class, "settable", None) or inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
-    reach = words.get("eps") if threat_model.reach is None else threat_model.reach
+    reach = words.get("eps") if threat_model.per_image_step_radius is None else threat_model.per_image_step_radius
     words: dict[str, Any] = {
         word: reach if isinstance(value, str) and value == "epsilon" else value for word, value in words.items()
     }

@@ -13,14 +13,14 @@ from torch.autograd.graph import saved_tensors_hooks
 from .... import errors
 from ....errors import AttackDied, AttackFailed, DavylampError, ModelFailed, Unsupported
 from ...attack import Implementation
-from ...models.room.isolating import Isolation
-from ...models.room.plain_values import read_states, to_plain
-from ...models.room.sandbox import visible_parts
-from ...models.room.shared_bytes import bytes_of
-from ...models.room.worker_base import KeptGraphs
-from ...models.room.worker_client import Worker, WorkerSpec, bytes_allowed, clean_text, forkserver_for
-from ...user_code import one_line
-from .described import GivenApart, row_described
+from ...models.sandbox.bubblewrap import visible_paths
+from ...models.sandbox.isolation import Isolation
+from ...models.sandbox.serialisation import read_states, to_plain
+from ...models.sandbox.shared_bytes import bytes_of
+from ...models.sandbox.worker_base import KeptGraphs
+from ...models.sandbox.worker_client import Worker, WorkerSpec, clean_text, forkserver_for, memory_limit_bytes
+from ...user_code_guard import one_line
+from .isolated_attack import IsolatedAttack, implementation_from_description
 
 _MODULE = f"{__package__}.attack_worker"
 _SLOW: Mapping[str, tuple[str, ...]] = {  # what a file mentions -> what is imported for all of its workers
@@ -36,7 +36,7 @@ _MOST_ANSWERS = 4096  # whose gradients may still be asked for
 _NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 
 
-def row_apart(name: str, path: Path, isolation: Isolation) -> Implementation:
+def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Implementation:
     """The row of "path/to/file.py:NAME", whose file is loaded in a process of its own only.
 
     Raises:
@@ -51,13 +51,13 @@ def row_apart(name: str, path: Path, isolation: Isolation) -> Implementation:
         if "error" in answer:
             raise _error_of(answer, loading=True)
         try:
-            return row_described(answer.get("facts"), name, path, isolation)
+            return implementation_from_description(answer.get("facts"), name, path, isolation)
         except (ValueError, TypeError) as error:
             raise worker.refuse(one_line(error)) from None
 
 
-def attack_apart(
-    given: GivenApart, model: nn.Module, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]
+def run_isolated_attack(
+    given: IsolatedAttack, model: nn.Module, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]
 ) -> Tensor:
     """What a user's attack returns, from a process of its own.
 
@@ -72,7 +72,7 @@ def attack_apart(
         AttackFailed: if it raises something; the name of the class is that of what it raised.
     """
     inputs, labels, threat_model, targets = call
-    if threat_model.reach is not None:
+    if threat_model.per_image_step_radius is not None:
         raise Unsupported(f"{given.where} takes one radius for all images in a process of its own")
     tensors: list[Tensor] = []
     cpu = [None if each is None else each.detach().cpu() for each in (inputs, labels, targets)]
@@ -84,7 +84,7 @@ def attack_apart(
     values |= {"dtype": str(dtype).removeprefix("torch."), "classes": int(getattr(model, "num_classes", 0))}
     values["states"] = read_states()
     with _worker(given.where, given.path, given.isolation) as worker:
-        answers = _Answers(model, inputs, worker, bytes_allowed(given.isolation, "cpu") // 2)
+        answers = _Answers(model, inputs, worker, memory_limit_bytes(given.isolation, "cpu") // 2)
         most = max(4 * bytes_of([inputs]) + (1 << 16), _LARGEST_QUESTION)
         answer, returned = worker.ask("attack", tensors, answering=answers.answer, most=most, values=values)
         if "error" in answer:
@@ -98,11 +98,13 @@ def attack_apart(
 def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
     """A new process for one use of an attack, which is gone afterwards with all that it has started."""
     strict = isolation.isolate == "strict"
-    server = forkserver_for(strict, visible_parts([path], strict=strict), guest=str(path.resolve()))
+    server = forkserver_for(strict, visible_paths([path], strict=strict), guest=str(path.resolve()))
     text = path.read_bytes()
     used = [name for name in _SLOW if re.search(rb"\b(?:import|from)\s+" + name.encode() + rb"\b", text)]
     packages = (_MODULE, *(module for each in used for module in _SLOW[each]))
-    spec = WorkerSpec(f"{_MODULE}:serve_attack", packages, bytes_allowed(isolation, "cpu"), _LARGEST_FILE, _PROCESSES)
+    spec = WorkerSpec(
+        f"{_MODULE}:run_attack_worker", packages, memory_limit_bytes(isolation, "cpu"), _LARGEST_FILE, _PROCESSES
+    )
     too_long = f"took more than {isolation.seconds:g} seconds by itself and was killed (--time-limit)"
     worker = Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long, died=AttackDied)
     try:

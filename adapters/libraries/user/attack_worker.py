@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
-from ...models.question import check_question
-from ...models.room import plain_values
-from ...models.room.isolated import RemoteLayers
-from ...models.room.worker_base import Answer, WorkerBase
+from ...models.input_check import check_model_input
+from ...models.sandbox import serialisation
+from ...models.sandbox.isolated import RemoteModuleStub
+from ...models.sandbox.worker_base import Answer, WorkerBase
 from ...threat_model import ThreatModel
-from ...user_code import name_error, one_line
-from .described import describe_row
+from ...user_code_guard import name_error, one_line
+from .as_implementation import declared_defaults, declared_epsilon, row_in_file
 from .driver import run
-from .row import row_in_file, stated_defaults, stated_epsilon
+from .isolated_attack import describe_row
 
 
-def serve_attack(wire: socket.socket) -> None:
+def run_attack_worker(wire: socket.socket) -> None:
     """Live as the worker of an attack until nobody asks any more.
 
     Raises:
@@ -71,7 +71,7 @@ class AttackWorker(WorkerBase):
         """What is known of the attack in a file."""
         self.settle_in(folder, torch.get_num_threads())
         row = row_in_file(Path(path), where)
-        return {"facts": describe_row(row, stated_epsilon(row), stated_defaults(row))}, []
+        return {"facts": describe_row(row, declared_epsilon(row), declared_defaults(row))}, []
 
     def do_attack(self, tensors: list[Tensor], **values: Any) -> Answer:
         """The images that the attack returns."""
@@ -82,17 +82,17 @@ class AttackWorker(WorkerBase):
             raise ModelFailed(
                 f"{values['where']} is not what it was when it was planned: its file was edited meanwhile"
             )
-        inputs, labels, targets, words = plain_values.from_plain(values["given"], tensors)
+        inputs, labels, targets, words = serialisation.from_plain(values["given"], tensors)
         threat_model = ThreatModel(values["norm"], values["epsilon"], values["targeted"])
-        model = AskingModel(self, getattr(torch, values["dtype"]), values["classes"])
-        plain_values.set_states(values["states"])
+        model = ModelProxy(self, getattr(torch, values["dtype"]), values["classes"])
+        serialisation.set_states(values["states"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             returned = run(given, model, inputs, labels, threat_model, targets, **words)
         return {}, [returned.detach().cpu()]
 
 
-class AskingModel(RemoteLayers):
+class ModelProxy(RemoteModuleStub):
     """The model under attack as the attack sees it: every pass is a question to the process outside, which counts it.
 
     Args:
@@ -107,13 +107,13 @@ class AskingModel(RemoteLayers):
         self.place = nn.Parameter(torch.zeros(0, dtype=dtype), requires_grad=False)
         self.training = False
 
-    def train(self, mode: bool = True) -> "AskingModel":  # noqa: ARG002 - the signature is torch's
+    def train(self, mode: bool = True) -> "ModelProxy":  # noqa: ARG002 - the signature is torch's
         """Stay in evaluation mode, whatever is asked for."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (N, K) of images in [0, 1], shape (N, C, H, W)."""
-        check_question(inputs)
+        check_model_input(inputs)
         return super().forward(inputs)
 
     def _ask(self, inputs: Tensor, *, gradients: bool) -> tuple[Tensor, int | None]:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
-from ...user_code import descriptor_diverted
-from .described import GivenApart
-from .given import Given
+from ...user_code_guard import stdout_to_stderr
+from .isolated_attack import IsolatedAttack
+from .user_attack import UserAttack
 
 
 class _Call(NamedTuple):
@@ -27,7 +27,7 @@ class _Call(NamedTuple):
 
 
 def run(
-    given: Given | GivenApart,
+    given: UserAttack | IsolatedAttack,
     model: nn.Module,
     inputs: Tensor,
     labels: Tensor,
@@ -52,10 +52,10 @@ def run(
     Raises:
         TypeError: if it returns no images.
     """
-    if isinstance(given, GivenApart):
+    if isinstance(given, IsolatedAttack):
         return given.run(model, (inputs, labels, threat_model, targets), kwargs)
     # What it prints is for the user to see, but standard output is our caller's.
-    with given.surroundings, redirect_stdout(sys.stderr), descriptor_diverted():
+    with given.surroundings, redirect_stdout(sys.stderr), stdout_to_stderr():
         returned = _CALLS[given.form](given, _Call(model, inputs, labels, threat_model, targets, kwargs))
     if isinstance(returned, np.ndarray) and returned.dtype != object:
         returned = torch.from_numpy(np.ascontiguousarray(returned))
@@ -71,7 +71,7 @@ def _describe(value: Any) -> str:
     return f"{kind} of {value.dtype}" if hasattr(value, "dtype") else kind
 
 
-def _call_function(given: Given, call: _Call) -> Any:
+def _call_function(given: UserAttack, call: _Call) -> Any:
     """A function, or what is called like one; a class is set up first, with those words that its constructor takes."""
     roles = _roles(call.threat_model, call.targets)
     attack, words = given.thing, {**roles, **call.words}
@@ -87,14 +87,14 @@ def _call_function(given: Given, call: _Call) -> Any:
 
 def _roles(threat_model: ThreatModel, targets: Tensor | None) -> dict[str, Any]:
     """The threat model in every word that a function may have for it."""
-    from .row import RADIUS
+    from .as_implementation import RADIUS
 
     words: dict[str, Any] = dict.fromkeys(RADIUS, threat_model.radius)
     return {**words, "norm": threat_model.norm, "targets": targets, "targeted": targets is not None,
             "threat_model": threat_model}  # fmt: skip
 
 
-def _call_torchattacks(given: Given, call: _Call) -> Any:
+def _call_torchattacks(given: UserAttack, call: _Call) -> Any:
     from ..torchattacks.driver import run as run_class
 
     attack, words = given.thing, dict(call.words)
@@ -147,13 +147,13 @@ def _rebind(instance: Any, model: nn.Module) -> Any:
     return bound
 
 
-def _call_foolbox(given: Given, call: _Call) -> Any:
+def _call_foolbox(given: UserAttack, call: _Call) -> Any:
     from ..foolbox.driver import run as run_class
 
     return run_class(given.thing, *call[:5], **call.words)
 
 
-def _call_art(given: Given, call: _Call) -> Any:
+def _call_art(given: UserAttack, call: _Call) -> Any:
     from ..art.driver import run as run_class
 
     return run_class(given.thing, *call[:5], **call.words)

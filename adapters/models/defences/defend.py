@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import MissingLibrary, ModelFailed
-from ..box import cut_to_box, outside_box
+from ..clamp import clamp_with_edge_gradient, describe_out_of_range
 from ..classifier import Classifier
-from .names import read_defence
-from .record import Gradients
+from .names import parse_defence
+from .spec import Gradients
 
 _EXTRAS = {"art": "art", "kornia": "kornia"}  # of davylamp, that install what a defence needs
 
@@ -33,7 +33,7 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
         InvalidInput: if a parameter has no such value.
         MissingLibrary: if the library whose code it is is not installed.
     """
-    row, parameters, gradients = read_defence(defence)
+    row, parameters, gradients = parse_defence(defence)
     if find_spec(row.module) is None:
         raise MissingLibrary(row.library, _EXTRAS.get(row.library, ""), f"for {row.full_name}")
     module, _, made = row.build.partition(":")
@@ -68,7 +68,7 @@ class Defended(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of the transformed images; outside [0, 1], where no defence is defined, of the nearest inside."""
         if self.gradients == "exact":
-            return self.classifier(self._check(inputs, self.transform(cut_to_box(inputs.nan_to_num()))))
+            return self.classifier(self._check(inputs, self.transform(clamp_with_edge_gradient(inputs.nan_to_num()))))
         with torch.no_grad():
             changed = self._check(inputs, self.transform(inputs.nan_to_num().clamp(0, 1)))
         passed = inputs if self.gradients == "straight-through" else inputs * 0
@@ -78,7 +78,7 @@ class Defended(nn.Module):
         if changed.shape != inputs.shape:
             got = f"{tuple(inputs.shape)} to {tuple(changed.shape)}"
             raise ModelFailed(f"expected {self.defence} to keep the shape of the images, got {got}")
-        if reach := outside_box(changed):
+        if reach := describe_out_of_range(changed):
             raise ModelFailed(f"expected {self.defence} to give images in [0, 1], got values {reach}")
         return changed.where(inputs.isfinite(), torch.nan)  # what was no image stays none
 

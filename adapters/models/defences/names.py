@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from ....errors import InvalidInput, UnknownName
 from ...parameters import check_parameter, parse_parameter
-from .record import WAYS, Defence, Gradients
-from .rows import DEFENCES, ROWS
+from .catalogue import DEFENCES, ROWS
+from .spec import WAYS, DefenceSpec, Gradients
 
 _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
 
@@ -14,7 +14,7 @@ _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
 class NamedDefence(NamedTuple):
     """A defence with every parameter, and how gradients pass it."""
 
-    defence: Defence
+    defence: DefenceSpec
     parameters: dict[str, Any]
     gradients: Gradients
 
@@ -36,12 +36,12 @@ def describe_gradients(model: str) -> str:
         "straight-through": "gradients pass {} as if it changed nothing (BPDA): that it stands is no proof",
         "none": "no gradients pass {}: attacks by gradients cannot succeed, which says nothing of the defence",
     }
-    named = [read_defence(part) for part in model.split("+")[1:] if is_defence(part)]
+    named = [parse_defence(part) for part in model.split("+")[1:] if is_defence(part)]
     lines = [said[each.gradients].format(each.defence.full_name) for each in named if each.gradients in said]
     return "; ".join(dict.fromkeys(lines))
 
 
-def describe_draws(model: str, *, is_random: bool, draws: int, eot: int) -> str:
+def describe_sampling(model: str, *, is_random: bool, draws: int, eot: int) -> str:
     """How a random model is judged, and what to do where the attack takes it for deterministic; "" for others.
 
     Args:
@@ -52,7 +52,7 @@ def describe_draws(model: str, *, is_random: bool, draws: int, eot: int) -> str:
     """
     if not is_random:
         return ""
-    named = [read_defence(part).defence for part in model.split("+")[1:] if is_defence(part)]
+    named = [parse_defence(part).defence for part in model.split("+")[1:] if is_defence(part)]
     drawn = ", ".join(dict.fromkeys(each.full_name for each in named if each.random)) or "the model"
     line = f"{drawn} draws random numbers: every example is judged by {draws} draws"
     if eot > 1:
@@ -60,7 +60,7 @@ def describe_draws(model: str, *, is_random: bool, draws: int, eot: int) -> str:
     return f"{line}; the attack takes it for deterministic: `eot=20` lets it see the mean of 20 draws (EOT)"
 
 
-def read_defence(text: str) -> NamedDefence:
+def parse_defence(text: str) -> NamedDefence:
     """The defence that a text names, with its parameters.
 
     Args:

@@ -1,7 +1,7 @@
 """The defences with a name that draw random numbers: one row each."""
 
 from ...attack import Parameter
-from .record import Defence, Gradients
+from .spec import DefenceSpec, Gradients
 
 _GUO = "Guo et al. 2018, Countering Adversarial Images using Input Transformations"
 _COHEN = "Cohen et al. 2019, Certified Adversarial Robustness via Randomized Smoothing"
@@ -9,7 +9,7 @@ _EXACT: tuple[Gradients, ...] = ("exact", "straight-through", "none")
 _SIGMA = Parameter(float, 0, 100, "standard deviation of the noise, on pixels in [0, 1]", 0)
 
 RANDOM_ROWS = (
-    Defence(
+    DefenceSpec(
         "resize-pad",
         "torchvision",
         "Random resizing and padding",
@@ -24,7 +24,7 @@ RANDOM_ROWS = (
             "(299 to 310-331 pixels) and pads it to 331: every model gets images of its size",
         ),
     ),
-    Defence(
+    DefenceSpec(
         "crop-rescale",
         "torchvision",
         "Random crop, rescaled",
@@ -35,7 +35,7 @@ RANDOM_ROWS = (
         _EXACT,
         random=True,
     ),
-    Defence(
+    DefenceSpec(
         "noise",
         "torchvision",
         "Gaussian noise",
@@ -46,7 +46,7 @@ RANDOM_ROWS = (
         _EXACT,
         random=True,
     ),
-    Defence(
+    DefenceSpec(
         "noise",
         "art",
         "Gaussian noise",
@@ -56,7 +56,7 @@ RANDOM_ROWS = (
         {"sigma": (_SIGMA, 0.1)},
         random=True,
     ),
-    Defence(
+    DefenceSpec(
         "tv-min",
         "art",
         "Total variance minimisation",
@@ -71,7 +71,7 @@ RANDOM_ROWS = (
         random=True,
         findings=("SciPy's optimiser runs on one channel of one image at a time: seconds an image at 224 x 224",),
     ),
-    Defence(
+    DefenceSpec(
         "smoothing",
         "davylamp",
         "Randomized smoothing",

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..box import cut_to_box
+from ..clamp import clamp_with_edge_gradient
 from ..classifier import Classifier
-from .transforms import OfArt, Transform
+from .transforms import ArtTransform, Transform
 
 
 class TorchvisionResizePad(Transform):
@@ -50,7 +50,7 @@ class TorchvisionCropRescale(Transform):
         for image in images:
             top, left = (int(torch.randint(room + 1, (), device="cpu")) for room in (size[0] - rows, size[1] - columns))
             cut.append(resized_crop(image, top, left, rows, columns, size, antialias=True))
-        return cut_to_box(torch.stack(cut))
+        return clamp_with_edge_gradient(torch.stack(cut))
 
 
 class TorchvisionNoise(Transform):
@@ -66,7 +66,7 @@ class TorchvisionNoise(Transform):
         return gaussian_noise(images, sigma=self.sigma)
 
 
-class ArtNoise(OfArt):
+class ArtNoise(ArtTransform):
     """ART's `GaussianAugmentation` of what is asked: Gaussian noise, cut off at 0 and 1."""
 
     def __init__(self, sigma: float):
@@ -78,7 +78,7 @@ class ArtNoise(OfArt):
         )
 
 
-class ArtTotalVarMin(OfArt):
+class ArtTotalVarMin(ArtTransform):
     """ART's `TotalVarMin`: some of the pixels, and of the rest what varies least between them."""
 
     def __init__(self, kept: float, weight: float, steps: int):

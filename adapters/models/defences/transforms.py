@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..box import cut_to_box
+from ..clamp import clamp_with_edge_gradient
 
 
 class Transform(nn.Module):
@@ -21,7 +21,7 @@ class Transform(nn.Module):
         raise NotImplementedError
 
 
-class OfArt(Transform):
+class ArtTransform(Transform):
     """A preprocessor of ART: arrays with the channels first, float32."""
 
     preprocessor: Any
@@ -32,7 +32,7 @@ class OfArt(Transform):
         return torch.from_numpy(np.ascontiguousarray(changed, dtype=np.float32)).to(images)
 
 
-class ArtJpeg(OfArt):
+class ArtJpeg(ArtTransform):
     """ART's `JpegCompression`: Pillow's JPEG of each image."""
 
     def __init__(self, quality: int):
@@ -42,7 +42,7 @@ class ArtJpeg(OfArt):
         self.preprocessor = JpegCompression((0.0, 1.0), quality=quality, channels_first=True)
 
 
-class ArtBitDepth(OfArt):
+class ArtBitDepth(ArtTransform):
     """ART's `FeatureSqueezing`: fewer bits a channel."""
 
     def __init__(self, bits: int):
@@ -52,7 +52,7 @@ class ArtBitDepth(OfArt):
         self.preprocessor = FeatureSqueezing((0.0, 1.0), bit_depth=bits)
 
 
-class ArtMedian(OfArt):
+class ArtMedian(ArtTransform):
     """ART's `SpatialSmoothing`: SciPy's median filter."""
 
     def __init__(self, window: int):
@@ -93,7 +93,7 @@ class KorniaJpeg(Transform):
         padded = nn.functional.pad(images, (0, right, 0, below), mode="replicate")
         coloured = padded if channels == 3 else padded.expand(-1, 3, -1, -1)
         quality = images.new_full((count,), float(self.quality))
-        changed = cut_to_box(self.codec(coloured, quality)[..., :height, :width])
+        changed = clamp_with_edge_gradient(self.codec(coloured, quality)[..., :height, :width])
         return changed if channels == 3 else changed.mean(1, keepdim=True)
 
 
@@ -107,7 +107,7 @@ class TorchvisionBlur(Transform):
     def _change(self, images: Tensor) -> Tensor:
         from torchvision.transforms.v2.functional import gaussian_blur
 
-        return cut_to_box(gaussian_blur(images, [self.window, self.window], [self.sigma, self.sigma]))
+        return clamp_with_edge_gradient(gaussian_blur(images, [self.window, self.window], [self.sigma, self.sigma]))
 
 
 class TorchvisionRescale(Transform):
@@ -122,7 +122,7 @@ class TorchvisionRescale(Transform):
 
         size = list(images.shape[-2:])
         smaller = [max(1, round(self.scale * side)) for side in size]
-        return cut_to_box(resize(resize(images, smaller, antialias=True), size, antialias=True))
+        return clamp_with_edge_gradient(resize(resize(images, smaller, antialias=True), size, antialias=True))
 
 
 class _OfPillow(Transform):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..classifier import PASS_SIZE
 from .layer_outputs import activations_of, collect_activations
-from .scorer import Pairs, Scorer
+from .scorer import ExamplePairs, Scorer
 
 
 class _BinaryNetwork(Scorer):
@@ -17,7 +17,7 @@ class _BinaryNetwork(Scorer):
 
     network: nn.Module
 
-    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+    def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         """Train it on clean and adversarial images, ART's loop."""
         del labels
         if pairs is None:
@@ -47,7 +47,7 @@ class _BinaryNetwork(Scorer):
         """The network's weights, and the shape of what it looks at."""
         return dict(self.network.state_dict())
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The network again."""
         self.network = self._make(self._shape_of(state)).to(self.classifier.device)
         self.network.load_state_dict(dict(state))
@@ -143,7 +143,7 @@ class SubsetScanning(Scorer):
 
     background: Tensor
 
-    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+    def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         """Keep the activations of clean images."""
         del labels, pairs
         self._restart(collect_activations(self.classifier, clean, self.parameters["layer"]))
@@ -158,7 +158,7 @@ class SubsetScanning(Scorer):
         """The activations of clean images, (N, features)."""
         return {"background": self.background}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The same activations."""
         self._restart(state["background"])
 

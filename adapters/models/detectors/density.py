@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....errors import InvalidInput
 from .layer_outputs import activations_of, collect_activations
-from .scorer import Pairs, Scorer
+from .scorer import ExamplePairs, Scorer
 
 _GRID = 24  # bandwidths tried, a tenth to ten times the usual distance to the nearest, by feature
 
@@ -19,7 +19,7 @@ class KernelDensity(Scorer):
     The density is that of the activations of clean training images of the class that the model predicts.
     """
 
-    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+    def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         """Keep the activations by class, of the images that the model gets right, and choose the bandwidth."""
         del pairs
         logits = self.classifier.predict_logits(clean).cpu()
@@ -54,7 +54,7 @@ class KernelDensity(Scorer):
         """Activations, their classes, and the bandwidth."""
         return {"points": self._points, "classes": self._classes, "bandwidth": self._bandwidth}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The same, beside the model: an attack on it asks at every step."""
         there = (state[word].to(self.classifier.device) for word in ("points", "classes", "bandwidth"))
         self._points, self._classes, self._bandwidth = there

@@ -16,7 +16,7 @@ from ...parameters import check_parameter, parse_parameter
 from ...tensor_file import read_tensor_file
 from ..classifier import Classifier
 from .detector_rows import find_detector
-from .scorer import Detector, Scorer
+from .scorer import DetectorSpec, Scorer
 
 _FORMAT = "davylamp detector 1"
 
@@ -36,7 +36,7 @@ class TrainedDetector:
         card: how it was made.
     """
 
-    row: Detector
+    row: DetectorSpec
     parameters: Mapping[str, Any]
     state: Mapping[str, Tensor]
     calibration: Tensor
@@ -56,9 +56,9 @@ class TrainedDetector:
         Raises:
             InvalidInput: if the rate is none.
         """
-        return line_at(self.calibration, rate)
+        return threshold_at(self.calibration, rate)
 
-    def beside(self, classifier: Classifier, model_digest: str) -> Scorer:
+    def bind(self, classifier: Classifier, model_digest: str) -> Scorer:
         """The detector bound to its model.
 
         Raises:
@@ -71,11 +71,11 @@ class TrainedDetector:
                 ": other weights, layers, code or preprocessing; train the detector for it (davylamp train)"
             )
         scorer = make_scorer(self.row, classifier, self.parameters)
-        scorer.restore({name: tensor.cpu() for name, tensor in self.state.items()})
+        scorer.load_state({name: tensor.cpu() for name, tensor in self.state.items()})
         return scorer
 
 
-def line_at(calibration: Tensor, rate: float) -> float:
+def threshold_at(calibration: Tensor, rate: float) -> float:
     """The score that at most a share of the calibration images lie above: see `TrainedDetector.threshold`."""
     if not 0 <= rate < 1:
         raise InvalidInput(f"expected a rate of false alarms in [0, 1), got {rate}")
@@ -83,7 +83,7 @@ def line_at(calibration: Tensor, rate: float) -> float:
     return float(ordered[min(math.floor(rate * len(ordered) + 1e-9), len(ordered) - 1)])
 
 
-def make_scorer(row: Detector, classifier: Classifier, parameters: Mapping[str, Any]) -> Scorer:
+def make_scorer(row: DetectorSpec, classifier: Classifier, parameters: Mapping[str, Any]) -> Scorer:
     """A detector that has not learned yet; MissingLibrary if what it is made of is not installed."""
     if find_spec(row.module) is None:
         raise MissingLibrary(row.module, row.extra, f"for {row.full_name}")
@@ -91,7 +91,7 @@ def make_scorer(row: Detector, classifier: Classifier, parameters: Mapping[str, 
     return getattr(import_module(module, __package__), made)(classifier, **parameters)
 
 
-def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[Detector, dict[str, Any]]:
+def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpec, dict[str, Any]]:
     """A row by its name, and all its parameters.
 
     Raises:

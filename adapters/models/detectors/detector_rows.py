@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ....errors import UnknownName
 from ...attack import Parameter
-from .scorer import Detector
+from .scorer import DetectorSpec
 
 _EPOCHS = (Parameter(int, 1, 10**6, "passes over the images that the network is trained with"), 20)
 _RATE = (Parameter(float, 1e-12, 1e3, "step of its optimiser (Adam)"), 1e-3)
@@ -16,7 +16,7 @@ _LAYER = (
 _NETWORK = {"epochs": _EPOCHS, "learning_rate": _RATE, "batch_size": _BATCH}
 
 ROWS = (
-    Detector(
+    DetectorSpec(
         "binary-input",
         "art",
         "A network on the images",
@@ -28,7 +28,7 @@ ROWS = (
         learns_examples=True,
         differentiable=True,
     ),
-    Detector(
+    DetectorSpec(
         "binary-activation",
         "art",
         "A network on the activations of a layer",
@@ -41,7 +41,7 @@ ROWS = (
         differentiable=True,
         reads_layers=True,
     ),
-    Detector(
+    DetectorSpec(
         "subset-scanning",
         "art",
         "Subset scanning of the activations of a layer",
@@ -52,7 +52,7 @@ ROWS = (
         {"layer": _LAYER},
         reads_layers=True,
     ),
-    Detector(
+    DetectorSpec(
         "feature-squeezing",
         "davylamp",
         "How far the answer moves when the image is squeezed",
@@ -65,7 +65,7 @@ ROWS = (
             "window": (Parameter(int, 3, 31, "side of the median filter's window, odd, of the second"), 3),
         },
     ),
-    Detector(
+    DetectorSpec(
         "kernel-density",
         "davylamp",
         "Density of the activations among those of the predicted class",
@@ -83,7 +83,7 @@ ROWS = (
         differentiable=True,
         reads_layers=True,
     ),
-    Detector(
+    DetectorSpec(
         "lid",
         "davylamp",
         "Local intrinsic dimensionality of every layer",
@@ -100,14 +100,14 @@ ROWS = (
     ),
 )
 
-DETECTORS: Mapping[str, Detector] = {row.full_name: row for row in ROWS}
+DETECTORS: Mapping[str, DetectorSpec] = {row.full_name: row for row in ROWS}
 LEFT_OUT: Mapping[str, str] = {
     "art: BEYONDDetectorPyTorch": "it needs a model trained without labels on the same images, which no package ships",
     "Feinman et al.: Bayesian uncertainty": "it needs a model with dropout that is left on",
 }
 
 
-def find_detector(name: str) -> Detector:
+def find_detector(name: str) -> DetectorSpec:
     """The detector of that name, with or without the library; UnknownName if there is none."""
     row = DETECTORS.get(name) or next((row for row in ROWS if row.name == name), None)
     if row is None:

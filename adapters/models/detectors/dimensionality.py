@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ....errors import InvalidInput
 from .layer_outputs import watching_layers
-from .scorer import Pairs, Scorer
+from .scorer import ExamplePairs, Scorer
 
 _SMALL = 1e-12
 _CHUNK = 64  # images of a pass, beside those that distances are measured to
@@ -21,7 +21,7 @@ class LocalDimensionality(Scorer):
     class, adversarial ones the other.
     """
 
-    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+    def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         """Keep clean images to measure to; fit the regression on the others."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
@@ -56,7 +56,7 @@ class LocalDimensionality(Scorer):
         """The images that distances are measured to, and the regression."""
         return {"reference": self._reference, "weights": self._weights, "bias": self._bias}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """The same."""
         self._reference, self._weights, self._bias = (state[word] for word in ("reference", "weights", "bias"))
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, UnknownName, Unsupported
 from ..classifier import PASS_SIZE, Classifier
-from ..room.isolated import holds_room
+from ..sandbox.isolated import runs_in_process
 
 _WITH_WEIGHTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 
@@ -83,7 +83,7 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
 
 def check_layers_here(classifier: Classifier, reader: str) -> None:
     """Raise Unsupported if a model's layers are in a room, for something that reads them."""
-    if holds_room(classifier):
+    if runs_in_process(classifier):
         raise Unsupported(
             f"{reader} needs the model's layers, and {classifier.name} runs in a process of its own, which gives only "
             "answers: add --isolate no"

@@ -12,7 +12,7 @@ from ..classifier import Classifier
 
 
 @dataclass(frozen=True)
-class Detector:
+class DetectorSpec:
     """A way to tell adversarial images from clean ones beside a model.
 
     Args:
@@ -49,7 +49,7 @@ class Detector:
         return f"{self.library}:{self.name}"
 
 
-class Pairs(NamedTuple):
+class ExamplePairs(NamedTuple):
     """Images that fool the model and what they were made of, each of shape (M, C, H, W), in [0, 1]."""
 
     originals: Tensor
@@ -68,7 +68,7 @@ class Scorer(ABC):
         self.classifier, self.parameters = classifier, parameters
 
     @abstractmethod
-    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+    def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         """Learn; random numbers are those of the global generators, which the caller seeds.
 
         Args:
@@ -90,5 +90,5 @@ class Scorer(ABC):
         """All that was learned."""
 
     @abstractmethod
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take what was learned."""

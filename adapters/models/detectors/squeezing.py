@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..defences.defend import defend
-from .scorer import Pairs, Scorer
+from .scorer import ExamplePairs, Scorer
 
 
 class Squeezing(Scorer):
@@ -16,7 +16,7 @@ class Squeezing(Scorer):
     but where to draw the line. Of the paper's third squeezer, non-local means, nothing is here.
     """
 
-    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+    def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
         """Nothing to learn."""
 
     @torch.no_grad()
@@ -34,5 +34,5 @@ class Squeezing(Scorer):
         """Nothing."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..classifier import Classifier
 from .encoding import Encoder, feed
-from .source_files import Sources
+from .source_files import SourceFiles
 
 _SETTINGS = ("resize", "crop", "interpolation", "mean", "std")
 _BOUND = ("model", "_model", "estimator", "_estimator", "device")  # where attacks keep what they are bound to
@@ -53,7 +53,7 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
 
 def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
     reasons: list[str] = []
-    sources = Sources()
+    sources = SourceFiles()
     # "NAME+defence.py:function" is a model with a defence in front
     names = [Path(part.rpartition(":")[0]).expanduser() for part in source.split("+")] if source else []
     files = [file for file in names if file.suffix == ".py" and file.is_file()]
@@ -71,7 +71,7 @@ def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
     encoder.put("code", "\n".join(sources.digests()))
     digest = encoder.hash.hexdigest()[:20]
     digest = classifier.known_as.get(digest, digest)
-    return ModelIdentity(_with(digest, "outputs", classifier.answers.said), tuple(reasons))
+    return ModelIdentity(_with(digest, "outputs", classifier.answers.declared), tuple(reasons))
 
 
 def _with(digest: str, word: str, said: str) -> str:
@@ -92,7 +92,7 @@ def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
         file: that it is from; all of it counts, with the local files that it imports.
     """
     reasons: list[str] = []
-    sources = Sources()
+    sources = SourceFiles()
     if file is not None:
         sources.add_file(file)
     encoder = Encoder(sources, reasons, str(file.resolve().parent) if file is not None else "")

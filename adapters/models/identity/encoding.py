@@ -25,12 +25,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...user_file import Neighbours
-from ..answers import Answers
-from .source_files import Sources, digest_file, origin_of
+from ...user_file import LocalImportFinder
+from ..output_format import OutputFormat
+from .source_files import SourceFiles, digest_file, module_origin
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Event, threading.Condition, threading.Semaphore)
-_NEUTRAL = (*_LOCKS, logging.Logger, Neighbours)  # of the last, the paths of this machine; its files count as code
+_NEUTRAL = (
+    *_LOCKS,
+    logging.Logger,
+    LocalImportFinder,
+)  # of the last, the paths of this machine; its files count as code
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OF_MODULES = frozenset(vars(nn.Module())) | {"training"}
 _CARRIED = {"pretrained_cfg", "default_cfg", "pretrained_cfg_overlay"}  # timm's: say where the weights came from
@@ -107,7 +111,7 @@ class Encoder:
         root: a folder whose place says nothing: paths in it are taken relative to it.
     """
 
-    def __init__(self, sources: Sources, reasons: list[str], root: str = ""):
+    def __init__(self, sources: SourceFiles, reasons: list[str], root: str = ""):
         self.sources, self.reasons, self._root = sources, reasons, root
         self.hash = hashlib.sha256()
         self.names_readers = False  # whether code that may read something from outside is noted as unknown
@@ -144,9 +148,9 @@ class Encoder:
         elif isinstance(value, (torch.dtype, torch.layout, torch.memory_format, np.dtype)):
             self.put("word", value)
         elif isinstance(value, enum.Enum):
-            self.put("member", f"{name_of(kind)}.{value.name}")
-        elif isinstance(value, Answers):
-            self.put("outputs", value.said)
+            self.put("member", f"{qualified_name(kind)}.{value.name}")
+        elif isinstance(value, OutputFormat):
+            self.put("outputs", value.declared)
         elif isinstance(value, _NEUTRAL):
             self.put("neutral")
         else:
@@ -165,7 +169,7 @@ class Encoder:
         elif isinstance(value, (np.ndarray, np.generic)):
             self._add_array(np.asarray(value), where)
         elif isinstance(value, type):
-            self.put("class", name_of(value))
+            self.put("class", qualified_name(value))
             self.add_class(value)
         elif isinstance(value, types.ModuleType):
             self.add_module(value)
@@ -180,7 +184,7 @@ class Encoder:
             self._add_object(value, where)
 
     def _add_container(self, value: Any, where: str) -> None:
-        self.put("container", f"{name_of(type(value))} {len(value)}")
+        self.put("container", f"{qualified_name(type(value))} {len(value)}")
         if isinstance(value, (set, frozenset)):
             for word in sorted(self._digest_alone(each, where) for each in value):
                 self.put("element", word)
@@ -226,10 +230,10 @@ class Encoder:
     def _add_layer(self, value: nn.Module, where: str) -> None:
         """A layer: its class, mode, tensors, layers, hooks, and every plain attribute."""
         kind = type(value)
-        self.put("module", f"{name_of(kind)} {value.training}")
+        self.put("module", f"{qualified_name(kind)} {value.training}")
         stated = getattr(value, "stated_identity", None)
         if (
-            isinstance(stated, str) and origin_of(kind.__module__) == "standard"
+            isinstance(stated, str) and module_origin(kind.__module__) == "standard"
         ):  # of ours: it holds what cannot be read
             self.put("stated", stated)
             return
@@ -247,7 +251,7 @@ class Encoder:
             self.put("layer", name)
             self.add(layer, f"{where}.{name}")
         attributes = {} if scripted or compiled else dict(vars(value))
-        silent = {name for name, each in attributes.items() if isinstance(each, Answers) and not each.said}
+        silent = {name for name, each in attributes.items() if isinstance(each, OutputFormat) and not each.declared}
         for name in sorted(attributes.keys() - _OF_MODULES - _CARRIED - silent):
             if not (kind.__module__.startswith("torch.") and name.startswith("_")):
                 self.put("attribute", name)
@@ -270,7 +274,7 @@ class Encoder:
     def _add_object(self, value: Any, where: str) -> None:
         """Any other object: its class and its attributes, or what pickle would keep of it."""
         kind = type(value)
-        self.put("object", name_of(kind))
+        self.put("object", qualified_name(kind))
         self.add_class(kind)
         if _is_python(kind):
             state = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
@@ -313,7 +317,7 @@ class Encoder:
             if origin == "installed":
                 self.put("file", digest_file(each.__module__))
             elif origin in ("local", "unknown"):
-                self.put("class body", name_of(each))
+                self.put("class body", qualified_name(each))
                 for name, member in _members(each):
                     self.put("member", name)
                     self.add(member, f"{each.__qualname__}.{name}")
@@ -400,7 +404,7 @@ def _is_python(kind: type) -> bool:
 
 def _has_python_code(kind: type) -> bool:
     functions = any(isinstance(member, types.FunctionType) for member in vars(kind).values())
-    return functions or origin_of(kind.__module__) in ("local", "unknown")
+    return functions or module_origin(kind.__module__) in ("local", "unknown")
 
 
 def _slots(kind: type) -> list[str]:
@@ -416,14 +420,14 @@ def _unrolled(reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*reduced[:3], *(None if each is None else list(each) for each in reduced[3:5]))
 
 
-def name_of(kind: type) -> str:
+def qualified_name(kind: type) -> str:
     """Module and name of a class."""
     return f"{module_name(kind.__module__)}.{kind.__qualname__}"
 
 
 def module_name(name: str | None) -> str:
     """A model file is loaded under a name that holds a hash of its place, which says nothing about its code."""
-    return "" if name is None or origin_of(name) in ("local", "unknown") else name
+    return "" if name is None or module_origin(name) in ("local", "unknown") else name
 
 
 def is_plain(value: Any) -> bool:

@@ -44,14 +44,14 @@ def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) 
     images, places = probe_images(shape), list(_AGAIN)
     answers = _numbers(model(images))
     if answers.shape[1] == 1:
-        further = further_images(shape)
+        further = label_probe_images(shape)
         answers = np.concatenate([answers, _numbers(model(further))])
         images, places = torch.cat([images, further]), list(range(OF_LABELS))[::-1]
-    steady = agree(_numbers(model(images[places])), answers[places])
+    steady = outputs_match(_numbers(model(images[places])), answers[places])
     return Fingerprint(digest_answers(answers), answers, steady)
 
 
-def further_images(shape: tuple[int, int, int]) -> Tensor:
+def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
     """What else a model that gives labels is asked about, shape (OF_LABELS - IMAGES, C, H, W), equal everywhere.
 
     Patches of noise of many sizes, in grey levels, in black and white, and in the middle of a dark image: labels of
@@ -84,7 +84,7 @@ def probe_images(shape: tuple[int, int, int]) -> Tensor:
     return torch.from_numpy(np.round(pixels * 255) / 255).float()  # 8 bits hold them
 
 
-def agree(answers: np.ndarray, known: np.ndarray) -> bool:
+def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
     """Whether answers are the same but for rounding on their way through another batch or machine."""
     if answers.shape != known.shape:
         return False

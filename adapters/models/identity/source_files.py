@@ -16,7 +16,7 @@ _OURS = __name__.partition(".")[0]
 _MOST_FILES = 2000
 
 
-class Sources:
+class SourceFiles:
     """The user's files that a model's code stands in, with every neighbour that they import.
 
     What Python and torch bring is known by their versions, an installed package by the first two numbers of its version
@@ -39,7 +39,7 @@ class Sources:
 
     def add_module(self, name: str) -> Origin:
         """Note the module of a class or a function; where it comes from."""
-        origin = origin_of(name)
+        origin = module_origin(name)
         if origin == "local":
             self.add_file(_file_of(name))
         elif origin == "installed" and (top := name.partition(".")[0]) != _OURS:
@@ -52,16 +52,16 @@ class Sources:
         yield from (f"{name} {number}" for name, number in sorted(self._packages.items()))
 
 
-def state_of_code(path: Path) -> tuple[str, ...]:
+def code_state(path: Path) -> tuple[str, ...]:
     """What a file and the local files that it imports say to Python now; () if there is no such file."""
-    sources = Sources()
+    sources = SourceFiles()
     if path.is_file():
         sources.add_file(path)
     return tuple(sources.digests())
 
 
 @cache
-def origin_of(name: str) -> Origin:
+def module_origin(name: str) -> Origin:
     """Where a module comes from, by its name."""
     top = name.partition(".")[0]
     # The judge's rules, in davylamp itself, have a separate version.

@@ -20,7 +20,7 @@ _EXAMPLE = "http://HOST:PORT/v2/models/NAME"
 
 
 @dataclass(frozen=True)
-class Encoding:
+class RequestEncoding:
     """What a name says, behind its "?", of how images are sent and answers are read; what is empty the server says.
 
     Args:
@@ -72,7 +72,7 @@ class Address:
     base: str = ""
     model: str = ""
     version: str = ""
-    encoding: Encoding = field(default_factory=Encoding)
+    encoding: RequestEncoding = field(default_factory=RequestEncoding)
 
     @property
     def place(self) -> str:
@@ -132,8 +132,8 @@ def read_address(name: str) -> Address:
     return Address(**shared, path=path, base=match["before"], model=model, version=version, encoding=encoding)
 
 
-def _read_encoding(query: str) -> Encoding:
-    known = {each.name: each for each in fields(Encoding)}
+def _read_encoding(query: str) -> RequestEncoding:
+    known = {each.name: each for each in fields(RequestEncoding)}
     values: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
         if key not in known:
@@ -141,7 +141,7 @@ def _read_encoding(query: str) -> Encoding:
         if key in values:
             raise InvalidInput(f"expected {key} of a remote model once, got it twice")
         values[key] = _read_value(key, text)
-    return Encoding(**values)
+    return RequestEncoding(**values)
 
 
 def _read_value(key: str, text: str) -> Any:

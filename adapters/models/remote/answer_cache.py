@@ -25,7 +25,7 @@ _TABLES = (
 )
 
 
-class KeptAnswers:
+class AnswerCache:
     """A file with what servers answered. It is written as answers come, so that a killed process loses none.
 
     Several processes of one machine may share it; on a file system of several machines SQLite is not safe.
@@ -54,7 +54,7 @@ class KeptAnswers:
                 answers |= {image: _unpack(answer) for image, answer in database.execute(query, (model, *part))}
         return answers
 
-    def keep(self, model: str, answers: Mapping[bytes, np.ndarray]) -> None:
+    def store(self, model: str, answers: Mapping[bytes, np.ndarray]) -> None:
         """Keep answers by the hash of their image; on the disk's way when this returns."""
         rows = [(model, image, _pack(answer)) for image, answer in answers.items()]
         with self._open() as database, database:
@@ -72,13 +72,13 @@ class KeptAnswers:
         with self._open() as database, database:
             database.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?, ?, ?)", row)
 
-    def note_spent(self, model: str, paid: int, cost: float) -> None:
+    def add_usage(self, model: str, paid: int, cost: float) -> None:
         """Note what the server of a model was paid, whether its answers are kept or not."""
         more = "UPDATE SET paid = paid + excluded.paid, cost = cost + excluded.cost"
         with self._open() as database, database:
             database.execute(f"INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO {more}", (model, paid, cost))
 
-    def spent(self) -> dict[str, tuple[int, float]]:
+    def usage(self) -> dict[str, tuple[int, float]]:
         """Images that the servers answered since the file was made, and their price, by model; killed runs, too."""
         with self._open() as database:
             return {model: (paid, cost) for model, paid, cost in database.execute("SELECT * FROM spent ORDER BY model")}
@@ -130,13 +130,13 @@ def _unpack(content: bytes) -> np.ndarray:
     return np.frombuffer(content[1:], "<i8").astype(np.int64).reshape(())
 
 
-def spent_lines(folder: Path) -> list[str]:
+def format_usage(folder: Path) -> list[str]:
     """What each server was paid for a results folder in all, killed runs included; [] where no answers are kept."""
     path = folder / FILE
     if not path.is_file():
         return []
-    answers = KeptAnswers(path)
-    lines = answers.spent().items()
+    answers = AnswerCache(path)
+    lines = answers.usage().items()
     answers.close()
     return [
         f"{name}: {paid} paid for {path} in all" + (f", price {cost:.6g}" if cost else "")
@@ -195,7 +195,7 @@ def _read(path: Path) -> tuple[dict, dict, dict]:
 
 
 def _write(out: Path, answers: dict, fingerprints: dict, spent: dict) -> None:
-    KeptAnswers(out).close()  # makes the tables
+    AnswerCache(out).close()  # makes the tables
     database = sqlite3.connect(out)
     try:
         with database:

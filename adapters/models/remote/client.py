@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ....errors import ModelFailed
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from .address import Address
-from .traffic import Traffic
+from .server_usage import ServerUsage
 from .transport import Transport, token_header
 
 LARGEST = 1 << 28  # bytes of an answer
@@ -44,7 +44,7 @@ class Reply(NamedTuple):
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-class NotSent(Exception):
+class ConnectionFailed(Exception):
     """The server could not be reached: it has seen nothing."""
 
 
@@ -61,11 +61,11 @@ class Connection:
         self.address, self.timeout, self._headers = address, timeout, dict(headers)
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """One exchange.
 
         Raises:
-            NotSent: if the server cannot be reached; its error is the cause.
+            ConnectionFailed: if the server cannot be reached; its error is the cause.
             OSError, http.client.HTTPException: if the connection breaks, or takes too long.
             OverflowError: if the answer is too large.
         """
@@ -74,7 +74,7 @@ class Connection:
             connection = self._open()
         except (OSError, UnicodeError) as error:
             self.close()
-            raise NotSent(str(error)) from error
+            raise ConnectionFailed(str(error)) from error
         try:
             try:
                 connection.request(method, path, body, {**self._headers, **headers})
@@ -135,7 +135,7 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-class Pace:
+class RateLimiter:
     """No more than so many images or requests a second."""
 
     def __init__(self, rate: float | None, unit: str, sleep: Callable[[float], Any] = time.sleep):
@@ -151,7 +151,7 @@ class Pace:
         self._next = max(now, self._next) + (images if self.unit == "images" else 1) / self.rate
 
 
-class _Trouble(NamedTuple):
+class _RequestFailure(NamedTuple):
     """Why there is no answer, and after how many seconds the server wants to be asked again; None: it does not say."""
 
     why: str
@@ -172,13 +172,13 @@ class RetryingClient:
     """
 
     def __init__(
-        self, address: Address, transport: Transport, traffic: Traffic, sleep: Callable[[float], Any] = time.sleep
+        self, address: Address, transport: Transport, traffic: ServerUsage, sleep: Callable[[float], Any] = time.sleep
     ):
         self.address, self.transport, self.traffic, self._sleep = address, transport, traffic, sleep
         header = token_header(address, transport)
         self._secrets = [part for value in header.values() for part in (value, value.removeprefix("Bearer "))]
         self.connection = Connection(address, transport.timeout, {**header, "Accept-Encoding": "identity"})
-        self._pace = Pace(transport.rate, transport.unit, sleep)
+        self._pace = RateLimiter(transport.rate, transport.unit, sleep)
         self._jitter = random.Random(0)
         self._is_down = False
 
@@ -204,7 +204,7 @@ class RetryingClient:
             ModelFailed: if the server cannot be reached or fails each time.
         """
         tries = 1 if self._is_down else self.transport.tries
-        trouble = _Trouble("")
+        trouble = _RequestFailure("")
         for attempt in range(tries):
             if images:
                 self._pace.wait(images)
@@ -223,14 +223,14 @@ class RetryingClient:
 
     def _try(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], images: int
-    ) -> "Reply | _Trouble":
+    ) -> "Reply | _RequestFailure":
         """One exchange: the answer, or why it may be worth to ask again."""
         try:
-            reply = self.connection.ask(method, path, body, headers)
-        except NotSent as error:
+            reply = self.connection.request(method, path, body, headers)
+        except ConnectionFailed as error:
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                 raise self._failure(f"has a certificate that cannot be trusted ({one_line(error)})") from None
-            return _Trouble(f"cannot be reached ({one_line(error)})")
+            return _RequestFailure(f"cannot be reached ({one_line(error)})")
         except OverflowError as error:
             raise self._failure(f"sent {error}; that is no answer of a classifier") from None
         except TimeoutError:
@@ -242,9 +242,9 @@ class RetryingClient:
                 return reply
             self.connection.close()  # some hang up after an error without a word: the next request would run into that
             self.traffic.retried += 0 if reply.status in _UNSEEN else images
-            return _Trouble(f"answered {self.describe(reply)}", _retry_after(reply))
+            return _RequestFailure(f"answered {self.describe(reply)}", _retry_after(reply))
         self.traffic.retried += images
-        return _Trouble(why)
+        return _RequestFailure(why)
 
     def describe(self, reply: Reply) -> str:
         """A status and what the server says of it, in one line without the token."""

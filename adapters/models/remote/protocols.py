@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....errors import InvalidInput, Unavailable, Unsupported
-from ...user_code import one_line
-from .address import Address, Encoding, OutputKind
+from ...user_code_guard import one_line
+from .address import Address, OutputKind, RequestEncoding
 from .client import Reply, RetryingClient, error_of
-from .tensors import JSON_BYTES, OUTPUT_TYPES, TYPES, pack_tensor, read_numbers
+from .tensors import JSON_BYTES, OUTPUT_TYPES, TYPES, decode_numbers, pack_tensor
 
 BINARY = "binary_tensor_data"
 _CHANNELS = (1, 3, 4)
@@ -153,11 +153,11 @@ class OpenInference:
                 if not all(type(each) is int and each >= 0 for each in shape):
                     raise ValueError(f"an output of shape {one_line(shape)[:60]}")
                 values = output.get("data") if size is None else tail[place : place + size]
-                return read_numbers(values, shape, str(output.get("datatype")))
+                return decode_numbers(values, shape, str(output.get("datatype")))
             place += size or 0
         raise ValueError(f"outputs {', '.join(one_line(each.get('name')) for each in outputs)[:120]}")
 
-    def _complete(self, encoding: Encoding) -> Encoding:
+    def _complete(self, encoding: RequestEncoding) -> RequestEncoding:
         """The encoding with what the metadata say; what the name says wins."""
         kind, shape = encoding.datatype or self.input.datatype, self.input.shape
         if kind not in TYPES:
@@ -249,7 +249,9 @@ def _pick_output(tensors: tuple[TensorSpec, ...], name: str, address: Address) -
     return _pick(tensors, "", "output", address)
 
 
-def _notes(taken: TensorSpec, output: TensorSpec | None, metadata: Metadata, encoding: Encoding) -> tuple[str, ...]:
+def _notes(
+    taken: TensorSpec, output: TensorSpec | None, metadata: Metadata, encoding: RequestEncoding
+) -> tuple[str, ...]:
     notes = []
     if encoding.datatype == "UINT8":
         notes.append("the server takes bytes: every image is rounded to 8 bits on its way")
@@ -260,7 +262,7 @@ def _notes(taken: TensorSpec, output: TensorSpec | None, metadata: Metadata, enc
     return tuple(notes)
 
 
-def check_components(shape: tuple[int, ...], spec: TensorSpec, encoding: Encoding, name: str) -> None:
+def check_components(shape: tuple[int, ...], spec: TensorSpec, encoding: RequestEncoding, name: str) -> None:
     """Raise InvalidInput unless images of shape (C, H, W) are what a server takes."""
     given = shape if encoding.layout != "NHWC" else (*shape[1:], shape[0])
     wanted = spec.shape[1:]
@@ -362,7 +364,7 @@ def check_answer(given: np.ndarray, count: int, width: int | None, classes: int 
     return given, of_this
 
 
-def learned_limit(reply: Reply, count: int) -> int:
+def batch_limit_from_error(reply: Reply, count: int) -> int:
     """How many images a server takes at once, from its refusal of `count`; 0 if that is not why it refused."""
     if reply.status == 413:
         return count // 2

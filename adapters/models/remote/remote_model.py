@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, ModelFailed
 from ..classifier import Classifier
-from ..identity.fingerprint import Fingerprint, agree, digest_answers, fingerprint
+from ..identity.fingerprint import Fingerprint, digest_answers, fingerprint, outputs_match
 from .address import Address, read_address
-from .answer_cache import KeptAnswers
+from .answer_cache import AnswerCache
 from .client import RetryingClient
-from .protocols import JsonForm, OpenInference, check_answer, check_components, learned_limit
-from .tensors import write_pixels
-from .traffic import Traffic
+from .protocols import JsonForm, OpenInference, batch_limit_from_error, check_answer, check_components
+from .server_usage import ServerUsage
+from .tensors import encode_images
 from .transport import Transport
 
 PATTERNS = ("http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH")
@@ -49,7 +49,7 @@ class RemoteModel(nn.Module):
     def __init__(self, address: Address, transport: Transport):
         super().__init__()
         self.address, self.transport = address, transport
-        self.traffic, self.taken = Traffic(), Traffic()  # in all; of which somebody has taken note
+        self.traffic, self.taken = ServerUsage(), ServerUsage()  # in all; of which somebody has taken note
         self.form = self._connect()
         self.encoding, self.notes = self.form.encoding, self.form.notes
         self.image_shape: tuple[int, int, int] | None = self.form.image_shape
@@ -57,7 +57,7 @@ class RemoteModel(nn.Module):
         self._width: int | None = None  # of an answer, once one was seen: 0 for labels
         self._known: Fingerprint | None = None
         self._is_fresh = False
-        self._answers = KeptAnswers(transport.answers) if transport.answers else None
+        self._answers = AnswerCache(transport.answers) if transport.answers else None
 
     @property
     def image_channels(self) -> int | None:
@@ -78,13 +78,13 @@ class RemoteModel(nn.Module):
         return [self._about, known.digest], ""
 
     @property
-    def is_unsteady(self) -> bool:
+    def is_nondeterministic(self) -> bool:
         """Whether it answered fixed images otherwise when it was asked again, also where it is said to be random."""
         known = self._fingerprint()
         return known is not None and not known.steady
 
     @contextmanager
-    def afresh(self) -> Iterator[None]:
+    def bypass_cache(self) -> Iterator[None]:
         """In the block the server is asked, whatever answers are kept."""
         before, self._is_fresh = self._is_fresh, True
         try:
@@ -97,9 +97,9 @@ class RemoteModel(nn.Module):
         known = self._known
         if known is None or not known.steady or self.image_shape is None:
             return False
-        with self.afresh():
+        with self.bypass_cache():
             now = fingerprint(self, self.image_shape)
-        return now.steady and not agree(now.answers, known.answers)
+        return now.steady and not outputs_match(now.answers, known.answers)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """What the server gives: float32 scores of shape (N, K), or int64 labels of shape (N,).
@@ -113,7 +113,7 @@ class RemoteModel(nn.Module):
             check_components(shape, self.form.input, self.encoding, self.address.name)
         if self.image_shape is None:
             self.image_shape = (shape[0], shape[1], shape[2])
-        rows = write_pixels(inputs, self.encoding, self.address.name)
+        rows = encode_images(inputs, self.encoding, self.address.name)
         self.traffic.asked += len(rows)
         answers = self._ask(rows) if self._is_fresh or self._keeper() is None else self._recall(rows)
         return torch.from_numpy(np.stack(answers)).to(inputs.device)
@@ -139,12 +139,12 @@ class RemoteModel(nn.Module):
     def _fingerprint(self) -> Fingerprint | None:
         """What the server answers about the fixed images; one that was known under these answers keeps its digest."""
         if self._known is None and self.image_shape is not None:
-            with self.afresh():
+            with self.bypass_cache():
                 known = fingerprint(self, self.image_shape)
             if self._answers is not None and known.steady:
                 static = _digest(self._about)
                 kept = self._answers.fingerprints(static)
-                alike = (digest for digest, answers in kept.items() if agree(known.answers, answers))
+                alike = (digest for digest, answers in kept.items() if outputs_match(known.answers, answers))
                 digest = next(alike, "")
                 if not digest:
                     self._answers.keep_fingerprint(static, known.digest, known.answers)
@@ -152,7 +152,7 @@ class RemoteModel(nn.Module):
             self._known = known
         return self._known
 
-    def _keeper(self) -> tuple[KeptAnswers, str] | None:
+    def _keeper(self) -> tuple[AnswerCache, str] | None:
         """Where answers are kept, and under which name; None where they are not, or the server is not steady."""
         if self._answers is None or self.encoding.random:
             return None
@@ -175,7 +175,7 @@ class RemoteModel(nn.Module):
             part = {hashes[place]: answer for place, answer in zip(places[start:], given, strict=False)}
             answers.update(part)
             # A NaN may be the server's bad moment.
-            store.keep(name, {image: answer for image, answer in part.items() if np.isfinite(answer).all()})
+            store.store(name, {image: answer for image, answer in part.items() if np.isfinite(answer).all()})
 
         if places:
             self._ask(rows[places], keep)
@@ -203,7 +203,7 @@ class RemoteModel(nn.Module):
         request = self.form.write(rows)
         reply = self._client.send("POST", request.path, request.body, request.headers, images=len(rows))
         if reply.status != 200:
-            limit = learned_limit(reply, len(rows))
+            limit = batch_limit_from_error(reply, len(rows))
             if limit and fixed is None:
                 self._limit = limit
                 return None
@@ -224,7 +224,7 @@ class RemoteModel(nn.Module):
         self.traffic.requests += 1
         self.traffic.cost += images * self.transport.cost
         if self._answers is not None:
-            self._answers.note_spent(self.address.name, images, images * self.transport.cost)
+            self._answers.add_usage(self.address.name, images, images * self.transport.cost)
 
     def _failure(self, wanted: str, got: str) -> ModelFailed:
         where = f"{self.address.place}{self.address.path}"
@@ -269,7 +269,7 @@ def load_remote(name: str, device: str = "cpu", transport: Transport | None = No
     small images (CIFAR) are resized to it, so that images of that size stay as they are.
 
     Args:
-        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `Encoding`.
+        name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `RequestEncoding`.
         device: where the attack computes.
         transport: how the server is asked.
 

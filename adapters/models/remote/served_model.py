@@ -12,7 +12,7 @@ import torch
 from .... import __version__
 from ....errors import DavylampError, InvalidInput, ModelFailed
 from ...http_server import HttpAnswer, json_answer
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .tensors import JSON_BYTES, TYPES, pack_tensor
 
@@ -73,7 +73,7 @@ class ServedModel:
             "outputs": [{"name": self.outputs, "datatype": kind, "shape": shape}],
         }
 
-    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+    def handle_request(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """Answer a request.
 
         Args:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ....errors import InvalidInput, Unsupported
-from .address import Encoding
+from .address import RequestEncoding
 
 JSON_BYTES = "Inference-Header-Content-Length"  # of a message whose values stand behind the JSON
 TYPES: Mapping[str, Any] = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "UINT8": np.uint8}
@@ -20,7 +20,7 @@ OUTPUT_TYPES = {
 }
 
 
-def write_pixels(images: Tensor, encoding: Encoding, name: str) -> np.ndarray:
+def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.ndarray:
     """Images as they are sent, an array whose rows are whole images.
 
     Args:
@@ -47,7 +47,7 @@ def write_pixels(images: Tensor, encoding: Encoding, name: str) -> np.ndarray:
     return np.ascontiguousarray(pixels.numpy().astype(kind))
 
 
-def read_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.ndarray:
+def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.ndarray:
     """Numbers of an answer, from bytes or nested lists.
 
     Raises:

@@ -60,7 +60,7 @@ class Transport:
             _split_token(self.token)
 
 
-def kept_in(folder: Path) -> Transport:
+def transport_with_cache(folder: Path) -> Transport:
     """As by default, with the answers that are kept in a results folder, if there are any."""
     return Transport(answers=str(folder / FILE) if (folder / FILE).is_file() else "")
 

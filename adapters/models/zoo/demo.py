@@ -129,7 +129,7 @@ _MODELS: Mapping[str, Embedded] = {
 _SMALL = ("cifar10", "cifar100", "digits", "fashionMNIST", "mnist")  # data sets of other classes than ImageNet's
 
 
-def check_classes(model: str, data: str) -> None:
+def check_demo_classes(model: str, data: str) -> None:
     """Raise InvalidInput if an embedded model, or a defence of it, is asked about samples of other classes.
 
     Args:

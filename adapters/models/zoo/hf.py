@@ -13,7 +13,7 @@ from torch import nn
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
 from ...paths import expand_path
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .hf_processor import read_processor
 from .provider import Provider

@@ -8,34 +8,34 @@ import torch
 
 from ....errors import InvalidInput, Unavailable, UnknownName
 from ...paths import expand_path, is_file_name, split_file_name
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from ..defences.defend import defend
-from ..defences.names import is_defence, known_defences, read_defence
-from ..detectors.joint import add_detector, is_detector_part
-from ..folding import fold_batch_norms
+from ..defences.names import is_defence, known_defences, parse_defence
+from ..detectors.joint_classifier import add_detector, is_detector_part
+from ..fold_batch_norm import fold_batch_norms
 from ..remote.address import is_address
 from ..remote.remote_model import PATTERNS, load_remote
 from ..remote.transport import Transport
-from ..room.isolated import load_isolated
-from ..room.isolating import Isolation
+from ..sandbox.isolated import load_isolated
+from ..sandbox.isolation import Isolation
 from . import demo, hf, onnx, robustbench, timm, torchvision
-from .file import defend_from_file, load_from_file
-from .input_part import change_input, is_input_part, read_input, write_input
+from .declared_outputs import PREFIX, VERSION, declare_outputs, is_outputs_part, read_outputs, read_version, version_in
+from .input_settings import apply_input_settings, is_input_part, parse_input_settings, write_input
 from .provider import Provider
-from .said_outputs import PREFIX, VERSION, is_outputs_part, read_outputs, read_version, say_outputs, version_in
-from .state_dict import into_architecture, into_classifier, read_state
-from .weights_file import base_of, is_trained, is_weights_name, load_weights
+from .python_file import defend_from_file, load_from_file
+from .state_dict import load_into_architecture, load_into_classifier, read_state
+from .weights_file import base_model_name, is_trained, is_weights_name, load_weights
 
 __all__ = [
     "add_input",
     "add_outputs",
     "add_version",
     "check_device",
-    "known_models",
     "list_models",
     "load_model",
     "match_models",
+    "model_name_patterns",
 ]
 
 _SOURCES = (demo, torchvision, timm, hf, robustbench, onnx)
@@ -47,7 +47,7 @@ _OF_FILES = (
 )
 
 
-def known_models() -> list[str]:
+def model_name_patterns() -> list[str]:
     """Every fixed model name and the patterns of the others, for help texts."""
     of_providers = [name for each in PROVIDERS.values() for name in each.patterns or each.list_names()]
     return [*of_providers, *_OF_FILES, *PATTERNS]
@@ -86,7 +86,7 @@ def load_model(
     Loading leaves torch's random state as it was, except for what a factory in a file draws.
 
     Args:
-        name: one of `known_models()`: an embedded model (`demo:...`), a torchvision classifier with its default
+        name: one of `model_name_patterns()`: an embedded model (`demo:...`), a torchvision classifier with its default
             weights or the named ones, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a
             Python file that returns a `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may
             have defences behind it, from left to right: "+jpeg:quality=50" (see `defend`), "+path/to/file.py:defend":
@@ -146,7 +146,7 @@ def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
         return _load_trained(name, device, fold=fold)
     source, _, rest = name.partition(":")
     provider = PROVIDERS.get(source)
-    if provider is not None and provider.has(rest):
+    if provider is not None and provider.matches(rest):
         return _quickened(provider.load(name, rest), device, fold=fold)
     if original.partition(":")[0] in PROVIDERS or is_file_name(original):
         raise UnknownName("defence", last.partition(":")[0], known_defences())
@@ -155,7 +155,7 @@ def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
     path, _, factory = name.rpartition(":")
     if path.endswith(".py"):
         return load_from_file(name, expand_path(path), factory, device)
-    raise UnknownName("model", name, known_models(), meant=_meant_source(name))
+    raise UnknownName("model", name, model_name_patterns(), meant=_meant_source(name))
 
 
 def _meant_source(name: str) -> str:
@@ -175,7 +175,7 @@ def _load_changed(
     if is_input_part(last):
         return _load_with_input(name, original, last, device, fold=fold, transport=transport)
     if is_defence(last):
-        read_defence(last)  # a mistake in it is named before anything is loaded
+        parse_defence(last)  # a mistake in it is named before anything is loaded
     if is_outputs_part(last):
         read_outputs(last)
     is_version = last.startswith(VERSION)
@@ -186,7 +186,7 @@ def _load_changed(
         classifier.name = name
         return classifier
     if is_outputs_part(last):
-        return say_outputs(classifier, last, name)
+        return declare_outputs(classifier, last, name)
     if is_file_name(last):
         changed = defend_from_file(name, *split_file_name(last), classifier)
     elif is_defence(last):
@@ -206,7 +206,7 @@ def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
         read_state(path)  # which says what is wrong with it, if it is no state dict
         raise InvalidInput(f"expected {file}+ARCHITECTURE (torchvision:NAME, timm:NAME, FILE.py:FACTORY), got it alone")
     classifier = load_weights(file, base, lambda model: load_model(model, fold=False))
-    if base_of(name).partition(":")[0] in PROVIDERS:
+    if base_model_name(name).partition(":")[0] in PROVIDERS:
         return _quickened(classifier, device, fold=fold)
     return classifier.to(device).freeze()
 
@@ -224,11 +224,11 @@ def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> 
     if is_trained(path):
         return _load_trained(f"{base}+{file}", device, fold=fold)
     provider = PROVIDERS.get(source)
-    if provider is not None and provider.has(rest) and provider.architecture is not None:
-        classifier = into_architecture(name, path, provider.architecture(rest), base)
+    if provider is not None and provider.matches(rest) and provider.architecture is not None:
+        classifier = load_into_architecture(name, path, provider.architecture(rest), base)
     else:
         read_state(path)  # before the model is loaded, which may take long
-        classifier = into_classifier(name, path, load_model(base, fold=False))
+        classifier = load_into_classifier(name, path, load_model(base, fold=False))
     return classifier.to(device).freeze() if provider is None else _quickened(classifier, device, fold=fold)
 
 
@@ -240,8 +240,8 @@ def _load_with_input(
         raise InvalidInput(f"expected {part} right behind the model, before its defences, got {name}")
     if any(is_outputs_part(each) for each in original.split("+")):
         raise InvalidInput(f"expected {part} before what the model gives, got {name}")
-    said = read_input(part)  # a mistake in it is named before anything is loaded
-    classifier = change_input(load_model(original, fold=False, transport=transport), said, name)
+    said = parse_input_settings(part)  # a mistake in it is named before anything is loaded
+    classifier = apply_input_settings(load_model(original, fold=False, transport=transport), said, name)
     if any(each.partition(":")[0] in PROVIDERS for each in original.split("+")):
         return _quickened(classifier, device, fold=fold)
     return classifier.to(device).freeze()
@@ -251,7 +251,7 @@ def add_input(name: str, settings: Mapping[str, str]) -> str:
     """The name of a model with what options say that it wants of an image: behind the model, before its defences.
 
     Args:
-        name: one of `known_models()`; one that says so itself keeps what it says.
+        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
         settings: by word, see `input_part`; empty: the name stays.
 
     Raises:
@@ -267,7 +267,7 @@ def add_outputs(name: str, outputs: str | None) -> str:
     """The name of a model with what an option says that it gives: behind the model, before its defences.
 
     Args:
-        name: one of `known_models()`; one that says so itself keeps what it says.
+        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
         outputs: "logits", "probabilities", "labels"; None: the name stays.
 
     Raises:
@@ -283,7 +283,7 @@ def add_version(name: str, version: str) -> str:
     """The name of a model with the version that an option says: behind the model, before its defences.
 
     Args:
-        name: one of `known_models()`; one that says so itself keeps what it says.
+        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
         version: letters, digits, "-", "_" and "."; "": the name stays.
 
     Raises:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ....errors import ModelFailed
 from ...paths import expand_path
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .onnx_file import OnnxFile, read_onnx
 from .onnx_model import OnnxModel, Session
@@ -25,7 +25,7 @@ _SHOWN = 2  # random images of each spread
 _SPREADS = ((0, 1), (-2, 2), (0, 255))  # what models are trained on: pixels, normalised pixels, bytes
 
 
-class _Probed(NamedTuple):
+class _OnnxProbe(NamedTuple):
     """Random images that onnxruntime has answered.
 
     Args:
@@ -63,7 +63,7 @@ def _load(name: str, rest: str) -> Classifier:
     return classifier
 
 
-def _probe(file: OnnxFile, session: Session) -> _Probed:
+def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
     """Ask onnxruntime about random images of the sizes that the file can mean, until it answers."""
     channels = (file.channels,) if file.channels else (3, 1)
     open_size = file.height is None or file.width is None
@@ -77,7 +77,7 @@ def _probe(file: OnnxFile, session: Session) -> _Probed:
             failure = failure or error
         else:
             only = (height, width) != (_SIDES[0], _SIDES[0]) if open_size else height == width
-            return _Probed(images, answers, batch, height if only else None)
+            return _OnnxProbe(images, answers, batch, height if only else None)
     tried = f"{', '.join(map(str, _SIDES))} pixels a side" if open_size else f"{file.width} x {file.height}"
     reason = one_line(failure) if failure is not None else ""
     raise ModelFailed(f"onnxruntime fails on images of {tried} with {file.path} ({reason})")
@@ -94,7 +94,7 @@ def _as_pixels(images: Tensor, file: OnnxFile) -> Tensor:
     return images.clamp(0, 1) if file.element == "uint8" else images
 
 
-def _choose(file: OnnxFile, session: Session, probed: _Probed) -> tuple[OnnxModel, str]:
+def _choose(file: OnnxFile, session: Session, probed: _OnnxProbe) -> tuple[OnnxModel, str]:
     """The file as a module with gradients, if onnxruntime gives the same answers; else as a black box, and why."""
     black_box = OnnxModel(file, session, None, probed.batch)
     converted, why = _convert(file)
@@ -129,7 +129,7 @@ def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
         return None, f"onnx2pytorch cannot convert it ({one_line(error)})"
 
 
-def _compare(model: OnnxModel, probed: _Probed) -> tuple[float, str]:
+def _compare(model: OnnxModel, probed: _OnnxProbe) -> tuple[float, str]:
     """The largest relative difference from onnxruntime, and why the module cannot take its place ("" if it can)."""
     images = probed.images.clone().requires_grad_()
     try:

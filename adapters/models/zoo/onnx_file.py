@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable
-from ...user_code import one_line
+from ...user_code_guard import one_line
 
 _ELEMENTS = {1: "float32", 2: "uint8", 10: "float16", 11: "float64"}  # of TensorProto.DataType
 _CHANNELS = (1, 3)

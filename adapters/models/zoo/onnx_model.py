@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import MissingLibrary, ModelFailed, Unavailable
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from .onnx_file import OnnxFile, digest_again
 
 # What stands before the reason in its errors: the file's name again, and the place in its source.

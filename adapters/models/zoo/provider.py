@@ -30,7 +30,7 @@ class Provider:
     fits: Callable[[str, str], bool] = lambda _name, _data: True
     architecture: Callable[[str], Architecture] | None = None
 
-    def has(self, rest: str) -> bool:
+    def matches(self, rest: str) -> bool:
         """Whether a name behind the prefix can be one of its own; what it is exactly, loading it says."""
         return bool(self.patterns) or rest in self.names()
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 from .provider import Provider, unknown_among
 from .weights import check_reachable, fetch_weights, loading
@@ -36,7 +36,7 @@ _OF_CIFAR = {"resize": 32, "crop": 32}
 _OF_TIMM = {"resize": 224, "crop": 224, "interpolation": "bicubic"}
 
 
-class Listed(NamedTuple):
+class ZooEntry(NamedTuple):
     """A model of its zoo.
 
     Args:
@@ -52,7 +52,7 @@ class Listed(NamedTuple):
     entry: Mapping[str, Any]
 
     @property
-    def whole(self) -> str:
+    def full_name(self) -> str:
         """The name that means no other model."""
         return f"{self.dataset}/{self.threat}/{self.name}"
 
@@ -78,7 +78,7 @@ def _load(name: str, rest: str) -> Classifier:
     return classifier
 
 
-def find_listed(rest: str, zoo: list[Listed]) -> Listed:
+def find_listed(rest: str, zoo: list[ZooEntry]) -> ZooEntry:
     """The model that "NAME" or "DATASET/THREAT/NAME" means, whatever the case of its letters.
 
     Raises:
@@ -86,18 +86,18 @@ def find_listed(rest: str, zoo: list[Listed]) -> Listed:
         InvalidInput: if there are several.
     """
     wanted = rest.lower()
-    matches = [each for each in zoo if wanted in (each.name.lower(), each.whole.lower())]
+    matches = [each for each in zoo if wanted in (each.name.lower(), each.full_name.lower())]
     if not matches:
-        known = [each.whole if "/" in rest else each.name for each in zoo]
+        known = [each.full_name if "/" in rest else each.name for each in zoo]
         raise unknown_among("RobustBench model", rest, known, "see its leaderboards, robustbench.github.io")
     if len(matches) > 1:
-        listed = ", ".join(f"robustbench:{each.whole}" for each in matches)
+        listed = ", ".join(f"robustbench:{each.full_name}" for each in matches)
         raise InvalidInput(f"expected one RobustBench model as robustbench:{rest}, got {len(matches)}: {listed}")
     return matches[0]
 
 
 @cache
-def list_zoo() -> list[Listed]:
+def list_zoo() -> list[ZooEntry]:
     """Every model of the zoo; importing it takes seconds.
 
     Raises:
@@ -112,7 +112,7 @@ def list_zoo() -> list[Listed]:
     except ImportError as error:
         raise MissingLibrary(error.name or "robustbench", "", f"{one_line(error)}", command=COMMAND) from error
     return [
-        Listed(dataset.value, threat.value, name, entry)
+        ZooEntry(dataset.value, threat.value, name, entry)
         for dataset, threats in zoo.items()
         for threat, entries in threats.items()
         for name, entry in entries.items()
@@ -149,7 +149,7 @@ def weights_folder() -> Path:
     return here if any((here / dataset).is_dir() for dataset in _CLASSES) else Path(torch.hub.get_dir()) / "robustbench"
 
 
-def _weights_of(listed: Listed, name: str) -> list[Path]:
+def _weights_of(listed: ZooEntry, name: str) -> list[Path]:
     """The files with its weights, fetched if they are not there."""
     source = listed.entry["gdrive_id"]
     if listed.dataset == "imagenet" and listed.name.startswith("Standard"):
@@ -166,14 +166,14 @@ def _weights_of(listed: Listed, name: str) -> list[Path]:
     return files
 
 
-def _url_of(listed: Listed) -> str:
+def _url_of(listed: ZooEntry) -> str:
     """Of one of its models that timm knows by RobustBench's import."""
     import timm
 
     architecture = f"{listed.name.lower().replace('-', '_')}_{listed.dataset}_{listed.threat.lower()}"
     config = timm.get_pretrained_cfg(architecture) if timm.is_model(architecture) else None
     if config is None or not config.url:
-        raise Unsupported(f"robustbench:{listed.whole} has weights that its zoo does not say the place of")
+        raise Unsupported(f"robustbench:{listed.full_name} has weights that its zoo does not say the place of")
     return str(config.url)
 
 
@@ -194,18 +194,18 @@ def _fetch(identifier: str, name: str, file: Path) -> None:
         raise Unavailable(f"could not fetch the weights of {name} from {url} ({one_line(error)}); {advice}") from error
 
 
-def _sizes_of(listed: Listed) -> dict[str, Any]:
+def _sizes_of(listed: ZooEntry) -> dict[str, Any]:
     if listed.dataset != "imagenet":
         return _OF_CIFAR
     preprocessing = listed.entry.get("preprocessing")
     if preprocessing is None:
         return _OF_TIMM
     if preprocessing not in _SIZES:
-        raise Unsupported(f"robustbench:{listed.whole} wants images as {preprocessing}, which nobody here knows")
+        raise Unsupported(f"robustbench:{listed.full_name} wants images as {preprocessing}, which nobody here knows")
     return _SIZES[preprocessing]
 
 
-def _describe(listed: Listed) -> str:
+def _describe(listed: ZooEntry) -> str:
     if listed.threat == "corruptions":
         trained = "common corruptions"
     else:

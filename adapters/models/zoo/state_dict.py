@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable
 from ...tensor_file import read_tensor_file
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 
 _ENTRIES = (  # of a training's checkpoint, in this order
@@ -64,7 +64,7 @@ def read_state(path: Path) -> StateDict:
     return StateDict(dict(entries[key]), (f"took the entry {key!r} of {path.name} (it has {_named(entries)})",))
 
 
-def into_architecture(name: str, path: Path, architecture: Architecture, published: str) -> Classifier:
+def load_into_architecture(name: str, path: Path, architecture: Architecture, published: str) -> Classifier:
     """An architecture with the weights of a file, and as many classes as these have.
 
     Args:
@@ -91,7 +91,7 @@ def into_architecture(name: str, path: Path, architecture: Architecture, publish
     return classifier
 
 
-def into_classifier(name: str, path: Path, classifier: Classifier) -> Classifier:
+def load_into_classifier(name: str, path: Path, classifier: Classifier) -> Classifier:
     """A loaded model with the weights of a file instead of its own.
 
     Raises:

@@ -14,7 +14,7 @@ from ....errors import MissingLibrary, Unsupported
 from ..classifier import Classifier
 from .provider import Provider, unknown_among
 from .state_dict import Architecture
-from .weights import check_hash, check_reachable, checkpoints, fetch_weights, loading
+from .weights import check_hash, check_reachable, checkpoint_folder, fetch_weights, loading
 
 
 def _load(name: str, rest: str) -> Classifier:
@@ -94,7 +94,7 @@ def _file_of(config: Any, name: str) -> Path:
 
     if not config.hf_hub_id:
         return fetch_weights(config.url, name)
-    file = checkpoints() / f"{config.architecture}.{config.tag}.safetensors"
+    file = checkpoint_folder() / f"{config.architecture}.{config.tag}.safetensors"
     cached = (try_to_load_from_cache(config.hf_hub_id, n) for n in ("model.safetensors", "pytorch_model.bin"))
     file = file if file.exists() else Path(next((path for path in cached if isinstance(path, str)), file))
     if file.exists():

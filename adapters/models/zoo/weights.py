@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import torch
 
 from ....errors import Unavailable
-from ...user_code import one_line
+from ...user_code_guard import one_line
 
 _PROBE_SECONDS = 10
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")  # as torch.hub names files: NAME-HASH.pth
@@ -27,14 +27,14 @@ _MORE_THAN_SAID = 1.1
 _ONE_AT_A_TIME = RLock()  # the switches are of the whole process: who is done would switch them off for the others
 
 
-def checkpoints() -> Path:
+def checkpoint_folder() -> Path:
     """The folder in which torch keeps what it has fetched."""
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
-def file_of(url: str) -> Path:
+def cached_file(url: str) -> Path:
     """Where torch keeps what lies at an address."""
-    return checkpoints() / Path(urlparse(url).path).name
+    return checkpoint_folder() / Path(urlparse(url).path).name
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
     Raises:
         Unavailable: if it cannot be fetched, or its hash is another one.
     """
-    file = file_of(url)
+    file = cached_file(url)
     if not file.exists():
         size = check_reachable(url, name, file)
         if size is not None and megabytes is not None and size > _MORE_THAN_SAID * megabytes * 2**20:

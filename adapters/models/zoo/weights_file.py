@@ -11,7 +11,7 @@ from torch import Tensor
 from ....errors import InvalidInput, Unavailable
 from ...paths import expand_path, is_file_name, split_file_name
 from ...tensor_file import read_tensor_file
-from ...user_code import one_line
+from ...user_code_guard import one_line
 from ..classifier import Classifier
 
 _FORMAT = "davylamp weights 1"
@@ -50,7 +50,7 @@ def is_trained(path: Path) -> bool:
     return isinstance(stored, dict) and stored.get("format") == _FORMAT
 
 
-def base_of(name: str) -> str:
+def base_model_name(name: str) -> str:
     """The model whose architecture a model has: the one that a file of weights is of, or the model itself."""
     if not is_weights_name(name):
         return name

@@ -5,7 +5,7 @@ import torch
 
 from davylamp.adapters import IMPLEMENTATIONS
 from davylamp.adapters.attack import Implementation
-from davylamp.adapters.contract.conformance import PLANTS, check_conformance, make_setting
+from davylamp.adapters.contract.misbehaving_models import PLANTS, make_setting, run_misbehaving_model_checks
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 
 # Each takes seconds a plant; `davylamp conformance` runs them.
@@ -31,7 +31,7 @@ THOROUGH = ("art:pgd", "foolbox:cw", "torchattacks:pgd", "foolbox:linear-blend",
 def test_no_row_reports_a_false_result(name):
     plants = list(PLANTS) if name in THOROUGH else ["nan", "saturated"]
     parameters = FEWER if any(dear in name for dear in DEAR) else {}
-    findings = list(check_conformance([name], plants=plants, every_norm=False, parameters=parameters))
+    findings = list(run_misbehaving_model_checks([name], plants=plants, every_norm=False, parameters=parameters))
     assert [finding.plant for finding in findings] == plants
     assert [finding for finding in findings if finding.complaint] == []
 
@@ -43,7 +43,7 @@ def liar(monkeypatch):
     def runner(function, kind="pgd"):
         monkeypatch.setattr(torchattacks, "run", lambda attack_class, model, x, y, rules, **_: function(model, x, y))
         row = Implementation(kind, "torchattacks", {"linf": "torchattacks:PGD"})
-        return {finding.plant: finding.complaint for finding in check_conformance([row])}
+        return {finding.plant: finding.complaint for finding in run_misbehaving_model_checks([row])}
 
     return runner
 
@@ -64,7 +64,7 @@ def test_a_liar_of_every_kind_is_noticed(liar, monkeypatch):
     """With the judge's own eyes shut, the conformance run complains."""
     noise = lambda model, x, y: (model(x), x + 4e-4 * torch.randn_like(x).sign())[1]  # noqa: E731
     assert not any(liar(noise).values())
-    blind = "davylamp.adapters.running.evidence.Evidence.flag"
+    blind = "davylamp.adapters.running.attack_state.AttackState.mark_invalid"
     monkeypatch.setattr(blind, lambda *_: None)
     complaints = liar(noise)
     assert "false robust" in complaints["nan"]

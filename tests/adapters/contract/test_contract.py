@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, ThreatModel, library_defaults, run_attack
-from davylamp.adapters.catalogue.findings import FINDINGS
-from davylamp.adapters.catalogue.lookup import accepted, load_class
-from davylamp.adapters.contract.linear import make_coarse_case
-from davylamp.adapters.contract.promises import check_promise
+from davylamp.adapters.catalogue.known_issues import FINDINGS
+from davylamp.adapters.catalogue.lookup import accepted_parameters, load_class
+from davylamp.adapters.contract.contract_checks import run_contract_check
+from davylamp.adapters.contract.linear_model import make_coarse_case
 from davylamp.adapters.parameters import PARAMETERS, SUPPLIED
-from davylamp.adapters.running.judge import norm_of
+from davylamp.adapters.running.judge import perturbation_norm
 from davylamp.errors import Unsupported
 
 DUAL = {"linf", "l2", "l1"}  # where the least perturbation of a linear model is a formula
@@ -71,7 +71,7 @@ def test_the_catalogue_is_large_and_its_words_are_known():
         assert set(row.params) <= {*PARAMETERS, *SUPPLIED}, row.name
         assert set(row.findings) <= set(FINDINGS), row.name
     assert set(ATTACKS) == {row.attack for row in IMPLEMENTATIONS.values()}
-    used = {name for row in IMPLEMENTATIONS.values() for name in accepted(row)}
+    used = {name for row in IMPLEMENTATIONS.values() for name in accepted_parameters(row)}
     assert set(PARAMETERS) == used, "a canonical parameter that no row takes"
     assert set(FINDINGS) == {key for row in IMPLEMENTATIONS.values() for key in row.findings}
     for attack in ATTACKS.values():
@@ -93,7 +93,7 @@ def test_keeps_on_a_cnn_what_no_optimum_is_needed_for(request, setting, name, no
     trial = {"case": case, "epsilon": setting["epsilon"], "parameters": setting["params"], "done": {}}
     torch.manual_seed(1)
     before = random_states()
-    promises = [check_promise(name, norm, promise, **trial) for promise in WITHOUT_OPTIMUM]
+    promises = [run_contract_check(name, norm, promise, **trial) for promise in WITHOUT_OPTIMUM]
     assert random_states() == before
     assert [promise for promise in promises if promise.state not in ("kept", "not shown")] == []
     result = next(iter(trial["done"].values())).result
@@ -101,7 +101,7 @@ def test_keeps_on_a_cnn_what_no_optimum_is_needed_for(request, setting, name, no
     assert result.adv_inputs.min() >= 0
     assert result.adv_inputs.max() <= 1
     if setting["epsilon"] is not None:
-        size = norm_of((result.adv_inputs - case.inputs).double(), norm)
+        size = perturbation_norm((result.adv_inputs - case.inputs).double(), norm)
         assert (size[result.success] <= setting["epsilon"] * (1 + 1e-4) + 1e-6).all()
     predicted = case.module(result.adv_inputs).argmax(1)
     assert (predicted[result.success] != case.labels[result.success]).all()
@@ -150,7 +150,7 @@ def test_finds_the_known_optimum_of_a_linear_model(linear, name, norm, promise):
 def test_nothing_passes_the_known_optimum_of_a_linear_model(linear, setting, name, norm):
     """What a row that promises no optimum promises all the same, through the contract."""
     case = make_coarse_case() if name == "art:threshold" else linear
-    promise = check_promise(
+    promise = run_contract_check(
         name, norm, "never passes the known optimum", case=case.first(2), parameters=setting["params"]
     )
     assert promise.state in ("kept", "not shown"), promise

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from davylamp.adapters import as_implementation, find_implementation
-from davylamp.adapters.contract.linear import make_coarse_case
-from davylamp.adapters.contract.promises import PROMISES, check_contract, check_promise, norms_of
+from davylamp.adapters.contract.contract_checks import PROMISES, norms_of, run_contract_check, run_contract_checks
+from davylamp.adapters.contract.linear_model import make_coarse_case
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.errors import UnknownName
 from davylamp.testing import _cases
@@ -38,12 +38,12 @@ SOUND = (
 
 
 def states(attack, **options):
-    return {promise.promise: promise.state for promise in check_contract(attack, **options)}
+    return {promise.promise: promise.state for promise in run_contract_checks(attack, **options)}
 
 
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_rows_break_nothing(name):
-    promises = list(check_contract(name, norms=norms_of(name)[:1]))
+    promises = list(run_contract_checks(name, norms=norms_of(name)[:1]))
     assert [promise.promise for promise in promises] == list(PROMISES)
     assert [promise for promise in promises if promise.state == "broken"] == []
 
@@ -135,7 +135,7 @@ def honest(model, inputs, labels, epsilon):
 
 def _counts(attack, **said):
     row = as_implementation(attack, norm="linf", random=(), **said)
-    return check_promise(row, "linf", "honest query count")
+    return run_contract_check(row, "linf", "honest query count")
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ class PastART(art.attacks.EvasionAttack):
 def test_attacks_of_every_form_are_watched(kind):
     row = as_implementation(kind, norm="linf", random=())
     words = {"honest": True}
-    promise = check_promise(row, "linf", "honest query count", parameters=words)
+    promise = run_contract_check(row, "linf", "honest query count", parameters=words)
     assert promise.state == "kept", promise
-    promise = check_promise(row, "linf", "honest query count")
+    promise = run_contract_check(row, "linf", "honest query count")
     seen, counted = map(int, re.findall("[0-9]+", promise.detail))
     assert (promise.state, seen - counted) == ("broken", 4), promise
 
@@ -228,7 +228,7 @@ def test_an_attack_that_changes_the_process_is_named_and_the_process_is_put_back
         return images
 
     before = torch.get_default_dtype(), torch.get_num_threads(), np.geterr(), Path.cwd(), list(warnings.filters)
-    promise = check_promise(as_implementation(setting, norm="linf", random=()), "linf", "restores global state")
+    promise = run_contract_check(as_implementation(setting, norm="linf", random=()), "linf", "restores global state")
     assert promise[3:] == ("broken", f"it changed {name} (davylamp puts the process back)")
     after = torch.get_default_dtype(), torch.get_num_threads(), np.geterr(), Path.cwd(), list(warnings.filters)
     assert after == before
@@ -250,7 +250,7 @@ def test_drawing_is_no_change_of_the_process_and_neither_is_what_an_attack_puts_
         np.random.set_state(numpy)
         return _step(model, inputs, labels, epsilon)
 
-    promise = check_promise(as_implementation(drawing, norm="linf"), "linf", "restores global state")
+    promise = run_contract_check(as_implementation(drawing, norm="linf"), "linf", "restores global state")
     assert promise.state == "kept"
 
 
@@ -263,7 +263,7 @@ def test_an_attack_on_whole_grey_levels_is_judged_on_a_model_that_needs_several(
     assert (case.module(moved).argmax(1) != case.labels).all()
     words = {"steps": 2}
     for name in ("runs", "keeps the rules", "never passes the known optimum"):
-        assert check_promise("art:threshold", "linf", name, parameters=words, case=case.first(2)).state == "kept"
+        assert run_contract_check("art:threshold", "linf", name, parameters=words, case=case.first(2)).state == "kept"
 
 
 def _away(case):
@@ -296,19 +296,19 @@ def test_an_attack_that_does_nothing_keeps_nothing():
 def test_a_mistyped_word_of_a_row_breaks_its_promise(name, params):
     row = find_implementation(name)
     norm = norms_of(row)[0]
-    assert check_promise(row, norm, "takes its parameters").state == "kept"
+    assert run_contract_check(row, norm, "takes its parameters").state == "kept"
     wrong = replace(row, params={**row.params, **params})
-    promise = check_promise(wrong, norm, "takes its parameters")
+    promise = run_contract_check(wrong, norm, "takes its parameters")
     assert promise.state == "broken"
     assert "no_such_word" in promise.detail
 
 
 def test_an_attack_without_a_checkable_norm_is_said_to_be_unchecked():
-    (promise,) = check_contract(as_implementation(far, norm="l0"))
+    (promise,) = run_contract_checks(as_implementation(far, norm="l0"))
     assert promise.state == "not promised"
     assert "not checked" in promise.detail
     with pytest.raises(UnknownName):
-        list(check_contract("foolbox:bimm"))
+        list(run_contract_checks("foolbox:bimm"))
 
 
 def test_the_command(run, tmp_path):

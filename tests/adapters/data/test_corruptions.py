@@ -9,10 +9,10 @@ from skimage.color import hsv2rgb, rgb2hsv
 
 import davylamp
 from davylamp.adapters.data.corruptions import generate
-from davylamp.adapters.data.corruptions.generate import corrupt_images, seed_of, sized_for
+from davylamp.adapters.data.corruptions.generate import corrupt_images, corruption_seed, severity_scale_for
 from davylamp.adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, alexnet_errors
 from davylamp.adapters.data.datasets import Data, load_data
-from davylamp.adapters.data.streaming import load_blocks
+from davylamp.adapters.data.streaming import iter_batches
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.errors import DavylampError
 
@@ -35,7 +35,7 @@ def test_every_pixel_is_the_librarys(name, severity):
     images = photographs(72)
     made = corrupt_images(images, name, severity, seed=4)
     for image, pixels in zip(made, to_arrays(images), strict=True):
-        seed = seed_of(pixels, name, severity, 4)
+        seed = corruption_seed(pixels, name, severity, 4)
         np.random.seed(seed)
         more = {"seed": seed} if name in WITH_SEED else {}
         direct = imagecorruptions.corrupt(pixels, severity=severity, corruption_name=name, **more)
@@ -86,7 +86,7 @@ def test_small_images_by_closed_form():
     converted = rgb2hsv(values)
     converted[:, :, 2] = (converted[:, :, 2] + 0.15).clip(0, 1)
     expected["brightness"] = hsv2rgb(converted)
-    np.random.seed(seed_of(pixels, "gaussian_noise", 3, 0))
+    np.random.seed(corruption_seed(pixels, "gaussian_noise", 3, 0))
     expected["gaussian_noise"] = values + np.random.normal(size=values.shape, scale=0.08)
     for name, wanted in expected.items():
         (got,) = to_arrays(corrupt_images(image, name, 3))
@@ -94,7 +94,12 @@ def test_small_images_by_closed_form():
 
 
 def test_sizes():
-    assert [sized_for(side, 32) for side in (32, 33, 64, 65)] == ["cifar", "tiny-imagenet", "tiny-imagenet", "imagenet"]
+    assert [severity_scale_for(side, 32) for side in (32, 33, 64, 65)] == [
+        "cifar",
+        "tiny-imagenet",
+        "tiny-imagenet",
+        "imagenet",
+    ]
 
 
 @pytest.mark.parametrize("name", ["gaussian_noise", "glass_blur", "impulse_noise", "frost", "snow"])
@@ -191,11 +196,11 @@ def set_on_disk(tmp_path):
 def test_imagenet_c_is_read_as_it_is(set_on_disk):
     classifier = Classifier(torch.nn.Flatten(), num_classes=1000, resize=48, crop=40)
     for name in ("fog", "gaussian_noise", "near_focus"):
-        (block,) = load_blocks(classifier, f"imagenet-c:{set_on_disk}+{name}:2", None, 5)
+        (block,) = iter_batches(classifier, f"imagenet-c:{set_on_disk}+{name}:2", None, 5)
         assert block.inputs.shape == (2, 3, 40, 40)
         assert block.labels.tolist() == [0, 1]
         assert abs(block.inputs[0, 0, 0, 0] * 255 - 40) < 3
-    blocks = list(load_blocks(classifier, f"imagenet-c:{set_on_disk}+fog:1", None, 1))
+    blocks = list(iter_batches(classifier, f"imagenet-c:{set_on_disk}+fog:1", None, 1))
     assert [each.names for each in blocks] == [["n01440764/0.JPEG"], ["n01443537/1.JPEG"]]
     with pytest.raises(DavylampError, match="did you mean near_focus"):
         load_data(f"imagenet-c:{set_on_disk}+near_fokus:1")

@@ -10,11 +10,11 @@ from PIL import Image
 from davylamp.adapters.data import datasets
 from davylamp.adapters.data.datasets import load_data, load_data_for
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.room.apart import attacks_apart
-from davylamp.adapters.models.room.isolating import Isolation
-from davylamp.adapters.models.room.model_process import read_apart
-from davylamp.adapters.models.room.sandbox import find_sandbox
-from davylamp.adapters.models.room.worker_client import Worker
+from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
+from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox
+from davylamp.adapters.models.sandbox.isolation import Isolation
+from davylamp.adapters.models.sandbox.model_process import read_apart
+from davylamp.adapters.models.sandbox.worker_client import Worker
 from davylamp.errors import InvalidInput, Unavailable
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
@@ -46,7 +46,7 @@ def test_pixels_labels_and_names_are_those_that_are_read_here(files, monkeypatch
     monkeypatch.setattr(Image, "open", no_parsing)
     monkeypatch.setattr(datasets, "open_picture", no_parsing)
     monkeypatch.setattr(np.lib.format, "read_array", no_parsing)
-    with attacks_apart(STRICT):
+    with attack_isolation_context(STRICT):
         apart = [load_data(name, limit=4, resize=16, crop=12) for name in files]
         again = load_data_for(small, files[0])
     for ours, theirs in zip([*here, of_model], [*apart, again], strict=True):
@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_file_is_said_as_here(files, tmp_path):
     for name, kind in ((files[0], Unavailable), (files[1], InvalidInput)):
         said = []
         for isolation in (Isolation(), STRICT):
-            with attacks_apart(isolation), pytest.raises(kind) as caught:
+            with attack_isolation_context(isolation), pytest.raises(kind) as caught:
                 load_data(name)
             said.append(str(caught.value))
         assert said[0] == said[1]
@@ -88,7 +88,7 @@ TAKEN_OVER = {
 def test_nothing_but_images_comes_from_a_parser_that_was_taken_over(files, monkeypatch):
     """As a stranger's file might by a hole in a parser: the process may then answer anything."""
     taken = []
-    with attacks_apart(STRICT):
+    with attack_isolation_context(STRICT):
         for what, given in TAKEN_OVER.items():
             monkeypatch.setattr(Worker, "ask", lambda *_, given=given, **__: ({}, given))
             for file in files[:2]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from davylamp.adapters.data.datasets import known_data, load_data, load_data_for
-from davylamp.adapters.data.samples import TINY_CLASSES
+from davylamp.adapters.data.bundled_images import TINY_CLASSES
+from davylamp.adapters.data.datasets import dataset_name_patterns, load_data, load_data_for
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
 
@@ -360,6 +360,6 @@ def test_sizes_and_limit_are_at_least_one(key, value):
 
 
 def test_known_data_loads():
-    fixed = [name for name in known_data() if not name.endswith(("PATH", ":SPLIT", ".py:load", ":severity"))]
+    fixed = [name for name in dataset_name_patterns() if not name.endswith(("PATH", ":SPLIT", ".py:load", ":severity"))]
     assert all(len(load_data(name, limit=1).labels) == 1 for name in fixed)
-    assert set(known_data()) - set(fixed) >= {"imagefolder:PATH", "npz:PATH", "path/to/file.py:load"}
+    assert set(dataset_name_patterns()) - set(fixed) >= {"imagefolder:PATH", "npz:PATH", "path/to/file.py:load"}

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from davylamp.adapters import Classifier
 from davylamp.adapters.data.datasets import load_data, load_data_for
-from davylamp.adapters.data.hub_parts import choose_part, part_of
+from davylamp.adapters.data.hub_parts import part_of, select_split
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable
 
 NAMES = ["cat", "ant", "bee"]
@@ -127,13 +127,13 @@ def test_the_part_of_a_file_is_said_by_its_place(file, part):
 
 
 def test_the_part_for_testing_is_taken_where_none_is_named():
-    assert choose_part(["default/train", "default/test"], "", "hf:a/b") == "default/test"
-    assert choose_part(["en/train", "en/validation"], "", "hf:a/b") == "en/validation"
-    assert choose_part(["default/all"], "", "hf:a/b") == "default/all"
-    assert choose_part(["en/test", "default/test"], "test", "hf:a/b:test") == "default/test"
+    assert select_split(["default/train", "default/test"], "", "hf:a/b") == "default/test"
+    assert select_split(["en/train", "en/validation"], "", "hf:a/b") == "en/validation"
+    assert select_split(["default/all"], "", "hf:a/b") == "default/all"
+    assert select_split(["en/test", "default/test"], "test", "hf:a/b:test") == "default/test"
     for parts, part in ((["en/test", "fr/test"], ""), (["en/test", "fr/test"], "test"), (["default/test"], "val")):
         with pytest.raises(InvalidInput, match=r"^expected hf:a/b:PART with one of the parts "):
-            choose_part(parts, part, f"hf:a/b:{part}" if part else "hf:a/b")
+            select_split(parts, part, f"hf:a/b:{part}" if part else "hf:a/b")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from scipy.io import savemat
 from torchvision import datasets
 
-from davylamp.adapters.data.datasets import known_data, load_data
+from davylamp.adapters.data.datasets import dataset_name_patterns, load_data
 from davylamp.errors import InvalidInput, Unavailable, UnknownName
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
@@ -95,6 +95,6 @@ def test_what_is_not_there_is_fetched_only_if_that_was_asked_for(tmp_path, monke
 def test_an_unknown_set_is_named():
     with pytest.raises(UnknownName, match="unknown data set of torchvision 'cifar11'; did you mean cifar10"):
         load_data("torchvision:cifar11")
-    assert any(each.startswith("torchvision:cifar10") for each in known_data())
+    assert any(each.startswith("torchvision:cifar10") for each in dataset_name_patterns())
     with pytest.raises((InvalidInput, UnknownName, Unavailable)):
         load_data("torchvision:")

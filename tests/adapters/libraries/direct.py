@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS, Classifier, Implementation, ThreatModel, run_attack
-from davylamp.adapters.contract.linear import ContractCase
+from davylamp.adapters.contract.linear_model import ContractCase
 from davylamp.adapters.parameters import SUPPLIED
-from davylamp.adapters.running.call import Images, Returned
-from davylamp.adapters.running.queries import distinguishable
+from davylamp.adapters.running.library_call import Images, LibraryOutput
+from davylamp.adapters.running.queries import images_are_separable
 from davylamp.adapters.running.seeding import call_seed
 
 SEED = 7
@@ -107,7 +107,7 @@ class DirectCalls:
     def is_alone(self, case: Direct, inputs: Tensor) -> bool:
         """Whether the row gets one image a call: it couples them, or shrinks a batch that cannot be told apart."""
         row = self.row_of(case)
-        mixed = row.order == "content" and not distinguishable(inputs, ThreatModel(case.norm, case.epsilon))
+        mixed = row.order == "content" and not images_are_separable(inputs, ThreatModel(case.norm, case.epsilon))
         return row.alone or (mixed and not row.universal)
 
     def row_of(self, case: Direct) -> Implementation:
@@ -143,7 +143,7 @@ class DirectCalls:
 
     def compare(self, case: Direct, data: ContractCase, targets: Tensor | None = None) -> Any:
         """Run the row and the library, hold one against the other, and return the row's result."""
-        calls: list[Returned] = []
+        calls: list[LibraryOutput] = []
         result = run_attack(
             self.row_of(case),
             data.classifier,
@@ -173,7 +173,7 @@ class DirectCalls:
         """What the library returns and asks, in one call, or image by image where the row says so."""
         row, rows = self.row_of(case), torch.arange(len(images.labels))
         for part in rows.split(1 if self.is_alone(case, images.inputs) else len(rows)):
-            model, batch, seed = Counted(module), images.pick(part), call_seed(SEED, int(part[0]), 0)
+            model, batch, seed = Counted(module), images.select(part), call_seed(SEED, int(part[0]), 0)
             if row.targeted == "only" and batch.targets is None:
                 logits = model(batch.inputs)
                 batch = batch._replace(
@@ -187,7 +187,7 @@ class DirectCalls:
             yield Answer(returned, model)
 
 
-def assert_same(returned: Returned, answer: Answer, row: Implementation) -> None:
+def assert_same(returned: LibraryOutput, answer: Answer, row: Implementation) -> None:
     """One call of a row equals the direct one: images bit by bit (NaN included), forwards and backwards per image."""
     count = len(answer.images)
     assert returned.error is None

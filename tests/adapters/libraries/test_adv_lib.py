@@ -159,11 +159,11 @@ def test_fmn_leaves_a_tie(norm):
 
 def test_fmn_leaves_what_is_inside_the_l2_ball():
     """projection-stretches."""
-    from davylamp.adapters.libraries.adv_lib.repairs import projections_that_cross
+    from davylamp.adapters.libraries.adv_lib.patches import crossing_projections
 
     module: Any = inspect.getmodule(functions.fmn)
     shipped, inside = module.l2_projection_, torch.full((1, 3, 2, 2), 0.01)
-    with projections_that_cross():
+    with crossing_projections():
         assert torch.equal(module.l2_projection_(inside.clone(), torch.ones(1)), inside.flatten(1))
         outside = module.l2_projection_(torch.ones(1, 3, 2, 2), torch.ones(1))
     assert outside.norm().item() == pytest.approx(1.001)

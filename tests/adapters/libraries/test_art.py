@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 import davylamp
 from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
-from davylamp.adapters.catalogue.findings import findings_of
-from davylamp.adapters.libraries.art import repairs as art_repairs
-from davylamp.adapters.running.call import Images, Meter, call_library
-from davylamp.adapters.running.judge import norm_of
+from davylamp.adapters.catalogue.known_issues import known_issues_of
+from davylamp.adapters.libraries.art import patches as art_repairs
+from davylamp.adapters.running.judge import perturbation_norm
+from davylamp.adapters.running.library_call import CallLimits, Images, call_library
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.adapters.running.seeding import call_seed
 from davylamp.adapters.running.starting_points import find_starting_points
@@ -208,7 +208,7 @@ def test_truncates_levels_past_its_threshold_but_not_past_the_radius(linear):
 def test_not_fixed_budget_wasserstein_goes_past_its_radius(digits):
     case = digits.first(1)
     images = directly("Wasserstein", case, eps=0.01, ball="2", norm="2", eps_iter=1, eps_factor=2.0, max_iter=12)
-    assert norm_of(images - case.inputs, "l2") > 0.01
+    assert perturbation_norm(images - case.inputs, "l2") > 0.01
 
 
 def test_batch_mean_wasserstein_forgets_the_images_that_fail_together(digits):
@@ -307,8 +307,8 @@ def test_linf_carlini_takes_any_wrong_class_whatever_the_confidence():
     model, (inputs, labels) = make_model(3, 1), make_images(3, 1, 1)
     few = {"steps": 5, "binary_search_steps": 2, "initial_const": 1.0, "confidence": 5.0}
     result = davylamp.run_attack("art:cw", model, inputs, labels, norm="linf", **few)
-    assert "confidence-in-the-loss" in findings_of(IMPLEMENTATIONS["art:cw"], "linf")
-    assert "confidence-in-the-loss" not in findings_of(IMPLEMENTATIONS["art:cw"], "l2")
+    assert "confidence-in-the-loss" in known_issues_of(IMPLEMENTATIONS["art:cw"], "linf")
+    assert "confidence-in-the-loss" not in known_issues_of(IMPLEMENTATIONS["art:cw"], "l2")
     assert result.success.all()
     top = result.adv_logits.topk(2).values
     assert (top[:, 0] - top[:, 1] < 1).all()
@@ -320,7 +320,7 @@ def call(name: str, case: Any, threat_model: ThreatModel, seed: int = SEED, **wo
     classifier.check(case.inputs)
     classifier.model.asked.clear()
     images = Images(case.inputs, case.labels, None)
-    result = call_library(IMPLEMENTATIONS[f"art:{name}"], classifier, images, threat_model, words, seed, Meter())
+    result = call_library(IMPLEMENTATIONS[f"art:{name}"], classifier, images, threat_model, words, seed, CallLimits())
     assert result.error is None
     return result, classifier.model.asked
 

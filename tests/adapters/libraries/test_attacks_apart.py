@@ -8,8 +8,8 @@ import torch
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
-from davylamp.adapters.models.room.apart import attacks_apart
-from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.sandbox.attack_isolation import attack_isolation_context
+from davylamp.adapters.models.sandbox.isolation import Isolation
 from davylamp.errors import AttackDied, InvalidInput, UnknownName
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -137,7 +137,7 @@ def returns_nothing(model, inputs, labels, epsilon):
     return None
 
 def message(**words):
-    from davylamp.adapters.models.room.messages import send_message
+    from davylamp.adapters.models.sandbox.messages import send_message
     for file in range(3, 64):
         try:
             send_message(socket.socket(fileno=os.dup(file)), words)
@@ -197,8 +197,8 @@ def finds_a_ghost(model, inputs, labels, epsilon):
 
 @hostile
 def patches_the_judge(model, inputs, labels, epsilon):
-    from davylamp.adapters.running import evidence, judge, queries
-    judge.judge_images = evidence.judge_images = lambda *_, **__: "fooled"
+    from davylamp.adapters.running import attack_state, judge, queries
+    judge.judge_images = attack_state.judge_images = lambda *_, **__: "fooled"
     queries.QueryCounter._count = lambda *_: None
     torch.Tensor.argmax = lambda self, *_: torch.full((len(self),), 1)
     model(inputs)
@@ -210,7 +210,8 @@ def looks_at_its_callers(model, inputs, labels, epsilon):
     while frame is not None:
         held += [type(value).__name__ for value in frame.f_locals.values()]
         frame = frame.f_back
-    raise ValueError(" ".join(name for name in held if name in ("QueryCounter", "Classifier", "Evidence")) or "nobody")
+    ours = ("QueryCounter", "Classifier", "AttackState")
+    raise ValueError(" ".join(name for name in held if name in ours) or "nobody")
 
 @hostile
 def leaves_the_ball(model, inputs, labels, epsilon):
@@ -276,7 +277,7 @@ def attack(file, digits):
     """Run an attack of the file on six digits, in this process or apart."""
 
     def run(name, isolation=None, epsilon=EPSILON, **more):
-        with attacks_apart(isolation or Isolation()):
+        with attack_isolation_context(isolation or Isolation()):
             row = find_implementation(f"{file}:{name}")
             classifier = Classifier(digits.module, num_classes=10, name="net")
             inputs, labels = digits.inputs[:6], digits.labels[:6]
@@ -311,7 +312,7 @@ def test_parameters_reach_it(attack):
 def test_the_row_is_the_same(file):
     for name in GOOD:
         here = find_implementation(f"{file}:{name}")
-        with attacks_apart(STRICT):
+        with attack_isolation_context(STRICT):
             apart = find_implementation(f"{file}:{name}")
         assert apart == here
         assert (apart.described, apart.more) == (here.described, here.more)
@@ -323,7 +324,7 @@ def test_what_cannot_be_loaded_is_said_as_here(file):
     for name, kind in (("is_no_atack", UnknownName), ("is_no_attack", InvalidInput)):
         said = []
         for isolation in (Isolation(), STRICT):
-            with attacks_apart(isolation), pytest.raises(kind) as caught:
+            with attack_isolation_context(isolation), pytest.raises(kind) as caught:
                 find_implementation(f"{file}:{name}")
             said.append(str(caught.value))
         assert said[0] == said[1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS
-from davylamp.adapters.contract.linear import make_linear_case
+from davylamp.adapters.contract.linear_model import make_linear_case
 from davylamp.adapters.libraries.cleverhans import functions
 from davylamp.errors import AttackFailed
 

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from davylamp.adapters.libraries.adv_lib import functions
-from davylamp.adapters.running.call import Images
+from davylamp.adapters.running.library_call import Images
 
 from .direct import Counted, Direct, DirectCalls
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.libraries.cleverhans import functions
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.running.call import Images
+from davylamp.adapters.running.library_call import Images
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.adapters.running.starting_points import find_starting_points
 

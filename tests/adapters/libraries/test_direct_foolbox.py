@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import load_class
-from davylamp.adapters.contract.linear import ContractCase
+from davylamp.adapters.contract.linear_model import ContractCase
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.running.call import Images
+from davylamp.adapters.running.library_call import Images
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.adapters.running.starting_points import find_starting_points
 

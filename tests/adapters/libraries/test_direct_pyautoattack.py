@@ -10,7 +10,7 @@ from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
 from torch import Tensor
 
-from davylamp.adapters.running.call import Images
+from davylamp.adapters.running.library_call import Images
 
 from .direct import Counted, Direct, DirectCalls
 

@@ -6,8 +6,8 @@ from secmlt.models.pytorch.base_pytorch_nn import BasePyTorchClassifier
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from davylamp.adapters.libraries.secml_torch import natives
-from davylamp.adapters.running.call import Images
+from davylamp.adapters.libraries.secml_torch import native_attacks
+from davylamp.adapters.running.library_call import Images
 
 from .direct import Counted, Direct, DirectCalls
 
@@ -41,7 +41,7 @@ class TestDirect(DirectCalls):
 
     def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
         inputs, labels, targets = images
-        attack: Any = getattr(natives, case.theirs)(**case.words, y_target=targets)
+        attack: Any = getattr(native_attacks, case.theirs)(**case.words, y_target=targets)
         batch = DataLoader(TensorDataset(inputs, labels), batch_size=len(inputs))
         ((returned, _),) = attack(BasePyTorchClassifier(model), batch, stream=True)
         return returned

@@ -9,9 +9,9 @@ import pytest
 import torchattack
 from torch import Tensor, nn
 
-from davylamp.adapters.contract.linear import ContractCase
-from davylamp.adapters.libraries.torchattack.repairs import transforms_of_any_size
-from davylamp.adapters.running.call import Images
+from davylamp.adapters.contract.linear_model import ContractCase
+from davylamp.adapters.libraries.torchattack.patches import transforms_of_any_size
+from davylamp.adapters.running.library_call import Images
 
 from .direct import Counted, Direct, DirectCalls
 

@@ -6,7 +6,7 @@ from typing import Any
 import torchattacks
 from torch import Tensor
 
-from davylamp.adapters.running.call import Images
+from davylamp.adapters.running.library_call import Images
 
 from .direct import SEED, Counted, Direct, DirectCalls
 

@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     import torchattacks
     from foolbox import attacks as fa
 
-    from davylamp.adapters.libraries.foolbox.repairs import L0FMN
+    from davylamp.adapters.libraries.foolbox.patches import L0FMN
 
 
 attack = rows_of("foolbox")

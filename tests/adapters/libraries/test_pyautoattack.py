@@ -11,8 +11,8 @@ from pyautoattack.fab_pt import FABAttack_PT
 from pyautoattack.square import SquareAttack
 from torch import Tensor, nn
 
-from davylamp.adapters.contract.linear import ContractCase
-from davylamp.adapters.libraries.pyautoattack.repairs import Standard
+from davylamp.adapters.contract.linear_model import ContractCase
+from davylamp.adapters.libraries.pyautoattack.patches import Standard
 
 from .direct import rows_of
 

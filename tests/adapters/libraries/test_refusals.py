@@ -88,7 +88,7 @@ def test_alma_needs_four_classes_to_aim_at_one():
         ("adv_lib", "davylamp.adapters.libraries.adv_lib.functions:fmn"),
         ("cleverhans", "davylamp.adapters.libraries.cleverhans.functions:noise"),
         ("pyautoattack", "pyautoattack.square:SquareAttack"),
-        ("secml_torch", "davylamp.adapters.libraries.secml_torch.natives:DDNNative"),
+        ("secml_torch", "davylamp.adapters.libraries.secml_torch.native_attacks:DDNNative"),
         ("torchattack", "torchattack:FGSM"),
     ],
 )
@@ -117,7 +117,7 @@ def test_where_a_library_is_missing_the_message_has_the_command_that_works(libra
 
 
 GEODAS = {
-    "art": ("davylamp.adapters.libraries.art.repairs", {}),
+    "art": ("davylamp.adapters.libraries.art.patches", {}),
     "torchattack": ("davylamp.adapters.libraries.torchattack.geoda", {"subspace": 4}),
 }
 QUERIES = {"art": (1, 249, 250, 251, 499, 750, 1000), "torchattack": (1, 250, 280, 378, 454, 1000)}

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from davylamp.adapters.libraries.secml_torch.natives import ClassifierElsewhere, DDNNative, PGDNative
-from davylamp.adapters.libraries.secml_torch.repairs import _Noise
+from davylamp.adapters.libraries.secml_torch.native_attacks import DDNNative, DeviceBridgingClassifier, PGDNative
+from davylamp.adapters.libraries.secml_torch.patches import _Noise
 
 from .direct import part, rows_of
 
@@ -17,7 +17,9 @@ attack = rows_of("secml-torch")
 
 def directly(native: Any, case: Any) -> Tensor:
     batch = DataLoader(TensorDataset(case.inputs, case.labels), batch_size=len(case.inputs))
-    return torch.cat([images for images, _ in native(ClassifierElsewhere(case.module), batch, stream=True)]).detach()
+    return torch.cat(
+        [images for images, _ in native(DeviceBridgingClassifier(case.module), batch, stream=True)]
+    ).detach()
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -87,7 +89,9 @@ def l1_pgd(case: Any) -> Tensor:
         perturbation_model="l1", epsilon=8.0, num_steps=4, step_size=3.0, random_start=False, y_target=None
     )
     batch = DataLoader(TensorDataset(case.inputs, case.labels), batch_size=len(case.inputs))
-    return torch.cat([images for images, _ in native(ClassifierElsewhere(case.module), batch, stream=True)]).detach()
+    return torch.cat(
+        [images for images, _ in native(DeviceBridgingClassifier(case.module), batch, stream=True)]
+    ).detach()
 
 
 def test_l1_pgd_moves_one_image_of_a_batch(digits):
@@ -115,7 +119,7 @@ def test_the_model_is_asked_on_its_device_and_answers_on_that_of_the_images():
             return torch.zeros(len(inputs), 3)
 
     module = Elsewhere()
-    assert ClassifierElsewhere(module).decision_function(torch.zeros(2, 3, 4, 4)).device.type == "cpu"
+    assert DeviceBridgingClassifier(module).decision_function(torch.zeros(2, 3, 4, 4)).device.type == "cpu"
     assert module.asked == ["meta"]
 
 
@@ -132,7 +136,7 @@ def test_the_random_start_of_the_repaired_row_is_uniform_in_the_ball(norm, order
 def test_it_is_imported_without_the_libraries_that_it_wraps(run_fresh):
     """Nor with a visdom that is none: as shipped it imports Foolbox and adv_lib where they are."""
     code = (
-        "import sys, davylamp.adapters.libraries.secml_torch.natives\n"
+        "import sys, davylamp.adapters.libraries.secml_torch.native_attacks\n"
         "print(sorted({'foolbox', 'adv_lib', 'visdom'} & set(sys.modules)))"
     )
     assert run_fresh(code) == "[]\n"

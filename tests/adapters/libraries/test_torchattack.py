@@ -11,10 +11,10 @@ import torchattack
 from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS, ThreatModel
-from davylamp.adapters.contract.linear import ContractCase
-from davylamp.adapters.libraries.torchattack import geoda, repairs
+from davylamp.adapters.contract.linear_model import ContractCase
+from davylamp.adapters.libraries.torchattack import geoda, patches
 from davylamp.adapters.libraries.torchattack.driver import run
-from davylamp.adapters.libraries.torchattack.repairs import transforms_of_any_size
+from davylamp.adapters.libraries.torchattack.patches import transforms_of_any_size
 
 from .direct import rows_of, second_likely, seed_everything
 
@@ -105,7 +105,7 @@ def test_the_kernel_is_the_root_of_the_papers():
         place = torch.arange(41.0) - 20
         return float((torch.tensor(kernel).float().sum(0) * place**2).sum())
 
-    shipped, mended = (each.gkern(41, 6) for each in (torchattack.TIFGSM, repairs.TIFGSM))
+    shipped, mended = (each.gkern(41, 6) for each in (torchattack.TIFGSM, patches.TIFGSM))
     assert variance(shipped) / variance(mended) == pytest.approx(2, rel=0.1)
     assert mended.sum() == pytest.approx(1)
 

@@ -13,15 +13,15 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from davylamp.adapters import Classifier, ThreatModel, as_implementation, find_implementation, run_attack
-from davylamp.adapters.catalogue.customary import choose_threat_model
-from davylamp.adapters.catalogue.lookup import accepted, library_defaults
+from davylamp.adapters.catalogue.default_threat_model import choose_threat_model
+from davylamp.adapters.catalogue.lookup import accepted_parameters, library_defaults
 from davylamp.adapters.data.datasets import Data
-from davylamp.engine import AttackChoice, Config, ResultsStore, best_effort, compare, evaluate, load, make_plan
+from davylamp.engine import AttackChoice, Config, ResultsStore, compare, evaluate, load, make_plan, search_radius
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.choices import chosen_of_cell
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.store.plan_records import list_cells
 from davylamp.errors import AttackFailed, InvalidInput, Unavailable, UnknownName, Unsupported
-from davylamp.report.citations.usage import used_in
+from davylamp.report.citations.usage import items_used_in
 
 with warnings.catch_warnings():  # what the libraries' own imports have to say is not the user's business
     warnings.simplefilter("ignore")
@@ -145,7 +145,7 @@ def test_what_can_be_known_is_read_off():
         "fixed-budget",
     )
     assert library_defaults(row, "l2")["steps"] == 10
-    assert {"steps", "step_size", "random_start", "eps_for_division"} <= set(accepted(row))
+    assert {"steps", "step_size", "random_start", "eps_for_division"} <= set(accepted_parameters(row))
     row = as_implementation(foolbox.attacks.L2DeepFoolAttack)
     assert (list(row.classes), row.described.kind, row.failure) == (["l2"], "minimum-norm", "input")
     row = as_implementation(fgsm)
@@ -301,8 +301,8 @@ def test_budget_restarts_and_best_effort_hold(digits):
     case = (digits.classifier, digits.inputs, digits.labels)
     spent = run_attack(torchattacks.PGD, *case, LINF, steps=20, max_queries=6)
     assert int((spent.forwards + spent.backwards).max()) <= 6
-    mine = best_effort(as_implementation(torchattacks.PGD), *case, ThreatModel("linf"), steps=5, random_start=False)
-    theirs = best_effort("torchattacks:pgd", *case, ThreatModel("linf"), steps=5, random_start=False)
+    mine = search_radius(as_implementation(torchattacks.PGD), *case, ThreatModel("linf"), steps=5, random_start=False)
+    theirs = search_radius("torchattacks:pgd", *case, ThreatModel("linf"), steps=5, random_start=False)
     assert torch.allclose(mine.budget, theirs.budget, rtol=0.1)
     with pytest.raises(Unsupported, match="no targeted mode"):
         run_attack(fgsm, *case, ThreatModel("linf", 0.1, targeted=True), targets=(digits.labels + 1) % 10)
@@ -354,7 +354,7 @@ def test_functions_of_one_name_are_attacks_of_their_own_unless_they_say_which_th
         return set(load(store.folder)["attack"])
 
     assert attacks_after() == set(undeclared)
-    assert {each.name for each in used_in(store.folder) if each.kind == "attack"} == {"m1.py:pgd", "m2.py:pgd"}
+    assert {each.name for each in items_used_in(store.folder) if each.kind == "attack"} == {"m1.py:pgd", "m2.py:pgd"}
     library = AttackChoice("foolbox:pgd", "linf", 0.05)
     assert attacks_after(library, AttackChoice("m3.py:pgd", "linf", 0.05)) == {*undeclared, "pgd"}
     for path in file.parent.glob("m*.py"):

@@ -8,7 +8,7 @@ from torch import nn
 
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.defences.defend import defend
-from davylamp.adapters.models.ensemble import ensemble_of
+from davylamp.adapters.models.ensemble import mean_logit_ensemble
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.running.targets import class_logits
 from davylamp.errors import InvalidInput, ModelFailed
@@ -163,7 +163,7 @@ def test_a_defence_and_an_ensemble_give_what_their_models_give(end, outputs):
     plain = Classifier(Ending(end), num_classes=5)
     wrapped = Classifier(nn.Sequential(nn.Identity(), Classifier(Ending(end), num_classes=5)))
     defended = defend(Classifier(Ending(end), num_classes=5), "bit-depth:bits=8")
-    both = ensemble_of([Classifier(Ending(end), num_classes=5) for _ in "12"])
+    both = mean_logit_ensemble([Classifier(Ending(end), num_classes=5) for _ in "12"])
     images = (IMAGES * 255).round() / 255
     for classifier in (wrapped, defended, both):
         torch.testing.assert_close(classifier.check(images), plain.check(images))
@@ -297,7 +297,7 @@ def test_digests_from_before_models_said_what_they_give():
     first, second = make_net(0), make_net(1)
     assert digest_model(Classifier(first)) == "0c63559e8f5386d2383a"
     assert digest_model(defend(Classifier(first, num_classes=5), "jpeg")) == "56d166716dd1f0c25bd6"
-    pair = ensemble_of([Classifier(net, num_classes=5) for net in (first, second)])
+    pair = mean_logit_ensemble([Classifier(net, num_classes=5) for net in (first, second)])
     assert digest_model(pair) == "0558b6dd81ccc8b0fc7e"
 
 

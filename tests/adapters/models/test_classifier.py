@@ -7,7 +7,7 @@ from torch import nn
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.models.images import check_images, check_labels
-from davylamp.adapters.models.restoring import restored
+from davylamp.adapters.models.state_guard import preserve_module_state
 from davylamp.errors import InvalidInput, ModelFailed
 
 
@@ -101,7 +101,7 @@ def test_a_model_on_several_devices_stays_there():
     net = make_net().append(nn.Linear(5, 5, device="meta"))
     net[-1].forward = lambda logits: logits
     classifier = Classifier(net)
-    with restored(net):
+    with preserve_module_state(net):
         assert classifier(IMAGES).shape == (3, 5)
     assert {parameter.device.type for parameter in net.parameters()} == {"cpu", "meta"}
     assert classifier.device.type == "cpu"

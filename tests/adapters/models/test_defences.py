@@ -12,12 +12,12 @@ from torch import nn
 
 import davylamp
 from davylamp.adapters import Classifier, defend
-from davylamp.adapters.models.box import cut_to_box
+from davylamp.adapters.models.clamp import clamp_with_edge_gradient
+from davylamp.adapters.models.defences.catalogue import DEFENCES, LEFT_OUT
 from davylamp.adapters.models.defences.defend import Defended
-from davylamp.adapters.models.defences.names import is_defence, read_defence
-from davylamp.adapters.models.defences.rows import DEFENCES, LEFT_OUT
-from davylamp.adapters.models.defences.transforms import OfArt
-from davylamp.adapters.models.ensemble import ensemble_of
+from davylamp.adapters.models.defences.names import is_defence, parse_defence
+from davylamp.adapters.models.defences.transforms import ArtTransform
+from davylamp.adapters.models.ensemble import mean_logit_ensemble
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.running.seeding import seeded
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
@@ -185,12 +185,12 @@ def test_crop_rescale_is_a_crop_made_larger():
 def test_a_chain_with_a_random_one_is_random(digits):
     assert not defend(digits.classifier, "jpeg").random
     assert defend(defend(digits.classifier, "noise"), "jpeg").random
-    assert ensemble_of([digits.classifier, defend(digits.classifier, "noise")]).random
+    assert mean_logit_ensemble([digits.classifier, defend(digits.classifier, "noise")]).random
 
 
 def test_every_defence_has_a_truth():
-    assert {read_defence(name).defence.full_name for name in {**TRUTHS, **DRAWN}} == {*DEFENCES}
-    assert {read_defence(name).defence.full_name for name in DRAWN} == {n for n, row in DEFENCES.items() if row.random}
+    assert {parse_defence(name).defence.full_name for name in {**TRUTHS, **DRAWN}} == {*DEFENCES}
+    assert {parse_defence(name).defence.full_name for name in DRAWN} == {n for n, row in DEFENCES.items() if row.random}
 
 
 @pytest.mark.parametrize("name", TRUTHS)
@@ -223,7 +223,7 @@ def test_findings_are_so():
 
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_gradients_are_finite_differences(name):
-    row = read_defence(name)
+    row = parse_defence(name)
     if row.defence.wraps:
         pytest.skip("its logits are compared with the formula, above")
 
@@ -285,7 +285,7 @@ def test_what_is_outside_of_the_box_or_no_number(images):
 def test_what_is_left_out_is_no_row():
     model = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), num_classes=4)
     parts = [part for name in DEFENCES if name.startswith("art:") for part in defend(model, name).modules()]
-    run = {type(part.preprocessor).__name__ for part in parts if isinstance(part, OfArt)}
+    run = {type(part.preprocessor).__name__ for part in parts if isinstance(part, ArtTransform)}
     assert {"JpegCompression", "TotalVarMin"} <= run
     assert not run & {name for left in LEFT_OUT for name in left.partition(": ")[2].split(", ")}
 
@@ -382,10 +382,10 @@ def test_the_identity_has_the_parameters_and_hides_nothing(digits):
 )
 def test_a_mistake_is_one_line(text, error, said):
     if text == "jpeg:quality=50,,":  # empty settings are no settings
-        assert read_defence(text).parameters == {"quality": 50}
+        assert parse_defence(text).parameters == {"quality": 50}
         return
     with pytest.raises(error) as caught:
-        read_defence(text)
+        parse_defence(text)
     assert said in str(caught.value)
 
 
@@ -434,7 +434,7 @@ def test_the_commands(run, tmp_path):
     assert names == {plain, jpeg, f"{plain}+bit-depth:bits=3", f"{jpeg}+bit-depth:bits=3"}
 
 
-@pytest.mark.parametrize("name", [name for name in EXACT if not read_defence(name).defence.wraps])
+@pytest.mark.parametrize("name", [name for name in EXACT if not parse_defence(name).defence.wraps])
 def test_black_and_white_pixels_have_gradients(name):
     """Of images that are black or white everywhere: torch's clamp has none there since 2.15."""
     for value in (0.0, 1.0) if name != "kornia:jpeg" else (0.0,):  # which saturates at white by a clip of its own
@@ -447,7 +447,7 @@ def test_black_and_white_pixels_have_gradients(name):
 
 def test_the_box_is_clamp_with_gradients_on_its_edge():
     point = torch.tensor([-0.5, 0.0, 0.3, 1.0, 1.5], requires_grad=True)
-    cut = cut_to_box(point)
+    cut = clamp_with_edge_gradient(point)
     assert torch.equal(cut, point.clamp(0, 1))
     (gradient,) = torch.autograd.grad((cut * torch.arange(1.0, 6)).sum(), point)
     assert gradient.tolist() == [0, 2, 3, 4, 0]

@@ -25,9 +25,9 @@ from davylamp.adapters.models.detectors.detector_file import (
 )
 from davylamp.adapters.models.detectors.detector_rows import DETECTORS
 from davylamp.adapters.models.detectors.dimensionality import dimension
-from davylamp.adapters.models.detectors.joint import add_detector
+from davylamp.adapters.models.detectors.joint_classifier import add_detector
 from davylamp.adapters.models.detectors.layer_outputs import collect_activations
-from davylamp.adapters.models.detectors.scorer import Pairs
+from davylamp.adapters.models.detectors.scorer import ExamplePairs
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.running.seeding import seeded
 from davylamp.adapters.running.targets import choose_targets, class_logits
@@ -47,7 +47,9 @@ def world(digits) -> Any:
     nn.functional.cross_entropy(digits.module(leaf), labels[:30]).backward()
     adversarial = (images[:30] + 0.15 * leaf.grad.sign()).clamp(0, 1)
     classifier = Classifier(digits.module, num_classes=10, name="digits").freeze()
-    return SimpleNamespace(classifier=classifier, images=images, labels=labels, pairs=Pairs(images[:30], adversarial))
+    return SimpleNamespace(
+        classifier=classifier, images=images, labels=labels, pairs=ExamplePairs(images[:30], adversarial)
+    )
 
 
 def fitted(world, name, **given):
@@ -194,7 +196,7 @@ def test_what_is_compared_on_the_cpu_stays_there_whatever_the_models_device(worl
     before, stored = trained(world, name, tmp_path, **GIVEN.get(name, {}))
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(Classifier, "device", torch.device("meta"))
-        again = stored.beside(world.classifier, stored.model_digest)
+        again = stored.bind(world.classifier, stored.model_digest)
     assert {tensor.device.type for tensor in again.state().values()} == {"cpu"}
     assert torch.equal(again.score(world.images[:6]), before.score(world.images[:6]))
 
@@ -206,7 +208,7 @@ def test_a_gpu_gives_the_scores_of_a_cpu(world, name, tmp_path, monkeypatch):
     before, stored = trained(world, name, tmp_path, **GIVEN.get(name, {}))
     there = Classifier(deepcopy(world.classifier.model), num_classes=10, name="digits", device="cuda")
     images = world.images[:6] * 0.93 + 0.02  # not seen in training: ranks of those are ties that a rounding breaks
-    scores = stored.beside(there, stored.model_digest).score(images.cuda())
+    scores = stored.bind(there, stored.model_digest).score(images.cuda())
     assert scores.device.type == "cpu"
     torch.testing.assert_close(scores, before.score(images), rtol=1e-3, atol=1e-4)
 
@@ -214,11 +216,11 @@ def test_a_gpu_gives_the_scores_of_a_cpu(world, name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", DETECTORS)
 def test_a_file_gives_the_same_scores(world, tmp_path, name):
     scorer, stored = trained(world, name, tmp_path, **GIVEN.get(name, {}))
-    again = stored.beside(world.classifier, digest_model(world.classifier))
+    again = stored.bind(world.classifier, digest_model(world.classifier))
     assert torch.equal(again.score(world.images[:8]), scorer.score(world.images[:8]))
     assert (stored.row.full_name, stored.seen, stored.card) == (name, frozenset(["a"]), {"seed": 5})
     with pytest.raises(InvalidInput, match="train the detector for it"):
-        stored.beside(world.classifier, "0" * 20)
+        stored.bind(world.classifier, "0" * 20)
 
 
 @pytest.mark.parametrize("name", [name for name, row in DETECTORS.items() if row.differentiable])
@@ -258,7 +260,7 @@ def test_the_last_class_of_the_joint_model_wins_where_the_detector_speaks(world,
     images = torch.cat([world.images[:60], world.pairs.adversarial])
     logits = model(images)
     assert torch.equal(logits[:, :10], world.classifier(images))
-    score = stored.beside(world.classifier, stored.model_digest).score(images)
+    score = stored.bind(world.classifier, stored.model_digest).score(images)
     assert torch.equal(logits.argmax(1) == 10, score > stored.threshold(0.1))
     assert model.detects
     assert digest_model(model) != digest_model(world.classifier)
@@ -278,7 +280,7 @@ def test_an_attack_on_the_joint_model_counts_only_what_is_not_detected(world, jo
     assert int(targets.max()) < 10
     rules = ThreatModel("linf", 0.3, targeted=True)
     result = run_attack("foolbox:pgd", model, images, labels, rules, targets=targets, steps=20)
-    scorer = stored.beside(world.classifier, stored.model_digest)
+    scorer = stored.bind(world.classifier, stored.model_digest)
     undetected = scorer.score(result.adv_inputs) <= stored.threshold(0.1)
     at_target = world.classifier(result.adv_inputs).argmax(1) == targets
     assert torch.equal(result.success, result.attacked & undetected & at_target)

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier
-from davylamp.adapters.models.folding import fold_batch_norms
+from davylamp.adapters.models.fold_batch_norm import fold_batch_norms
 from davylamp.adapters.models.identity.digest import digest_model, identify_model
-from davylamp.adapters.models.identity.source_files import Sources, state_of_code
+from davylamp.adapters.models.identity.source_files import SourceFiles, code_state
 from davylamp.adapters.models.zoo.load import load_model
 
 
@@ -313,16 +313,16 @@ def test_a_package_anywhere_on_the_path_is_known_by_its_version(tmp_path, monkey
     net = tmp_path / "net.py"
     net.write_text(f"import {name}.parts, {name}.mine\nimport loose\n")
     monkeypatch.syspath_prepend(libs)
-    before = state_of_code(net)
+    before = code_state(net)
     assert len(before) == (3 if noted else 6)  # the file, loose.py, mine.py; and those of the package
     importlib.import_module(f"{name}.parts")
-    sources = Sources()
+    sources = SourceFiles()
     assert sources.add_module(f"{name}.parts") == ("installed" if noted else "local")
     assert (f"{name} 1.2" in sources.digests()) == noted
     for file in ("loose.py", f"{name}/mine.py", f"{name}/parts.py"):
-        known = state_of_code(net)
+        known = code_state(net)
         (libs / file).write_text("TWO = 'changed'\n")
-        assert state_of_code(net) != known, file
+        assert code_state(net) != known, file
 
 
 def test_known_models_have_one_digest_folded_or_not():

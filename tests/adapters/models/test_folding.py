@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier
-from davylamp.adapters.models.folding import fold_batch_norms
+from davylamp.adapters.models.fold_batch_norm import fold_batch_norms
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.models.zoo.load import load_model
 

@@ -10,7 +10,7 @@ from torch import nn
 from davylamp.adapters.data.datasets import load_data_for
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.identity.digest import digest_model
-from davylamp.adapters.models.zoo.input_part import read_labels, write_input
+from davylamp.adapters.models.zoo.input_settings import read_labels, write_input
 from davylamp.adapters.models.zoo.load import add_input, load_model
 from davylamp.errors import DavylampError, InvalidInput, Unavailable, UnknownName
 

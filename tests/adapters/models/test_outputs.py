@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from davylamp.adapters.models import outputs
+from davylamp.adapters.models import extract_logits
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.outputs import explain_accuracy, explain_predictions
-from davylamp.adapters.running.access import has_gradients
-from davylamp.engine.training.student import Student
+from davylamp.adapters.models.extract_logits import explain_accuracy, explain_predictions
+from davylamp.adapters.running.requirements import has_gradients
+from davylamp.engine.training.student import TrainableModel
 from davylamp.errors import InvalidInput, ModelFailed
 
 IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -136,8 +136,8 @@ def test_a_model_in_training_guesses_no_logits_either():
     layer = nn.Linear(192, 5)
     both = nn.Sequential(nn.Flatten(), layer, Lambda(lambda z: (z.repeat(1, 4), z)))
     with pytest.raises(ModelFailed, match="expected one tensor that could be the logits"):
-        Student(Classifier(both))(IMAGES)
-    assert torch.equal(Student(Classifier(both, num_classes=5))(IMAGES), layer(IMAGES.flatten(1)))
+        TrainableModel(Classifier(both))(IMAGES)
+    assert torch.equal(TrainableModel(Classifier(both, num_classes=5))(IMAGES), layer(IMAGES.flatten(1)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -235,7 +235,7 @@ def test_a_model_that_fails_for_no_image_is_not_asked_about_others(error):
 
 
 def test_a_slow_model_that_fails_is_asked_what_it_wants_for_some_seconds_only(monkeypatch):
-    monkeypatch.setattr(outputs, "_SECONDS", 0.2)
+    monkeypatch.setattr(extract_logits, "_SECONDS", 0.2)
     asked = []
 
     def function(x):

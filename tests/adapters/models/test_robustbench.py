@@ -13,7 +13,7 @@ from torch import nn
 
 from davylamp.adapters.models.zoo import robustbench, weights
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.adapters.models.zoo.robustbench import Listed, find_listed, list_zoo
+from davylamp.adapters.models.zoo.robustbench import ZooEntry, find_listed, list_zoo
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
 
 
@@ -27,11 +27,11 @@ class Net(nn.Module):
 
 
 ZOO = [
-    Listed("cifar10", "Linf", "Rice2020Overfitting", {"model": Net, "gdrive_id": "abc"}),
-    Listed("cifar10", "L2", "Rice2020Overfitting", {"model": Net, "gdrive_id": "def"}),
-    Listed("cifar10", "L2", "Engstrom2019Robustness", {"model": Net, "gdrive_id": "ghi"}),
-    Listed("imagenet", "Linf", "Wong2020Fast", {"gdrive_id": "x", "preprocessing": "Res256Crop224"}),
-    Listed("imagenet", "Linf", "Standard_R50", {"gdrive_id": "", "preprocessing": "Res256Crop224"}),
+    ZooEntry("cifar10", "Linf", "Rice2020Overfitting", {"model": Net, "gdrive_id": "abc"}),
+    ZooEntry("cifar10", "L2", "Rice2020Overfitting", {"model": Net, "gdrive_id": "def"}),
+    ZooEntry("cifar10", "L2", "Engstrom2019Robustness", {"model": Net, "gdrive_id": "ghi"}),
+    ZooEntry("imagenet", "Linf", "Wong2020Fast", {"gdrive_id": "x", "preprocessing": "Res256Crop224"}),
+    ZooEntry("imagenet", "Linf", "Standard_R50", {"gdrive_id": "", "preprocessing": "Res256Crop224"}),
 ]
 
 

@@ -18,16 +18,22 @@ import torchvision
 
 from davylamp.adapters import IMPLEMENTATIONS, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
-from davylamp.adapters.models.room import isolated as isolating_module
-from davylamp.adapters.models.room import sandbox, worker_client
-from davylamp.adapters.models.room.isolated import describe_isolated, inside, is_isolated, load_isolated, renew
-from davylamp.adapters.models.room.isolating import Isolation, read_files
-from davylamp.adapters.models.room.sandbox import environment, find_sandbox
-from davylamp.adapters.models.room.shared_bytes import SharedBytes
-from davylamp.adapters.models.room.worker_client import ForkServer, WorkerSpec, forkserver_for
+from davylamp.adapters.models.sandbox import bubblewrap, worker_client
+from davylamp.adapters.models.sandbox import isolated as isolating_module
+from davylamp.adapters.models.sandbox.bubblewrap import environment, find_sandbox
+from davylamp.adapters.models.sandbox.isolated import (
+    call_where_layers_are,
+    describe_isolated,
+    is_isolated,
+    load_isolated,
+    reset_processes,
+)
+from davylamp.adapters.models.sandbox.isolation import Isolation, read_files
+from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
+from davylamp.adapters.models.sandbox.worker_client import ForkServer, WorkerSpec, forkserver_for
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.adapters.running.draws import judged
 from davylamp.adapters.running.precision import check_precision
+from davylamp.adapters.running.sampling import judge_outputs
 from davylamp.errors import InvalidInput, ModelDied, ModelFailed, Unsupported
 from davylamp.metrics import grad_cam
 
@@ -129,7 +135,7 @@ def flood(logits):
     return logits
 
 def lie(logits):
-    from davylamp.adapters.models.room.shared_bytes import SharedBytes
+    from davylamp.adapters.models.sandbox.shared_bytes import SharedBytes
 
     huge = {"dtype": "float32", "shape": [1 << 20, 1 << 10], "strides": [1, 1], "offset": 0}
     SharedBytes.put = lambda self, tensors: [huge]
@@ -189,8 +195,8 @@ def isolated(file):
 STRANGER = """
 import torch
 import torchvision
-from davylamp.adapters.models.room.isolated import load_isolated
-from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.sandbox.isolated import load_isolated
+from davylamp.adapters.models.sandbox.isolation import Isolation
 
 images = torch.zeros(3, 3, 16, 16)
 try:
@@ -220,7 +226,7 @@ def test_it_is_the_same_model(file, here, isolated, digits):
     turned = digits.inputs.contiguous(memory_format=torch.channels_last)
     assert torch.equal(_gradient(isolated, turned), _gradient(here, turned))
     given = (digits.inputs, digits.labels, "model.2")
-    assert torch.equal(inside(isolated, grad_cam, *given), grad_cam(here, *given))
+    assert torch.equal(call_where_layers_are(isolated, grad_cam, *given), grad_cam(here, *given))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +307,7 @@ def test_it_is_judged_in_full_float32(file, here, digits):
     with torch.no_grad():
         assert torch.equal(rounded(inputs), logits + 1)  # as an attack asks
     assert torch.equal(rounded.predict_logits(inputs), logits)
-    assert torch.equal(judged(rounded, inputs, digits.labels[:4], None, 0).logits, logits)
+    assert torch.equal(judge_outputs(rounded, inputs, digits.labels[:4], None, 0).logits, logits)
 
 
 def test_a_room_says_whether_torch_computes_there(file):
@@ -323,7 +329,7 @@ def test_an_attack_has_its_precision_in_the_room(file, digits):
     assert torch.equal(gradients[0], gradients[1])
     ratio = gradients[2][gradients[0] != 0] / gradients[0][gradients[0] != 0]
     assert abs(float(ratio.median()) - 2) < 0.05  # and they are rounded
-    judged_there = judged(there, inputs, labels, None, 0).logits
+    judged_there = judge_outputs(there, inputs, labels, None, 0).logits
     assert torch.equal(judged_there, here.predict_logits(inputs))
 
 
@@ -369,7 +375,7 @@ def test_a_model_that_misbehaves_costs_one_line(file, here, digits, quirk):
     if kind is ModelDied:
         with pytest.raises(ModelDied, match=words):  # and is not asked again in the same attack
             model(digits.inputs[:2])
-    renew(model)
+    reset_processes(model)
     assert torch.equal(model(digits.inputs[:2]), here(digits.inputs[:2]))
 
 
@@ -489,7 +495,7 @@ def _lives(process: int) -> bool:
 
 def open_worker(server: ForkServer) -> socket.socket:
     """A worker with nothing in it."""
-    return server.open(WorkerSpec("davylamp.adapters.models.room.model_worker:serve_model"))
+    return server.open(WorkerSpec("davylamp.adapters.models.sandbox.model_worker:run_model_worker"))
 
 
 def test_fork_servers_without_a_worker_do_not_pile_up(tmp_path):
@@ -546,8 +552,8 @@ def test_a_virtual_environment_in_the_folder_for_temporary_files_has_a_sandbox(t
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     (packages / "other.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
-    (packages / "davylamp").symlink_to(Path(sandbox.__file__).parents[3])
-    program = "from davylamp.adapters.models.room.sandbox import find_sandbox as find"
+    (packages / "davylamp").symlink_to(Path(bubblewrap.__file__).parents[3])
+    program = "from davylamp.adapters.models.sandbox.bubblewrap import find_sandbox as find"
     program += "; print(bool(find().program), bool(find().program))"
     done = subprocess.run([tmp_path / "venv/bin/python", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
@@ -557,7 +563,7 @@ def test_what_lies_in_the_folder_for_temporary_files_is_seen_by_its_link_too(tmp
     """A virtual environment may be a link there to somewhere else, or the other way round."""
     (tmp_path / "link").symlink_to("/usr")
     part = Path(*tmp_path.parts[:3])
-    assert sandbox._temporary_parts([tmp_path / "link", Path("/usr")]) == (part,)
+    assert bubblewrap._temporary_parts([tmp_path / "link", Path("/usr")]) == (part,)
 
 
 def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_path):
@@ -565,7 +571,7 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
     (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{said}\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    nothing = sandbox.find_sandbox.__wrapped__()
+    nothing = bubblewrap.find_sandbox.__wrapped__()
     assert nothing[:2] == ("", "bubblewrap fails: setting up uid map: denied")
     monkeypatch.setattr(isolating_module, "find_sandbox", lambda: nothing)
     (line,) = describe_isolated(AUTO, [f"model{n}.py:net" for n in range(9)])
@@ -575,8 +581,8 @@ def test_that_there_is_no_sandbox_is_said_in_one_short_line(monkeypatch, tmp_pat
 @pytest.mark.parametrize(
     "nothing",
     [
-        sandbox.Sandbox("", 'bubblewrap is not installed: pip install "davylamp[isolate]"'),
-        sandbox.Sandbox("", "bubblewrap fails: setting up uid map: denied", "apt install bubblewrap, or ..."),
+        bubblewrap.Sandbox("", 'bubblewrap is not installed: pip install "davylamp[isolate]"'),
+        bubblewrap.Sandbox("", "bubblewrap fails: setting up uid map: denied", "apt install bubblewrap, or ..."),
     ],
 )
 def test_a_strict_room_without_a_sandbox_is_refused_and_says_how_to_get_one(monkeypatch, nothing):

@@ -10,7 +10,7 @@ from torch import nn
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.adapters.models.zoo.weights_file import base_of, pack_weights
+from davylamp.adapters.models.zoo.weights_file import base_model_name, pack_weights
 from davylamp.errors import InvalidInput, Unavailable
 
 FACTORY = """
@@ -62,7 +62,7 @@ def test_a_file_before_or_behind_its_factory(folder, net, name):
     images = torch.rand(3, 3, 2, 2)
     assert torch.equal(classifier(images), net(images))
     assert classifier.name == name
-    assert base_of(name) == name
+    assert base_model_name(name) == name
 
 
 def test_a_factory_s_classifier_keeps_its_preprocessing(folder, net):

@@ -18,7 +18,7 @@ from torch import nn
 
 from davylamp.adapters.data.datasets import load_data, load_data_for
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.zoo.load import PROVIDERS, known_models, list_models, load_model, match_models
+from davylamp.adapters.models.zoo.load import PROVIDERS, list_models, load_model, match_models, model_name_patterns
 from davylamp.adapters.models.zoo.provider import Provider
 from davylamp.adapters.models.zoo.torchvision import preprocessing_of, weights_of
 from davylamp.adapters.models.zoo.weights import check_hash, fetch_weights, loading
@@ -260,8 +260,8 @@ def test_absent_device_is_one_line(device):
 
 
 def test_known_models_hold_every_fixed_name():
-    assert known_models()[:3] == [f"demo:efficientnet-lite{number}" for number in (0, 1, 2)]
-    assert {"torchvision:NAME", "timm:NAME", "path/to/file.py:factory"} <= set(known_models())
+    assert model_name_patterns()[:3] == [f"demo:efficientnet-lite{number}" for number in (0, 1, 2)]
+    assert {"torchvision:NAME", "timm:NAME", "path/to/file.py:factory"} <= set(model_name_patterns())
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_a_file_imports_its_neighbours_and_no_other_file_s(folders, file):
     assert [model.predict_logits(torch.rand(1, 12)).shape[1] for model in models] == [4, 5, 4]
     assert {name for name in sys.modules if not name.startswith("_davylamp_model_")} == modules
     assert sys.path == before
-    assert not any(type(finder).__name__ == "Neighbours" for finder in sys.meta_path)
+    assert not any(type(finder).__name__ == "LocalImportFinder" for finder in sys.meta_path)
 
 
 def test_a_neighbour_that_is_edited_is_read_again(folders):
@@ -577,7 +577,7 @@ def test_a_source_of_models_is_one_record(monkeypatch):
     classifier = load_model("ours:small:v2")
     assert asked == [("ours:small:v2", "small:v2")]
     assert not classifier.model.training
-    assert "ours:NAME" in known_models()
+    assert "ours:NAME" in model_name_patterns()
     assert list_models("ours:*") == ["ours:small", "ours:large"]
     assert list_models("*") == list_models("demo:*")
     with pytest.raises(UnknownName, match="unknown model 'theirs:small'"):

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.models.restoring import StateGuard
+from davylamp.adapters.models.state_guard import StateGuard
 from davylamp.adapters.running.seeding import seeded
-from davylamp.adapters.switches import full_float32, precision_now, switches_kept
+from davylamp.adapters.torch_state import current_precision, full_float32, preserve_torch_state
 from davylamp.engine.run.measure import _spent
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -102,7 +102,7 @@ def test_tf32_in_the_newer_way_is_taken_and_put_back(newer_way, digits):
     matmul, case = newer_way, digits.first(4)
     with pytest.raises(RuntimeError, match="mix of the legacy and new"):
         torch.get_float32_matmul_precision()
-    with switches_kept():
+    with preserve_torch_state():
         matmul.fp32_precision = "ieee"
     assert matmul.fp32_precision == "tf32"
     assert run_attack("foolbox:fgsm", case.classifier, case.inputs, case.labels, LINF).attacked.all()
@@ -116,13 +116,13 @@ class Watched(nn.Module):
         self.module, self.passes = module, []
 
     def forward(self, inputs):
-        self.passes.append((precision_now() == "float32", inputs.requires_grad))
+        self.passes.append((current_precision() == "float32", inputs.requires_grad))
         return self.module(inputs)
 
 
 def test_attacks_may_round_float32_and_the_judge_never_does(digits):
     case, watched = digits.first(4), Watched(digits.module)
-    with switches_kept():
+    with preserve_torch_state():
         torch.set_float32_matmul_precision("high")
         run_attack("torchattacks:pgd", Classifier(watched), case.inputs, case.labels, LINF, steps=3)
         assert torch.get_float32_matmul_precision() == "high"
@@ -136,25 +136,25 @@ def test_attacks_may_round_float32_and_the_judge_never_does(digits):
 
 def test_full_float32_leaves_every_precision_as_it_was():
     places = torch.backends.cudnn, torch.backends.cudnn.conv, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
-    with switches_kept():
+    with preserve_torch_state():
         torch.set_float32_matmul_precision("medium")
         before = [place.fp32_precision for place in places]
         with full_float32():
-            assert precision_now() == "float32"
+            assert current_precision() == "float32"
             assert torch.get_float32_matmul_precision() == "highest"
             assert not torch.backends.cudnn.allow_tf32
         assert [place.fp32_precision for place in places] == before
         assert torch.get_float32_matmul_precision() == "medium"
         assert torch.backends.cudnn.allow_tf32
-        assert precision_now() != "float32"
+        assert current_precision() != "float32"
 
 
 def test_full_float32_in_the_newer_way(newer_way):
     with full_float32():
-        assert precision_now() == "float32"
+        assert current_precision() == "float32"
         assert newer_way.fp32_precision == "ieee"
     assert newer_way.fp32_precision == "tf32"
-    assert precision_now() != "float32"
+    assert current_precision() != "float32"
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_precision_of_all_parts_can_be_set_again_after_a_judgement(run_fresh):
     """In a process of its own: no switch of torch gives the first state back."""
     code = (
         "import torch\n"
-        "from davylamp.adapters.switches import full_float32\n"
+        "from davylamp.adapters.torch_state import full_float32\n"
         "torch.backends.fp32_precision = 'tf32'\n"
         "with full_float32():\n"
         "    assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == 'ieee'\n"

@@ -8,14 +8,14 @@ from torch import nn
 import davylamp
 from davylamp.adapters import Classifier, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
-from davylamp.adapters.running.draws import clean_draws, judged
 from davylamp.adapters.running.judge import quantise
+from davylamp.adapters.running.sampling import clean_draws, judge_outputs
 from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.engine import ResultsStore, build_table, load, make_plan
 from davylamp.engine import evaluate as evaluate_plan
-from davylamp.engine.searches.single import on_pixels
+from davylamp.engine.searches.single import round_to_8bit
 from davylamp.errors import InvalidInput
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 
 class Coin(nn.Module):
@@ -57,15 +57,15 @@ def coin():
 def test_the_share_of_the_draws_is_their_chance_and_half_of_them_decides(grey):
     labels, model = torch.zeros(5, dtype=torch.long), coin()
     model.draws = 4000
-    drawn = judged(model, grey, labels, None, seed=3)
+    drawn = judge_outputs(model, grey, labels, None, seed=3)
     chances = grey.mean((1, 2, 3)).numpy()
     assert np.abs(drawn.share.numpy() - chances).max() < 4 * 0.5 / 4000**0.5
     assert (drawn.logits.argmax(1) != labels).tolist() == (drawn.share >= 0.5).tolist()
-    again = judged(model, grey, labels, None, seed=3)
+    again = judge_outputs(model, grey, labels, None, seed=3)
     assert torch.equal(drawn.share, again.share)
     assert torch.equal(drawn.logits, again.logits)
-    assert not torch.equal(drawn.share, judged(model, grey, labels, None, seed=4).share)
-    aimed = judged(model, grey, labels, torch.ones(5, dtype=torch.long), seed=3)
+    assert not torch.equal(drawn.share, judge_outputs(model, grey, labels, None, seed=4).share)
+    aimed = judge_outputs(model, grey, labels, torch.ones(5, dtype=torch.long), seed=3)
     assert torch.equal(aimed.share, drawn.share)  # two classes: the other one is the target
 
 
@@ -74,11 +74,11 @@ def test_the_median_draw_is_fooled_if_half_of_the_draws_are(draws):
     model, generator = Classifier(Noisy(), random=True), torch.Generator().manual_seed(1)
     model.draws = draws
     images, labels = torch.rand(200, 3, 2, 2, generator=generator), torch.randint(3, (200,), generator=generator)
-    drawn = judged(model, images, labels, None, seed=0)
+    drawn = judge_outputs(model, images, labels, None, seed=0)
     assert (drawn.logits.argmax(1) != labels).tolist() == (drawn.share >= 0.5).tolist()
     assert 0 < (drawn.share >= 0.5).sum() < 200
     targets = (labels + 1) % 3
-    aimed = judged(model, images, labels, targets, seed=0)
+    aimed = judge_outputs(model, images, labels, targets, seed=0)
     assert (aimed.logits.argmax(1) == targets).tolist() == (aimed.share >= 0.5).tolist()
 
 
@@ -93,8 +93,8 @@ def test_a_model_that_says_so_is_not_unstable_and_its_rate_is_the_mean_of_the_sh
     assert result.violations == ((),) * 5
     expected = grey.mean((1, 2, 3))[:2].double() + 0.1
     torch.testing.assert_close(result.draws_fooled[:2], expected, atol=0.05, rtol=0)
-    count, total = int(result.attacked.sum()), float(result.fooled_share.sum())
-    low, high = share_interval(total, count)
+    count, total = int(result.attacked.sum()), float(result.fooled_rate.sum())
+    low, high = proportion_interval(total, count)
     assert f"MR {total / count:.3g}, 95 % interval [{low:.3g}, {high:.3g}]" in repr(result)
     assert result.forwards.tolist() == result.attacked.long().tolist()  # the judge's draws are not the attack's
     assert "draws_fooled" in result.to_frame()
@@ -156,7 +156,7 @@ def test_eot_fools_more_draws(digits):
     for eot in (1, 16):
         options = {"epsilon": 0.15, "steps": 10, "eot": eot}
         result = davylamp.run_attack("foolbox:pgd", defended, inputs, labels, norm="linf", **options)
-        share[eot] = float(result.fooled_share[result.attacked].mean())
+        share[eot] = float(result.fooled_rate[result.attacked].mean())
         assert int(result.forwards.max()) == 11 * eot
     assert share[16] > share[1] + 0.05
 
@@ -251,7 +251,7 @@ def test_an_image_with_a_draw_that_is_not_finite_is_neither_fooled_nor_robust_no
         model = Classifier(Lapsing(share), num_classes=2, random=True)
         result = run_attack(row, model, images, labels, ThreatModel("linf", 0.1), draws=50)
         assert result.violations == ((), ("nan-logits",))
-        assert (result.robust_share.tolist(), result.fooled_share.tolist()) == ([1.0, 0.0], [0.0, 0.0])
+        assert (result.robust_rate.tolist(), result.fooled_rate.tolist()) == ([1.0, 0.0], [0.0, 0.0])
     with pytest.raises(InvalidInput, match="got NaN or infinity in a draw of the clean images"):
         clean_draws(Classifier(Lapsing(0.2, clean=True), num_classes=2, random=True), images[:1], labels[:1])
 
@@ -291,7 +291,7 @@ def transferred(seed):
 
 
 def rounded(seed):
-    return on_pixels(attacked(seed), coin(), GREY)
+    return round_to_8bit(attacked(seed), coin(), GREY)
 
 
 def shares_of_today(images):
@@ -316,7 +316,7 @@ def test_the_same_examples_get_the_same_verdict_whatever_the_seed_of_the_run(way
 
 def test_the_least_of_several_seeds_is_the_share_of_one():
     """With draws of its own for each of five seeds the least would be that of the luckiest: far below."""
-    robust = torch.stack([attacked(seed).robust_share for seed in range(5)])
+    robust = torch.stack([attacked(seed).robust_rate for seed in range(5)])
     assert torch.equal(robust.amin(0), robust[0])
     truth = 1 - (GREY.mean((1, 2, 3)) + 0.1).double()
     spread = (truth * (1 - truth) / DRAWS).mean().sqrt() / len(truth) ** 0.5

@@ -35,7 +35,7 @@ def test_it_fools_what_lies_within_the_radius_and_nothing_else(attack, factor, n
     result = run_attack(f"pyautoattack:{attack}", model, IMAGES, labels, ThreatModel(norm, RADII[norm]), steps=50)
     assert torch.equal(result.success, LEAST[norm] < RADII[norm])
     assert int(result.success.sum()) == 15
-    assert not result.violated.any()
+    assert not result.invalid.any()
 
 
 def test_the_cross_entropy_alone_misses_most_of_it_where_it_saturates():

@@ -66,7 +66,7 @@ def test_it_is_added_to_images_that_it_has_not_seen(digits, learned):
     assert torch.equal(result.success, digits.module(expected).argmax(1) != labels)
     assert not result.forwards.any()
     assert not result.backwards.any()
-    assert not result.violated.any()
+    assert not result.invalid.any()
     assert result.fitted is learned
     assert result.parameters == {"steps": 2}
     one = run_attack("art:uap", digits.classifier, inputs, labels, RULES, fitted=learned, batch_size=1)

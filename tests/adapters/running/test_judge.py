@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from davylamp.adapters.criterion import fooled
+from davylamp.adapters.criterion import is_fooled
 from davylamp.adapters.result import usable_images
 from davylamp.adapters.running.judge import (
-    distances_of,
+    belongs_to_other_image,
     judge_images,
     judge_outcomes,
-    norm_of,
-    of_another_image,
+    perturbation_distances,
+    perturbation_norm,
     project,
     quantise,
 )
@@ -30,13 +30,19 @@ def changed(*values):
 
 def test_norms_by_hand():
     delta = torch.tensor([3.0, 0.0, -4.0, 0.0]).view(1, 1, 2, 2)
-    assert [norm_of(delta, norm).item() for norm in ("l0", "l1", "l2", "linf", "unrestricted")] == [2, 7, 5, 4, 5]
+    assert [perturbation_norm(delta, norm).item() for norm in ("l0", "l1", "l2", "linf", "unrestricted")] == [
+        2,
+        7,
+        5,
+        4,
+        5,
+    ]
 
 
 def test_distances_are_measured_in_double_precision():
     tiny = CLEAN + torch.finfo(torch.float32).eps
-    assert distances_of(CLEAN, tiny).l2.dtype == torch.float64
-    assert distances_of(CLEAN, tiny).l0.item() == 4
+    assert perturbation_distances(CLEAN, tiny).l2.dtype == torch.float64
+    assert perturbation_distances(CLEAN, tiny).l0.item() == 4
 
 
 WIDE, NAN = ThreatModel("linf", 0.9), float("nan")
@@ -97,14 +103,14 @@ def test_a_change_of_rounding_size_fools_nobody_and_one_that_cannot_be_seen_prov
 def test_an_example_of_another_image_is_noticed_and_one_that_is_merely_far_away_is_not():
     clean = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     near = clean + 0.01
-    assert not of_another_image(clean, near).any()
-    assert of_another_image(clean, near[[1, 0, 2, 3]]).tolist() == [True, True, False, False]
-    assert of_another_image(clean, clean[[1, 2, 3, 0]]).all()
-    assert of_another_image(clean, near[[0, 0, 0, 0]]).tolist() == [False, True, True, True]
-    assert not of_another_image(clean, torch.full_like(clean, 0.5)).any()
-    assert not of_another_image(clean, (clean + 0.55 * (clean.roll(1, 0) - clean)).clamp(0, 1)).any()
+    assert not belongs_to_other_image(clean, near).any()
+    assert belongs_to_other_image(clean, near[[1, 0, 2, 3]]).tolist() == [True, True, False, False]
+    assert belongs_to_other_image(clean, clean[[1, 2, 3, 0]]).all()
+    assert belongs_to_other_image(clean, near[[0, 0, 0, 0]]).tolist() == [False, True, True, True]
+    assert not belongs_to_other_image(clean, torch.full_like(clean, 0.5)).any()
+    assert not belongs_to_other_image(clean, (clean + 0.55 * (clean.roll(1, 0) - clean)).clamp(0, 1)).any()
     twice = clean[[0, 0, 1, 2]]
-    assert not of_another_image(twice, twice + 0.01).any()
+    assert not belongs_to_other_image(twice, twice + 0.01).any()
 
 
 def test_usable_is_attacked_without_violation_and_a_success_or_within_the_radius():
@@ -126,7 +132,7 @@ def test_usable_is_attacked_without_violation_and_a_success_or_within_the_radius
 )
 def test_projection_ends_on_the_ball(norm, epsilon, expected):
     projected = project(CLEAN, changed(0.3, -0.2, 0.1, 0.05), ThreatModel(norm, epsilon))
-    assert norm_of((projected - CLEAN).double(), norm).item() == pytest.approx(expected, rel=1e-5)
+    assert perturbation_norm((projected - CLEAN).double(), norm).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_l0_projection_keeps_the_largest_changes():
@@ -136,8 +142,8 @@ def test_l0_projection_keeps_the_largest_changes():
 
 def test_success_is_not_the_label_or_the_target_and_never_nan():
     logits = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [float("nan"), 0.0, 0.0]])
-    assert fooled(logits, torch.tensor([0, 0, 1])).tolist() == [False, True, False]
-    assert fooled(logits, torch.tensor([1, 1, 1]), torch.tensor([0, 0, 0])).tolist() == [True, False, False]
+    assert is_fooled(logits, torch.tensor([0, 0, 1])).tolist() == [False, True, False]
+    assert is_fooled(logits, torch.tensor([1, 1, 1]), torch.tensor([0, 0, 0])).tolist() == [True, False, False]
 
 
 def test_quantise_rounds_half_up_on_the_8_bit_grid():

@@ -19,14 +19,14 @@ from davylamp.adapters import (
 )
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.defences.defend import Defended
-from davylamp.adapters.models.ensemble import ensemble_of
+from davylamp.adapters.models.ensemble import mean_logit_ensemble
 from davylamp.adapters.parameters import PRECISIONS
-from davylamp.adapters.running.access import has_gradients
 from davylamp.adapters.running.fit import fit_attack
 from davylamp.adapters.running.precision import check_precision, precision_of
-from davylamp.adapters.switches import full_float32, in_precision, precision_now, switches_kept, tf32
+from davylamp.adapters.running.requirements import has_gradients
+from davylamp.adapters.torch_state import attack_precision, current_precision, full_float32, preserve_torch_state, tf32
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import outcomes_of
+from davylamp.engine.store.results import as_results
 from davylamp.engine.tables.distance_curves import has_curves
 from davylamp.errors import InvalidInput, Unsupported
 
@@ -43,9 +43,9 @@ class Noting(nn.Module):
 
     def forward(self, inputs):
         first = self.module[0](inputs)
-        self.passes.append((first.dtype, precision_now(), inputs.requires_grad))
+        self.passes.append((first.dtype, current_precision(), inputs.requires_grad))
         if first.requires_grad:
-            first.register_hook(lambda gradient: self.backwards.append((gradient.dtype, precision_now())))
+            first.register_hook(lambda gradient: self.backwards.append((gradient.dtype, current_precision())))
         return self.module[1:](first)
 
 
@@ -107,7 +107,7 @@ def test_a_users_autocast_holds_for_attacks_and_not_for_the_judge(digits, noting
 
 def test_float32_holds_for_the_backward_pass_too(digits, noting):
     case = digits.first(2)
-    with switches_kept():
+    with preserve_torch_state():
         torch.set_float32_matmul_precision("high")
         run_attack(
             "foolbox:pgd", known(noting, case.inputs), case.inputs, case.labels, LINF, steps=2, precision="float32"
@@ -157,7 +157,7 @@ def behind(classifier):
         (lambda _: Classifier(Box()), "bfloat16", "Box is not computed by torch here; leave precision out"),
         (lambda _: behind(Classifier(Box())), "bfloat16", "Box is not computed by torch here; leave precision out"),
         (
-            lambda net: ensemble_of([Classifier(net), Classifier(Box())]),
+            lambda net: mean_logit_ensemble([Classifier(net), Classifier(Box())]),
             "bfloat16",
             "Box is not computed by torch here",
         ),
@@ -194,7 +194,7 @@ def test_every_judgement_is_in_float32_in_somebodys_autocast(digits, noting):
     exact = classifier.predict_logits(digits.inputs)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(classifier.predict_logits(digits.inputs), exact)
-        assert classifier.predict_in_parts(digits.inputs).sub(exact).abs().max() > 0
+        assert classifier.predict_batched(digits.inputs).sub(exact).abs().max() > 0
     assert torch.bfloat16 in {dtype for dtype, *_ in noting.passes}
 
 
@@ -202,11 +202,11 @@ def test_every_judgement_is_in_float32_in_somebodys_autocast(digits, noting):
 def test_a_named_precision_is_that_in_somebodys_autocast(kind):
     with torch.autocast(kind, torch.bfloat16):
         for precision, now in (("float32", "float32"), ("tf32", "tf32")):
-            with in_precision(precision):
-                assert precision_now() == now
-        with in_precision("bfloat16"):
+            with attack_precision(precision):
+                assert current_precision() == now
+        with attack_precision("bfloat16"):
             assert not torch.is_autocast_enabled(kind)  # the attack around the questions
-        assert precision_now() == "bfloat16"
+        assert current_precision() == "bfloat16"
 
 
 def test_a_users_attack_may_have_a_precision_of_its_own(digits):
@@ -236,7 +236,7 @@ def test_no_curve_of_what_fools_in_fewer_bits(digits, tmp_path):
         )
         plan = make_plan(config, models={"net": digits.classifier}, data=data)
         assert evaluate(plan, ResultsStore(folder)).done == 1
-        curves.append(has_curves(outcomes_of(folder)))
+        curves.append(has_curves(as_results(folder)))
     assert curves == [True, True, False]
 
 
@@ -273,13 +273,13 @@ def test_a_defended_model_is_asked_in_it_too(digits, noting):
 def test_a_block_in_a_block_is_exact_whatever_was_set_between():
     with full_float32():
         with full_float32():
-            assert precision_now() == "float32"
+            assert current_precision() == "float32"
         with tf32():
-            assert precision_now() == "tf32"
+            assert current_precision() == "tf32"
             with full_float32():
-                assert precision_now() == "float32"
-            assert precision_now() == "tf32"
+                assert current_precision() == "float32"
+            assert current_precision() == "tf32"
         with torch.autocast("cpu", torch.bfloat16), full_float32():
-            assert precision_now() == "float32"
-        assert precision_now() == "float32"
-    assert precision_now() != "float32"
+            assert current_precision() == "float32"
+        assert current_precision() == "float32"
+    assert current_precision() != "float32"

@@ -6,9 +6,9 @@ from torch import nn
 
 from davylamp.adapters import run_attack
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.running.budget import BudgetSpent
-from davylamp.adapters.running.judge import norm_of
-from davylamp.adapters.running.queries import QueryCounter, distinguishable, nearest
+from davylamp.adapters.running.budget import QueryBudgetExhausted
+from davylamp.adapters.running.judge import perturbation_norm
+from davylamp.adapters.running.queries import QueryCounter, images_are_separable, nearest
 from davylamp.adapters.threat_model import ThreatModel
 
 
@@ -111,7 +111,7 @@ def test_the_attack_ends_when_no_image_may_ask(counter):
     model, case = counter(budget=3)
     for _ in range(3):
         model(case.inputs)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(QueryBudgetExhausted):
         model(case.inputs)
     assert model.forwards.tolist() == [3] * 4
 
@@ -135,7 +135,7 @@ def test_the_best_example_within_a_budget_is_inside_the_ball_and_fools(counter):
     assert set(fooling) == {0, 1}
     model(1 - case.inputs)  # outside of the ball
     assert torch.equal(model.budget.best, torch.stack([fooling[0], fooling[1]]))
-    assert (norm_of(model.budget.best - case.inputs, "linf") <= 0.8 + 1e-6).all()
+    assert (perturbation_norm(model.budget.best - case.inputs, "linf") <= 0.8 + 1e-6).all()
 
 
 def test_the_best_example_within_a_budget_that_fools_nothing_has_the_smallest_margin(counter):
@@ -195,7 +195,7 @@ def test_without_radius_the_nearest_fooling_example_stands(counter):
         scale = float(torch.rand(1, generator=generator))
         asked = (case.inputs + 2 * scale * (torch.rand(case.inputs.shape, generator=generator) - 0.5)).clamp(0, 1)
         if model(asked).argmax(1) != case.labels:
-            size = norm_of(asked - case.inputs, "l2").item()
+            size = perturbation_norm(asked - case.inputs, "l2").item()
             if nearest_fooling is None or size < nearest_fooling[0]:
                 nearest_fooling = size, asked
     assert nearest_fooling is not None
@@ -213,11 +213,11 @@ def test_distinguishable_is_safe_at_its_limit():
     a, b = torch.zeros(1, 1, 4, 4), torch.full((1, 1, 4, 4), 0.5)
     images = torch.cat([a, b])
     # the worst point of a's ball lies on the segment to b: nearer to a only if epsilon < half the difference
-    assert distinguishable(images, ThreatModel("linf", 0.2499))
-    assert not distinguishable(images, ThreatModel("linf", 0.2501))
-    assert not distinguishable(torch.cat([a, a]), ThreatModel("linf", 0.001))
-    assert not distinguishable(images, ThreatModel("l2"))
-    assert distinguishable(a, ThreatModel("l2"))
+    assert images_are_separable(images, ThreatModel("linf", 0.2499))
+    assert not images_are_separable(images, ThreatModel("linf", 0.2501))
+    assert not images_are_separable(torch.cat([a, a]), ThreatModel("linf", 0.001))
+    assert not images_are_separable(images, ThreatModel("l2"))
+    assert images_are_separable(a, ThreatModel("l2"))
 
 
 def test_nothing_switches_the_model_to_training(counter):
@@ -246,7 +246,7 @@ def test_an_attack_that_only_asks_about_spent_images_ends_and_keeps_what_the_oth
         for _ in range(1000):
             model(case.inputs[[1]])
 
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(QueryBudgetExhausted):
         ask_forever()
     assert model.forwards.tolist() == [1, 5]
     assert torch.equal(model.best_examples()[0], example[0])

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
-from davylamp.adapters.catalogue.lookup import accepts, takes_radii
+from davylamp.adapters.catalogue.lookup import accepts_parameter, supports_per_image_radii
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
-from davylamp.adapters.running.judge import norm_of
+from davylamp.adapters.running.judge import perturbation_norm
 from davylamp.errors import InvalidInput, Unsupported
 
 UPPER = {"linf": 0.2, "l2": 4.0, "l1": 60.0}
@@ -19,7 +19,7 @@ CASES = [
     (name, norm, given)
     for name, row in ROWS.items()
     for norm in row.classes
-    for given in ((False, True) if accepts(row, "step_size") else (False,))
+    for given in ((False, True) if accepts_parameter(row, "step_size") else (False,))
 ]
 
 
@@ -32,7 +32,7 @@ def test_the_gradient_rows_of_all_three_libraries_take_them():
 @pytest.mark.parametrize(("name", "norm", "given"), CASES)
 def test_each_image_gets_what_its_radius_would_give_it(digits, name, norm, given):
     radii, fixed = SHARES * UPPER[norm], {"steps": 3, "random_start": False, "samples": 2}
-    accepted = {word: value for word, value in fixed.items() if accepts(ROWS[name], word)}
+    accepted = {word: value for word, value in fixed.items() if accepts_parameter(ROWS[name], word)}
 
     def attack(epsilon, step, **rest):
         threat_model = ThreatModel(norm, epsilon)
@@ -57,9 +57,9 @@ def test_an_image_is_judged_by_its_own_radius(digits, monkeypatch):
     assert result.violations == (("out-of-ball",), (), ("out-of-ball",), ("out-of-ball",)) * 4
     size = (1 - 2 * digits.inputs).abs().flatten(1).amax(1)
     assert torch.allclose(result.distance, SHARES.minimum(size), atol=1e-6)
-    assert torch.equal(result.violated, torch.tensor([True, False, True, True] * 4))
+    assert torch.equal(result.invalid, torch.tensor([True, False, True, True] * 4))
     hit = digits.module(result.adv_inputs).argmax(1) != digits.labels
-    assert torch.equal(result.success, hit & ~result.violated)
+    assert torch.equal(result.success, hit & ~result.invalid)
 
 
 @pytest.mark.parametrize("name", ["torchattacks:pgd", "torchattacks:ni-fgsm"])
@@ -72,7 +72,7 @@ def test_an_image_out_of_queries_hands_in_an_example_of_its_own_ball(digits, nam
     result = run_attack(name, *case, ThreatModel("linf", 0.2), step_size=0.5 * radii, radii=radii, **settings)
     assert (result.forwards + result.backwards <= 5).all()
     assert result.violations == ((),) * 16
-    assert (norm_of(result.adv_inputs - digits.inputs, "linf") <= radii + 1e-6).all()
+    assert (perturbation_norm(result.adv_inputs - digits.inputs, "linf") <= radii + 1e-6).all()
     for radius in radii.unique().tolist():
         single, rows = (
             run_attack(name, *case, ThreatModel("linf", radius), step_size=0.5 * radius, **settings),
@@ -95,7 +95,7 @@ def test_an_image_out_of_queries_hands_in_an_example_of_its_own_ball(digits, nam
     ],
 )
 def test_a_random_start_or_another_row_wants_one_radius(digits, name, norm, parameters, takes):
-    assert takes_radii(IMPLEMENTATIONS[name], norm, parameters) is takes
+    assert supports_per_image_radii(IMPLEMENTATIONS[name], norm, parameters) is takes
     if not takes:
         case = digits.classifier, digits.inputs, digits.labels
         with pytest.raises(Unsupported, match="does not take a radius for each image here"):

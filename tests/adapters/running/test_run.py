@@ -18,7 +18,7 @@ def test_nan_never_counts_as_robust_or_fooled(library):
     assert result.violations == (("nan",),) * 4
     assert not result.success.any()
     assert not result.robust.any()
-    assert result.violated.all()
+    assert result.invalid.all()
 
 
 def test_a_black_image_is_no_success_even_if_it_fools(library):
@@ -50,7 +50,7 @@ def test_an_image_outside_the_ball_is_scored_after_it_is_brought_back(library):
     result = library(lambda m, x, y: 1 - x)
     assert all("out-of-ball" in kinds for kinds in result.violations)
     assert result.distances.linf.max() <= 0.1 + 1e-6
-    assert result.violated.all()  # even those that fool the model after they were brought back
+    assert result.invalid.all()  # even those that fool the model after they were brought back
     assert not result.success.any()
     assert not result.robust.any()
 
@@ -267,7 +267,7 @@ def test_the_same_seed_gives_the_same_images_in_a_new_process(capsys, run_fresh)
 
 
 def test_an_image_without_a_starting_point_is_neither_fooled_nor_robust(monkeypatch, digits):
-    from davylamp.adapters.running import call
+    from davylamp.adapters.running import library_call
 
     def find_some(counter, inputs, labels, targets, seed):
         counter(inputs)
@@ -278,7 +278,7 @@ def test_an_image_without_a_starting_point_is_neither_fooled_nor_robust(monkeypa
         model(inputs)
         return inputs + 0.01
 
-    monkeypatch.setattr(call, "find_starting_points", find_some)
+    monkeypatch.setattr(library_call, "find_starting_points", find_some)
     monkeypatch.setattr(torchattacks, "run", run)
     row = Implementation("boundary", "torchattacks", {"l2": "torchattacks:CW"}, {"starting_points": "starting_points"})
     case = digits.first(4)

@@ -8,7 +8,7 @@ from torch import nn
 
 import davylamp
 from davylamp.adapters import Classifier, QueryCounter, ThreatModel, run_attack
-from davylamp.adapters.models.ensemble import ensemble_of
+from davylamp.adapters.models.ensemble import mean_logit_ensemble
 from davylamp.adapters.running.surrogate import run_transfer
 from davylamp.errors import InvalidInput
 
@@ -48,7 +48,7 @@ def test_the_examples_are_those_of_the_surrogate_and_the_verdict_is_the_models(d
     assert torch.equal(result.success, attacked & fooled & ~clean)
     assert 0 < int(result.success.sum()) < len(result.success)
     assert torch.equal(result.attacked, attacked)
-    assert not result.violated.any()
+    assert not result.invalid.any()
     assert result.knowledge == "transfer"
     assert result.surrogate == "surrogate"
     assert torch.equal(result.success_8bit, result.success & (judged(on_grid(made)).argmax(1) != digits.labels))
@@ -84,7 +84,7 @@ def test_one_step_on_the_mean_of_two_models_logits_by_hand(digits, pair):
     attacked = right(judged, digits)
     assert torch.allclose(result.adv_inputs[attacked], expected[attacked], atol=1e-6)
     assert result.surrogate == "surrogate + Sequential"
-    assert ensemble_of([one]) is one
+    assert mean_logit_ensemble([one]) is one
 
 
 def test_the_surrogate_is_asked_and_the_model_is_not(digits, pair, monkeypatch):
@@ -119,7 +119,7 @@ def test_an_image_that_the_surrogate_gets_wrong_is_attacked_like_the_others(digi
     assert (result.distances.linf[wrong] > EPSILON / 2).all()
     nearest = run_transfer("foolbox:deepfool", judged, surrogate, digits.inputs, digits.labels, ThreatModel("l2"))
     assert not nearest.distances.l2[wrong].any()  # the clean image is an example of the surrogate already
-    assert not nearest.violated[wrong].any()
+    assert not nearest.invalid[wrong].any()
     assert nearest.robust[wrong].all()
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.attack import Implementation
-from davylamp.adapters.models.restoring import StateGuard
+from davylamp.adapters.models.state_guard import StateGuard
 from davylamp.errors import ModelFailed
 
 LINF = ThreatModel("linf", 0.1)
@@ -28,7 +28,7 @@ class Wrapped(nn.Module):
 
 def neither(result, kind):
     assert all(kind in kinds for kinds in result.violations), result.violations
-    assert result.violated.all()
+    assert result.invalid.all()
     assert not (result.success | result.success_8bit | result.robust | result.usable).any()
     return True
 
@@ -85,7 +85,7 @@ def test_an_attack_that_asked_off_the_clean_image_and_was_answered_with_nan_may_
     result = library(look_everywhere, model=Wrapped(digits.module, after=spoil))
     assert torch.equal(result.success, honest.success)
     assert result.success.any()
-    assert torch.equal(result.violated, ~honest.success)  # what is not fooled was not looked at properly
+    assert torch.equal(result.invalid, ~honest.success)  # what is not fooled was not looked at properly
 
 
 def test_a_library_that_changes_the_images_that_it_is_given_changes_nobody_elses(library, digits):
@@ -163,7 +163,7 @@ def test_what_the_model_itself_changes_is_not_put_down_to_the_library(library, d
             return self.net(x)
 
     result, honest = library(gradient_step, model=Counting(digits.module)), library(gradient_step)
-    assert not result.violated.any()
+    assert not result.invalid.any()
     assert torch.equal(result.adv_inputs, honest.adv_inputs)
 
 
@@ -188,7 +188,7 @@ def test_the_switches_of_torch_are_as_they_were(library):
 
     threads, benchmark = torch.get_num_threads(), torch.backends.cudnn.benchmark
     result = library(flip)
-    assert not result.violated.any()
+    assert not result.invalid.any()
     assert torch.is_grad_enabled()
     assert torch.get_default_dtype() is torch.float32
     assert not torch.is_anomaly_enabled()
@@ -228,7 +228,7 @@ def test_a_model_that_does_not_say_the_same_twice_is_neither_fooled_nor_robust(l
         ):
             wrong = classifier.predict_logits(images, batch_size=size).argmax(1) != case.labels
             assert torch.equal(wrong[decided], fooled[decided])
-    assert attacked.violated.any()
+    assert attacked.invalid.any()
 
 
 def test_a_steady_model_is_asked_once_whether_it_is(digits):

@@ -14,9 +14,9 @@ from davylamp.adapters import Classifier
 from davylamp.adapters.result import UNSTEADY
 from davylamp.engine import load
 from davylamp.engine.challenge.attempts import BLACK, WHITE
-from davylamp.engine.challenge.challenger import Challenger
-from davylamp.engine.challenge.document import lead_of, read_documents
-from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES, split_original, stand_ins_of
+from davylamp.engine.challenge.challenge_result import lead_of, read_documents
+from davylamp.engine.challenge.challenger import ChallengeRunner
+from davylamp.engine.challenge.gradient_variants import OF_PROBABILITIES, gradient_variants, split_original
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
 from davylamp.report.text.challenge import print_challenge
@@ -62,13 +62,13 @@ def test_the_stand_ins_of_a_name():
         ("b.py:f", "jpeg:quality=3", "bit-depth"),
     )
     assert split_original("demo:x") == ("demo:x", ())
-    assert stand_ins_of("m+jpeg:quality=30") == {"m+kornia:jpeg:quality=30,gradients=exact": "exact"}
-    assert stand_ins_of("m+bit-depth") == {}  # BPDA is what its name has, and nobody has a derivative
-    assert set(stand_ins_of("m+jpeg:gradients=none").values()) == {"straight-through", "exact"}
-    assert stand_ins_of("m+blur") == {
+    assert gradient_variants("m+jpeg:quality=30") == {"m+kornia:jpeg:quality=30,gradients=exact": "exact"}
+    assert gradient_variants("m+bit-depth") == {}  # BPDA is what its name has, and nobody has a derivative
+    assert set(gradient_variants("m+jpeg:gradients=none").values()) == {"straight-through", "exact"}
+    assert gradient_variants("m+blur") == {
         "m+torchvision:blur:window=3,sigma=1.0,gradients=straight-through": "straight-through"
     }
-    both = stand_ins_of("m+art:jpeg+median")
+    both = gradient_variants("m+art:jpeg+median")
     assert list(both) == ["m+kornia:jpeg:quality=50,gradients=exact+kornia:median:window=3,gradients=exact"]
 
 
@@ -104,8 +104,8 @@ def test_it_goes_on_where_it_was(hidden, files, monkeypatch):
     victim = next(iter(before))
     victim.unlink()
     calls = []
-    original = Challenger._attack
-    monkeypatch.setattr(Challenger, "_attack", lambda self, *given: calls.append(given) or original(self, *given))
+    original = ChallengeRunner._attack
+    monkeypatch.setattr(ChallengeRunner, "_attack", lambda self, *given: calls.append(given) or original(self, *given))
     again = davylamp.challenge(name, data=f"npz:{files}/digits.npz", epsilon=0.2, effort=TINY, limit=12, out=out)
     after = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     assert after.keys() == before.keys()
@@ -245,7 +245,7 @@ def test_bad_input_is_refused_before_anything_is_attacked(digits, tmp_path):
 def test_attacks_that_are_left_out_do_not_let_a_model_hold(digits, tmp_path, monkeypatch):
     """What no cell is planned for is an attack that failed; the same challenge with all of them says more."""
     from davylamp.engine.challenge import challenger
-    from davylamp.engine.plan.make import make_plan
+    from davylamp.engine.plan.build_plan import make_plan
 
     def plan_without(config, **given):
         plan = make_plan(config, **given)
@@ -296,7 +296,7 @@ def test_below_four_classes_the_margin_stands_for_the_ratio_and_it_is_said(tmp_p
 
 def test_a_model_that_is_random_and_does_not_say_so_is_not_judged(digits, tmp_path, monkeypatch):
     """Asked once more without an attack, it is luckier than under any of them."""
-    monkeypatch.setattr(Challenger, "_right_when_clean", lambda self, _: np.ones(len(self.data.labels), bool))
+    monkeypatch.setattr(ChallengeRunner, "_right_when_clean", lambda self, _: np.ones(len(self.data.labels), bool))
 
     shaken = Classifier(Shaken(digits.module, 0.8), num_classes=10, name="shaken")
     case = (shaken, digits.inputs[:20], digits.labels[:20])

@@ -12,7 +12,7 @@ from torch import nn
 
 import davylamp
 from davylamp.adapters import Classifier
-from davylamp.engine.cell import SHARD_SIZE
+from davylamp.engine.attack_run import SHARD_SIZE
 from davylamp.engine.challenge.robust_accuracy import standard_ensemble
 from davylamp.engine.store.store import ResultsStore
 from davylamp.errors import InvalidInput, WrongType

@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from davylamp.engine.challenge.attempts import Accuracy, Attempt, accuracy_left, attempt_of, worst_case
-from davylamp.engine.challenge.ruling import cumulated, masking_of, rule
-from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES
+from davylamp.engine.challenge.attempts import (
+    Accuracy,
+    AttackOutcome,
+    accuracy_under_attack,
+    outcome_from_record,
+    worst_case,
+)
+from davylamp.engine.challenge.challenge_verdict import cumulative_accuracy, decide_verdict, gradient_masking_signs
+from davylamp.engine.challenge.gradient_variants import OF_PROBABILITIES
 from davylamp.engine.checks.indicators import Judged, find
 from davylamp.engine.store.image_results import results_of
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 N = 40
 OUTCOME: Any = SimpleNamespace()
@@ -27,17 +33,19 @@ def attempt(part, count, *, first=0, gradients="", epsilon=0.1, failed=False, **
     attacked[-2:] = False
     outcome = None if failed else OUTCOME
     named = (part, f"library:{part}", "model", gradients, epsilon)
-    return Attempt(*named, attacked, fooled * attacked, Counter(kinds), outcome=outcome)
+    return AttackOutcome(*named, attacked, fooled * attacked, Counter(kinds), outcome=outcome)
 
 
 def share(count):
-    return Accuracy(count / N, *share_interval(count, N), N)
+    return Accuracy(count / N, *proportion_interval(count, N), N)
 
 
 def judged(attempts, undefended=0, checks=(), draws=None):
     attacked = attempts[0].attacked
-    worst = accuracy_left(attacked, worst_case([each for each in attempts if each.part != "larger radius"]))
-    return rule(share(38), worst, None if undefended is None else share(undefended), attempts, checks, draws=draws)
+    worst = accuracy_under_attack(attacked, worst_case([each for each in attempts if each.part != "larger radius"]))
+    return decide_verdict(
+        share(38), worst, None if undefended is None else share(undefended), attempts, checks, draws=draws
+    )
 
 
 def broken(part, count, kept=0, **more):
@@ -47,7 +55,7 @@ def broken(part, count, kept=0, **more):
 
 def test_the_worst_case_is_over_the_images_not_the_attacks():
     halves = attempt("white-box", 10), attempt("scores", 10, first=15)
-    assert accuracy_left(halves[0].attacked, worst_case(halves)) == share(18)
+    assert accuracy_under_attack(halves[0].attacked, worst_case(halves)) == share(18)
     assert halves[0].accuracy == share(28)
 
 
@@ -83,34 +91,36 @@ def test_a_black_box_has_to_beat_the_gradients_by_more_than_chance():
     white = attempt("white-box", 4)
     for extra, fires in ((5, False), (6, True), (20, True)):  # (1/2) ** 5 > 0.05 / 2 > (1/2) ** 6
         rivals = [attempt("scores", 4 + extra), attempt("transfer", 4)]
-        assert bool(masking_of([white, *rivals], ())) == fires
-    (line,) = masking_of([white, attempt("scores", 20)], ())
+        assert bool(gradient_masking_signs([white, *rivals], ())) == fires
+    (line,) = gradient_masking_signs([white, attempt("scores", 20)], ())
     assert line == "library:scores fools what no attack by gradients does (16 images against 0)"
     assert judged([white, attempt("scores", 20)]).verdict == "masks"
-    assert not masking_of([white, attempt("scores", 20, failed=True)], ())
+    assert not gradient_masking_signs([white, attempt("scores", 20, failed=True)], ())
 
 
 def test_a_stand_in_that_finds_more_tells_of_misleading_gradients():
     attempts = [attempt("white-box", 2), attempt("white-box", 30, gradients="straight-through")]
-    (line,) = masking_of(attempts, ())
+    (line,) = gradient_masking_signs(attempts, ())
     assert "attacks through gradients as its name has them miss what library:white-box, gradients straight-th" in line
-    assert not masking_of(attempts[1:], ())
+    assert not gradient_masking_signs(attempts[1:], ())
 
 
 def test_zero_gradients_and_a_radius_that_does_not_suffice():
-    lines = masking_of([attempt("white-box", 0, **{"no-gradient": 38})], ())
+    lines = gradient_masking_signs([attempt("white-box", 0, **{"no-gradient": 38})], ())
     assert lines == ["its gradients are zero on 38 of 38 images"]
-    assert not masking_of([attempt("white-box", 0, **{"no-gradient": 19})], ())
+    assert not gradient_masking_signs([attempt("white-box", 0, **{"no-gradient": 19})], ())
     left = [attempt("larger radius", count, epsilon=radius) for count, radius in ((2, 0.2), (30, 0.5))]
-    (line,) = masking_of(left, ())
+    (line,) = gradient_masking_signs(left, ())
     assert line.startswith("at radius 0.5, where every image can be made grey, 20.0% [9.1, 35.6] of 40 stay right")
-    assert not masking_of([attempt("larger radius", 37, epsilon=0.5)], ())  # one of 40: the attack's, perhaps
+    assert not gradient_masking_signs(
+        [attempt("larger radius", 37, epsilon=0.5)], ()
+    )  # one of 40: the attack's, perhaps
 
 
 def test_an_indicator_counts_where_it_is_about_gradients():
     white = attempt("white-box", 4)
     fail, other = (find(name, Judged("fail", "it is so"), "model") for name in ("gradients", "normalisation"))
-    assert masking_of([white], (fail, other)) == ["the indicator fired: unavailable gradients"]
+    assert gradient_masking_signs([white], (fail, other)) == ["the indicator fired: unavailable gradients"]
     assert judged([white], 0, (other,)).verdict == "holds"
 
 
@@ -148,7 +158,7 @@ def test_the_mean_of_probabilities_is_another_loss_not_another_way():
     complete = [attempt(part, 0) for part in ("single step", "transfer", "scores", "decisions", "larger radius")]
     complete[-1] = replace(complete[-1], fooled=np.ones(N))
     better = attempt("white-box", 20, gradients=OF_PROBABILITIES)
-    assert masking_of([attempt("white-box", 1), better, *complete], ()) == []
+    assert gradient_masking_signs([attempt("white-box", 1), better, *complete], ()) == []
     assert judged([attempt("white-box", 1), better, *complete]).verdict == "holds"
     saturated = replace(broken("white-box", 0, gradients=OF_PROBABILITIES), violations=Counter({"no-gradient": 38}))
     saturated = replace(saturated, made_on="model (probabilities)")
@@ -179,28 +189,28 @@ def test_few_draws_judge_nothing(draws, verdict):
 
 
 def test_attacks_that_broke_rules_are_no_sign_of_masking():
-    assert masking_of([broken("white-box", 0), attempt("scores", 20)], ()) == []
-    assert masking_of([attempt("white-box", 4), broken("larger radius", 0, epsilon=0.5)], ()) == []
+    assert gradient_masking_signs([broken("white-box", 0), attempt("scores", 20)], ()) == []
+    assert gradient_masking_signs([attempt("white-box", 4), broken("larger radius", 0, epsilon=0.5)], ()) == []
 
 
 def test_a_larger_radius_counts_what_a_smaller_one_fooled():
     larger = [attempt("larger radius", 5, epsilon=0.4), attempt("larger radius", 9, epsilon=0.2)]
-    assert cumulated(larger, larger[0].attacked, np.zeros(N)) == [(0.2, share(29)), (0.4, share(29))]
+    assert cumulative_accuracy(larger, larger[0].attacked, np.zeros(N)) == [(0.2, share(29)), (0.4, share(29))]
 
 
 def test_there_is_no_accuracy_at_a_radius_where_no_attack_proves_anything():
     failed = attempt("larger radius", 0, epsilon=0.5, failed=True)
     larger = [attempt("larger radius", 9, epsilon=0.2), broken("larger radius", 0, epsilon=0.4), failed]
-    curve = cumulated(larger, failed.attacked, np.zeros(N))
+    curve = cumulative_accuracy(larger, failed.attacked, np.zeros(N))
     assert curve[0] == (0.2, share(29))
     assert [(radius, math.isnan(left.value), left.n) for radius, left in curve[1:]] == [(0.4, True, N), (0.5, True, N)]
     beside = [*larger, broken("larger radius", 1, kept=2, epsilon=0.4, first=20)]  # one that proves something there
-    assert cumulated(beside, failed.attacked, np.zeros(N))[1] == (0.4, share(28))
+    assert cumulative_accuracy(beside, failed.attacked, np.zeros(N))[1] == (0.4, share(28))
 
 
 def test_where_nothing_is_right_nothing_is_left_whatever_the_attacks_prove():
     failed = attempt("larger radius", 0, epsilon=0.2, failed=True)
-    assert cumulated([failed], np.zeros(N, bool), np.zeros(N)) == [(0.2, share(0))]
+    assert cumulative_accuracy([failed], np.zeros(N, bool), np.zeros(N)) == [(0.2, share(0))]
 
 
 @pytest.mark.parametrize("draws", [False, True])
@@ -218,6 +228,6 @@ def test_a_violation_fools_nobody(draws):
     threat = SimpleNamespace(epsilon=0.1)
     cell: Any = SimpleNamespace(attack="a:b", threat_model=threat)
     outcome: Any = SimpleNamespace(columns=columns, cell=cell, results=results_of(columns))
-    made = attempt_of("white-box", outcome, "m")
+    made = outcome_from_record("white-box", outcome, "m")
     assert made.fooled.tolist() == ([0.75, 0.0, 0.25] if draws else [1.0, 0.0, 0.0])
     assert (made.passes, made.violations) == (3.0, Counter(nan=1))

@@ -9,10 +9,10 @@ import pytest
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.check_folder import INDICATORS, check_folder, describe_folder
 from davylamp.engine.checks.indicators import find, judged
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 
 PAGE = Path(__file__).parents[3] / "docs" / "check.md"
 COUNT = 20
@@ -55,7 +55,7 @@ class Folder:
     def cell(self, subject, attack, fooled, epsilon=0.1, **more):
         """`fooled` are the places of the successes, at `sizes` (by default on the boundary)."""
         given = {name: more.pop(name) for name in ("seed", "parameters", "pixels") if name in more}
-        cell = Cell(subject, attack, ThreatModel(more.pop("norm", "linf"), epsilon), rules=RULES, **given)
+        cell = AttackRun(subject, attack, ThreatModel(more.pop("norm", "linf"), epsilon), rules=RULES, **given)
         success = mask(*fooled)
         sizes = np.asarray(more.pop("sizes", np.full(COUNT, epsilon or 0.1)), float)
         columns = {
@@ -321,7 +321,7 @@ def test_what_was_not_run_is_unknown_and_says_what_to_run(folder):
 
 def test_probabilities_are_read_from_the_refusal(folder):
     net = folder.model(reason="InvalidInput: expected logits, got probabilities (rows >= 0 that sum to 1)")
-    cell = Cell(net, "foolbox:pgd", ThreatModel("linf", 0.1))
+    cell = AttackRun(net, "foolbox:pgd", ThreatModel("linf", 0.1))
     meta = {"key": cell.key, "spec": cell.spec, "status": "failed", "reason": "InvalidInput: ...", "unmeasured": {}}
     folder.store.write("cells", cell.key, pa.table({}), meta)
     assert folder.one("logits").state == "fail"

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implementation, implementations_of
-from davylamp.adapters.running.judge import distances_of
+from davylamp.adapters.running.judge import perturbation_distances
 from davylamp.adapters.running.targets import choose_targets
-from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
+from davylamp.engine import ImplementationResult, choose_threat_model, compare, default_epsilon
 from davylamp.engine.checks.verdicts import judge_comparison, judge_two
 from davylamp.engine.comparison.compare import contender, matched_parameters, measure
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 from davylamp.report.text.comparison import comparison_csv, comparison_json
 
 CLEAN = torch.full((20, 1, 2, 2), 0.5)
@@ -47,13 +47,13 @@ def make_row(name, success, changes, violations=None):
         attacked=torch.ones(count, dtype=torch.bool),
         success=success,
         success_8bit=success,
-        distances=distances_of(CLEAN[:count], adv),
+        distances=perturbation_distances(CLEAN[:count], adv),
         forwards=zeros,
         backwards=zeros,
         seconds=torch.zeros(count),
         violations=tuple(violations or [()] * count),
     )
-    return Row(row, result)
+    return ImplementationResult(row, result)
 
 
 def test_the_same_images_are_identical():
@@ -77,7 +77,7 @@ def test_each_pair_is_corrected_for_those_that_are_judged_with_it():
     """Seven images that only one fools: p = 2 / 2^7 = 0.0156 counts of one pair, and of the three of three rows."""
     rows = [make_row(f"{name}:pgd", [1] * 13 + [0] * 7, [0.2] * 20) for name in ("foolbox", "torchattacks")]
     strong = make_row("art:pgd", [1] * 20, [0.1] * 20)
-    failed = Row(find_implementation("cleverhans:pgd"), error="crashed")
+    failed = ImplementationResult(find_implementation("cleverhans:pgd"), error="crashed")
     assert [pair.verdict for pair in judge_pairs([strong, rows[0], failed])] == ["weaker", "broken", "broken"]
     assert [pair.verdict for pair in judge_pairs([strong, *rows])] == ["weaker", "weaker", "identical"]
     more = judge_pairs([strong, *rows, make_row("torchattack:pgd", [1] * 20, [0.3] * 20)])
@@ -103,10 +103,12 @@ def test_violations_above_a_tenth_or_an_error_are_broken():
     fooling = make_row("foolbox:deepfool", [1] * 20, [0.1] * 20, [("out-of-bounds",)] * 20)
     assert judge_pair(good, fooling).verdict == "broken"  # though all that came back fools the model
     assert measure(fooling.result, CLEAN)["violations"] == 20
-    failed = judge_pair(good, Row(find_implementation("foolbox:deepfool"), error="crashed"))
+    failed = judge_pair(good, ImplementationResult(find_implementation("foolbox:deepfool"), error="crashed"))
     assert (failed.verdict, failed.weaker) == ("broken", "foolbox:deepfool")
     assert math.isnan(failed.judgement.p_success)
-    excused = judge_pair(good, Row(find_implementation("foolbox:deepfool"), error="no gradients", excused=True))
+    excused = judge_pair(
+        good, ImplementationResult(find_implementation("foolbox:deepfool"), error="no gradients", excused=True)
+    )
     assert (excused.verdict, excused.weaker) == ("undecided", "")
     assert excused.judgement.reason == "foolbox:deepfool: no gradients"
 
@@ -290,5 +292,5 @@ def test_the_interval_of_a_rate_reaches_to_what_violations_may_hide():
         kinds = [(kind,)] * 4 + [()] * 6
         row = make_row("foolbox:pgd", [False] * 8 + [True] * 2, [0.1] * 10, violations=kinds)
         numbers = measure(row.result, CLEAN[:10])
-        low, high = share_interval(2, 10)[0], share_interval(most, 10)[1]
+        low, high = proportion_interval(2, 10)[0], proportion_interval(most, 10)[1]
         assert (numbers["MR"], *numbers["MR_interval"]) == pytest.approx((0.2, low, high))

@@ -10,7 +10,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.verdicts import verdicts_of
 from davylamp.engine.comparison.compare import compare
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import AttackFailed
 from davylamp.report.page.build import build_report
 from davylamp.report.text.comparison import comparison_json

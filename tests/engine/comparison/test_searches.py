@@ -5,7 +5,7 @@ import torch
 
 import davylamp
 from davylamp.adapters import ThreatModel, find_implementation
-from davylamp.engine import best_effort, best_of, compare
+from davylamp.engine import compare, search_portfolio, search_radius
 from davylamp.engine.comparison.searches import check_searches, search_rows
 from davylamp.engine.searches.saturation import at_saturation
 from davylamp.errors import Unsupported
@@ -27,7 +27,7 @@ def test_searches_find_what_they_find_alone(digits):
     names = "foolbox:pgd", "best(foolbox:pgd)", "at-saturation(foolbox:pgd)"
     comparison = compare("pgd", *nouns, BALL, parameters=STEPS, rows=rows_of(*names))
     assert [row.implementation.name for row in comparison.rows] == [*names]
-    best = best_effort("foolbox:pgd", *nouns, BALL, **STEPS, **MATCHED)
+    best = search_radius("foolbox:pgd", *nouns, BALL, **STEPS, **MATCHED)
     saturated = at_saturation("foolbox:pgd", *nouns, BALL, **STEPS, **MATCHED)
     for row, alone in zip(comparison.rows[1:], (best, saturated), strict=True):
         assert row.result is not None, row.error
@@ -42,7 +42,7 @@ def test_several_together_choose_their_parameters_within_the_budget(digits):
     name = "best(adv-lib:fmn,foolbox:pgd)"
     rows = rows_of("best(foolbox:pgd)", name)
     comparison = compare("best(foolbox:pgd)", *nouns, FREE, parameters={"max_queries": 60}, rows=rows)
-    alone = best_of(["adv-lib:fmn", "foolbox:pgd"], *nouns, FREE, max_queries=60)
+    alone = search_portfolio(["adv-lib:fmn", "foolbox:pgd"], *nouns, FREE, max_queries=60)
     together = comparison.rows[1]
     assert together.result is not None, together.error
     assert together.left_out == ()

@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from davylamp.engine.detection.judging import judge_scores
+from davylamp.engine.detection.detection_rates import evaluate_scores
 from davylamp.engine.detection.roc import REPLICATES, area_of_images, area_under_curve
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.store.other_records import DetectorScores
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -60,14 +60,14 @@ def test_what_fools_and_is_not_detected_is_counted_among_what_was_attacked():
     clean = np.array([0, 1, 2, 3, 9, 9, 0, 0, 0, 9], float)
     strange = np.array([9, 9, 9, 1, 0, 9, 9, 0, 0, 0], float)
     line = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5]  # at 8 for one in ten, at 8.5 for one in a hundred
-    row = judge_scores(scored(line, clean, strange, fresh), outcome, (0.01, 0.1))
+    row = evaluate_scores(scored(line, clean, strange, fresh), outcome, (0.01, 0.1))
     strict, loose = row.rates
     assert (strict.threshold, loose.threshold) == (8.5, 8.0)
     for at in (strict, loose):
         assert (at.detected.count, at.detected.n) == (3, 4)  # images 0, 1 and 2 of 0, 1, 2, 3
         assert (at.missed.count, at.missed.n) == (1, 6)  # image 3 of 0, 1, 2, 3, 5, 6
         assert (at.false_alarms.count, at.false_alarms.n) == (2, 9)  # images 5 and 9
-        assert (at.missed.low, at.missed.high) == share_interval(1, 6)
+        assert (at.missed.low, at.missed.high) == proportion_interval(1, 6)
     assert (row.fooled, row.clean, row.left_out) == (4, 9, 1)
     assert row.area.value == pytest.approx(area_under_curve(clean[fresh], strange[[0, 1, 2, 3]]))
     assert any("0.01 of its 10 calibration images is less than one" in note for note in row.notes)
@@ -79,7 +79,7 @@ def test_images_that_a_detector_gives_no_number_are_left_out_and_named():
     yes = np.ones(5, bool)
     outcome = SimpleNamespace(columns={"attacked": yes, "usable": yes, "success": yes}, usable=yes, cell=None)
     clean, strange = np.array([0, 0, np.nan, 9, 0]), np.array([9, np.nan, 9, 9, 0])
-    row = judge_scores(scored([0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5], clean, strange, yes), outcome, (0.1,))
+    row = evaluate_scores(scored([0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5], clean, strange, yes), outcome, (0.1,))
     (at,) = row.rates
     assert (row.fooled, row.clean, row.left_out) == (3, 3, 0)
     assert (at.detected.count, at.detected.n, at.missed.count, at.missed.n) == (2, 3, 1, 3)

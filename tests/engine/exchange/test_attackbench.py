@@ -18,7 +18,7 @@ from davylamp.adapters.models.identity.digest import digest_data
 from davylamp.engine.exchange.attackbench_export import export_attackbench
 from davylamp.engine.exchange.attackbench_file import failed_batches, read_runs
 from davylamp.engine.exchange.attackbench_import import import_attackbench
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.imported_table import build_references, draw_medians
 from davylamp.engine.tables.table import build_table

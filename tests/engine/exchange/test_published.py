@@ -12,7 +12,7 @@ from davylamp.engine.store.imported import published_note, read_published
 from davylamp.engine.tables.imported_table import build_published
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, Unsupported
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 MODEL = {
     "link": "https://example.org", "name": "A robust <br>model", "authors": "A. Author", "additional_data": False,
@@ -92,7 +92,7 @@ def test_theirs_stand_beside_ours_with_who_says_so_and_n(small_folder, write, tm
     assert judged == {"cnn": "davylamp", "One": "RobustBench, not davylamp"}  # 0.2 is no radius of ours
     (one,) = (row for row in table.rows if row.labels["model"] == "One")
     assert one.labels["images"] == one.metrics["RA"].n == 10_000
-    assert (one.metrics["RA"].low, one.metrics["RA"].high) == pytest.approx(share_interval(6420, 10_000))
+    assert (one.metrics["RA"].low, one.metrics["RA"].high) == pytest.approx(proportion_interval(6420, 10_000))
     mine = [repr(row.metrics["RA"]) for row in table.rows if row.labels["model"] == "cnn"]
     assert sorted(mine) == sorted(repr(row.metrics["RA"]) for row in ours.rows)
     code, out, _ = run("table", folder, "--published", "--json")

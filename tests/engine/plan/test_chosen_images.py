@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from davylamp.adapters.data.datasets import Data, choose_named, load_data_for
+from davylamp.adapters.data.datasets import Data, load_data_for, select_by_name
 from davylamp.engine import Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.sources import DataSource
 from davylamp.errors import InvalidInput
@@ -51,7 +51,7 @@ def test_the_config_of_the_cells_has_the_images(chosen_plan, digits, images):
 
 def test_a_cell_comes_back_from_its_spec_and_is_not_that_of_all_images(chosen_plan, small_plan):
     cell = chosen_plan.cells[0]
-    assert Cell.from_spec(cell.spec) == cell
+    assert AttackRun.from_spec(cell.spec) == cell
     assert ModelOnData(**cell.subject.spec) == cell.subject
     assert not {cell.key for cell in chosen_plan.cells} & {cell.key for cell in small_plan.cells}
     assert "chosen" not in small_plan.cells[0].subject.spec
@@ -82,4 +82,4 @@ def test_files_of_these_names_alone_are_read(digits, monkeypatch):
 )
 def test_a_name_of_no_image_or_of_several_is_refused(names, chosen, said):
     with pytest.raises(InvalidInput, match=said):
-        choose_named(Data(torch.zeros(2, 1, 2, 2), torch.zeros(2).long(), names), chosen)
+        select_by_name(Data(torch.zeros(2, 1, 2, 2), torch.zeros(2).long(), names), chosen)

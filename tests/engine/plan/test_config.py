@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 from davylamp.adapters import ThreatModel, run_attack
-from davylamp.adapters.catalogue.step_size import resolve_step
+from davylamp.adapters.catalogue.step_size import resolve_step_size
 from davylamp.adapters.threat_model import Norm
 from davylamp.benchmarks.canary.setting import paper_name
 from davylamp.benchmarks.shared.paper_numbers import load_published
@@ -180,7 +180,7 @@ def printed_and_counted(digits, name):
     choice = next(each for each in PRESETS["canary"].config.attacks if each.attack == name)
     threat_model = ThreatModel(cast(Norm, choice.norm), choice.epsilon)
     case = digits.first(1)
-    parameters = resolve_step(choice.parameters, choice.epsilon)
+    parameters = resolve_step_size(choice.parameters, choice.epsilon)
     result = run_attack(name, case.classifier, case.inputs, case.labels, threat_model, **parameters)
     return (row["QNC_F"], row["QNC_B"]), (result.forwards.item(), result.backwards.item())
 

@@ -12,17 +12,17 @@ from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import digest_data, digest_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.errors import DavylampError, InvalidInput, Unsupported
 
 SUBJECT = ModelOnData("net", "aa", "digits", "bb", 100)
-CELL = Cell(SUBJECT, "foolbox:pgd", ThreatModel("linf", 0.1), {"steps": 5}, measures=("effect",))
+CELL = AttackRun(SUBJECT, "foolbox:pgd", ThreatModel("linf", 0.1), {"steps": 5}, measures=("effect",))
 
 
 def test_a_cell_survives_its_spec():
     cell = replace(CELL, grid={"step_size": (0.1, 0.2)}, parameters={"step_size": 1 / 3})
-    assert Cell.from_spec(cell.spec) == cell
-    assert Cell.from_spec(cell.spec).key == cell.key
+    assert AttackRun.from_spec(cell.spec) == cell
+    assert AttackRun.from_spec(cell.spec).key == cell.key
     a, b = (replace(CELL, parameters=p) for p in ({"steps": 5, "decay": 1.0}, {"decay": 1.0, "steps": 5}))
     assert a.key == b.key
 
@@ -52,12 +52,12 @@ def test_whatever_changes_the_records_changes_the_key(change):
 
 def test_shards_cover_the_images_once():
     cell = replace(CELL, shard_size=30)
-    assert [list(cell.span(s)) for s in range(cell.shards)] == [
+    assert [list(cell.shard_slice(s)) for s in range(cell.shards)] == [
         list(range(0, 30)), list(range(30, 60)), list(range(60, 90)), list(range(90, 100))
     ]  # fmt: skip
     universal = replace(cell, attack="art:uap")
     assert universal.shards == 1
-    assert universal.span(0) == range(100)
+    assert universal.shard_slice(0) == range(100)
 
 
 def test_digests_see_weights_preprocessing_and_pixels():

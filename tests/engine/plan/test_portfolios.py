@@ -7,11 +7,11 @@ import pytest
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.cell import Cell, ModelOnData, describe_attack, is_foreign
-from davylamp.engine.plan.choices import chosen_line
+from davylamp.engine.attack_run import AttackRun, ModelOnData, describe_attack, is_foreign
+from davylamp.engine.plan.choices import format_defaults_taken
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.store.contents import unknown_attack
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.record_validation import unknown_attack
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.scoring.items import libraries_of
@@ -84,7 +84,7 @@ def test_the_default_depends_on_the_norm_and_is_written_out(digits, images, name
     assert aimed == l2.replace("adv-lib:deepfool,", "")  # which cannot be aimed
     plan = plan_of(digits, images, AttackChoice(name))
     assert plan.cells[0].parameters == {"max_queries": 2000}
-    assert "best(auto): norm linf" in chosen_line(plan.config, plan.cells, ())
+    assert "best(auto): norm linf" in format_defaults_taken(plan.config, plan.cells, ())
 
 
 def test_a_search_that_was_killed_between_two_shards_gives_the_records_of_one_in_one_go(digits, images, tmp_path):
@@ -109,32 +109,32 @@ def test_a_norm_in_which_nothing_was_compared_has_no_default_and_libraries_have_
     choices = AttackChoice("best", "l2"), AttackChoice("best(adv-lib:fmn,foolbox:fmn)", "l1")
     plan = plan_of(digits, images, *choices, max_queries=100)
     assert len(plan.cells) == 2
-    assert chosen_line(plan.config, plan.cells, ("data",)).startswith("chosen: ")  # though l1 has no default
+    assert format_defaults_taken(plan.config, plan.cells, ("data",)).startswith("chosen: ")  # though l1 has no default
     with pytest.raises(InvalidInput, match="adv-lib, foolbox"):
         plan_of(digits, images, AttackChoice(NAME), libraries=("foolbox",))
     assert plan_of(digits, images, AttackChoice(NAME), libraries=("foolbox", "adv-lib")).cells
 
 
 def test_names_of_one_attack_keep_their_keys():
-    cell = Cell(SUBJECT, "best(foolbox:pgd)", ThreatModel("linf"), {"steps": 5})
+    cell = AttackRun(SUBJECT, "best(foolbox:pgd)", ThreatModel("linf"), {"steps": 5})
     assert not cell.search.is_portfolio
     assert cell.row.name == "foolbox:pgd"
     assert cell.key == "8d56f1a82e5f336f9f6a"
 
 
 def test_a_record_of_attacks_that_are_not_here_describes_itself():
-    cell = Cell(SUBJECT, NAME, ThreatModel("linf"), {"max_queries": 100})
+    cell = AttackRun(SUBJECT, NAME, ThreatModel("linf"), {"max_queries": 100})
     foreign = "best(adv-lib:fmn,newlib:new)"
     meta = {
         "spec": cell.spec | {"attack": foreign},
         "about": describe_attack(cell) | {"attack": "adv-lib:fmn,newlib:new"},
     }
-    read = Cell.from_record(json.loads(json.dumps(meta)))
+    read = AttackRun.from_record(json.loads(json.dumps(meta)))
     assert is_foreign(read)
     assert read.row.attack == "adv-lib:fmn,newlib:new"
     assert unknown_attack(read) == ""
     for damaged in (foreign, "best(,)", "best(adv-lib:fmn,adv-lib:fmn)", "best(adv-lib:sigma-zero,foolbox:pgd)"):
-        bare = Cell.from_record({"spec": cell.spec | {"attack": damaged}})
+        bare = AttackRun.from_record({"spec": cell.spec | {"attack": damaged}})
         assert unknown_attack(bare)
         with pytest.raises(UnknownName):
             _ = bare.row

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, find_implementation
-from davylamp.adapters.catalogue.findings import findings_of
+from davylamp.adapters.catalogue.known_issues import known_issues_of
 from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.canary.setting import paper_name, run_name
 from davylamp.engine import make_plan
@@ -22,7 +22,7 @@ def test_no_row_with_a_known_finding_without_a_reason(name):
         assert not row.broken
         assert choice.norm is not None
         assert choice.norm in row.classes
-        met |= set(findings_of(row, choice.norm))
+        met |= set(known_issues_of(row, choice.norm))
     assert met == set(preset.findings)
     for symbol in preset.metrics:
         assert symbol in METRICS or (symbol.startswith("FR@") and symbol[3:].isdigit())

@@ -5,7 +5,7 @@ import pytest
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import make_plan
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.plan.config_file import config_from, read_config, write_config
 from davylamp.engine.plan.rerun import configs_of, transfer_of
 
@@ -53,7 +53,7 @@ def test_the_same_cells_again_key_by_key(digits, data, tmp_path):
 )
 def test_the_rule_of_a_folder_s_transfers_is_the_one_that_was_run(tested, rule, first, counts):
     subjects = {name: ModelOnData(name, f"weights {name}", "demo", "d", 4) for name in "abc"}
-    cells = [Cell(subject, "foolbox:pgd", ThreatModel("linf", 0.1)) for subject in subjects.values()]
+    cells = [AttackRun(subject, "foolbox:pgd", ThreatModel("linf", 0.1)) for subject in subjects.values()]
     transfers: dict[str, dict[str, object]] = {}
     for pair in tested.split():
         source = next(cell for cell in cells if cell.subject.model == pair[0])

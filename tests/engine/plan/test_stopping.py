@@ -9,17 +9,17 @@ import torch
 
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import Cell
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.standings import rank_attacks
-from davylamp.engine.expected_passes import passes_of_cell
 from davylamp.engine.plan.rerun import configs_of
+from davylamp.engine.query_estimates import estimate_queries
 from davylamp.engine.sharing.merge import merge_folders
-from davylamp.engine.store.contents import find_fault
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.sealed import Record
+from davylamp.engine.store.checksummed import Record
+from davylamp.engine.store.record_validation import record_error
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput, Unsupported
-from davylamp.report.citations.usage import used_in
+from davylamp.report.citations.usage import items_used_in
 from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.scoring import build_responses
 from davylamp.scoring.items import libraries_of
@@ -65,7 +65,7 @@ def outcome_of(folder, attack):
 
 def test_cheap_attacks_come_first(full):
     assert [cell.attack for cell in full[1]] == ["torchattacks:fgsm", "foolbox:deepfool", "foolbox:pgd"]
-    assert [*map(passes_of_cell, full[1])] == [2.0, 8.0, 10.0]
+    assert [*map(estimate_queries, full[1])] == [2.0, 8.0, 10.0]
 
 
 def test_every_image_is_left_alone_once_it_is_fooled(full, stopped):
@@ -142,7 +142,7 @@ def test_readers_hear_what_was_left_to_each_attack(full, stopped):
     assert not [note for note in read_outcomes(full[0]).notes if "left" in note]
     states = {check.detail for check in check_folder(stopped[0]) if check.state == "unknown"}
     assert "a worst case over several attacks: run each of them in full" in states
-    assert {"fgsm", "deepfool", "pgd"} <= {used.name for used in used_in(stopped[0]) if used.kind == "attack"}
+    assert {"fgsm", "deepfool", "pgd"} <= {used.name for used in items_used_in(stopped[0]) if used.kind == "attack"}
     assert libraries_of([f"{NAME} linf 0.05", "foolbox:pgd linf 0.05"]) == ["davylamp", "foolbox"]
 
 
@@ -309,5 +309,5 @@ def test_a_spec_that_lacks_the_parameters_of_an_attack_is_damaged(stopped):
     record = store.read("cells", key)
     spec = {**record.meta["spec"], "parameters": {"foolbox:pgd": {}}}
     lame = Record(record.table, {**record.meta, "spec": spec})
-    assert find_fault("cells", key, record) == ""
-    assert "spec" in find_fault("cells", Cell.from_spec(spec).key, lame)
+    assert record_error("cells", key, record) == ""
+    assert "spec" in record_error("cells", AttackRun.from_spec(spec).key, lame)

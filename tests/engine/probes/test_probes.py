@@ -7,12 +7,12 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import Data
-from davylamp.adapters.running.call import Returned
-from davylamp.adapters.running.judge import norm_of
+from davylamp.adapters.running.judge import perturbation_norm
+from davylamp.adapters.running.library_call import LibraryOutput
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.model_checks import model_checks
-from davylamp.engine.probes.planted import plant, random_points
+from davylamp.engine.probes.binarization_test import plant_adversarial_example, random_points
 from davylamp.engine.probes.probe_cell import probe_cell
 from davylamp.engine.probes.probe_folder import probe_folder
 from davylamp.engine.probes.probe_model import probe_model, probe_normalisation
@@ -226,7 +226,7 @@ def test_random_points_lie_at_their_distance(norm):
     image = torch.full((3, 8, 8), 0.5)
     radius = {"linf": 0.1, "l2": 0.4, "l1": 2.0, "l0": 9.0}[norm]
     points = random_points(image, norm, radius, 50, torch.Generator().manual_seed(0))
-    sizes = norm_of(points.double() - image.double(), norm)
+    sizes = perturbation_norm(points.double() - image.double(), norm)
     assert points.shape == (50, 3, 8, 8)
     torch.testing.assert_close(sizes, torch.full_like(sizes, radius), rtol=1e-4, atol=0)
     again = random_points(image, norm, radius, 50, torch.Generator().manual_seed(0))
@@ -244,7 +244,7 @@ def test_a_planted_example_is_there_and_hidden_from_chance(digits):
     classifier.check(digits.inputs)
     for place in range(4):
         image = digits.inputs[place]
-        planted = plant(classifier, image, "linf", 0.1, place)
+        planted = plant_adversarial_example(classifier, image, "linf", 0.1, place)
         assert planted["separable"]
         assert not planted["easy"]
         example = planted["example"]
@@ -352,7 +352,7 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
         none = torch.zeros_like(images.labels)
         flags = ("denied", "moved", "silent", "odd_gradient", "odd_query", "scored")
         seen = {name: none.bool() for name in flags} | {"gradients": none}
-        return Returned(
+        return LibraryOutput(
             change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, put_back=(), torch_seeds=(), error=None
         )
 

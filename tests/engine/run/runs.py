@@ -25,11 +25,11 @@ import torch
 
 from davylamp.adapters import LIBRARIES
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.plan import Part, take_part
+from davylamp.engine.plan.plan import Part, plan_for_part
 from davylamp.engine.run import processes
 from davylamp.engine.run import worker as work
-from davylamp.engine.run.processes import LocalWorkers
-from davylamp.engine.store.plans import list_parts
+from davylamp.engine.run.processes import WorkerPoolExecutor
+from davylamp.engine.store.plan_records import list_parts
 from davylamp.errors import Unavailable
 
 OUT_OF_SPACE = 3
@@ -83,7 +83,7 @@ def start(folder: Path, prepare=lambda: None, executor=None, part: Part | None =
         log_work(log_of(folder, part))
         prepare()
         plan = make_plan(config)
-        evaluate(take_part(plan, part) if part else plan, ResultsStore(folder), executor=executor and executor())
+        evaluate(plan_for_part(plan, part) if part else plan, ResultsStore(folder), executor=executor and executor())
     except Unavailable as error:
         print(error, file=sys.stderr)
         os._exit(OUT_OF_SPACE)
@@ -188,7 +188,7 @@ def space():
 def orphans():
     processes.PRELOADED = ["davylamp.engine.run.processes"]  # the libraries that are not needed here take seconds
     folder, log = root / "orphans", Path(model.replace(".py:build", ".log"))
-    child = start(folder, executor=lambda: LocalWorkers(2))
+    child = start(folder, executor=lambda: WorkerPoolExecutor(2))
     while not log.exists() or len(set(log.read_text().split())) < 2:
         time.sleep(0.05)
     workers = [Path("/proc", pid) for pid in set(log.read_text().split())]

@@ -12,12 +12,12 @@ from scipy.stats import binomtest
 import davylamp
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_defence, build_table, evaluate, load, make_plan
-from davylamp.engine.defended import originals_of
+from davylamp.engine.defence_pairs import undefended_models
 from davylamp.engine.plan.rerun import configs_of, transfer_of
-from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.store.columns import read_examples
 from davylamp.engine.store.data_frames import OUTCOMES, results_on_original
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.transfers import read_shown
 from davylamp.engine.tables.metric_matrix import build_defence_matrix, build_matrix
 from davylamp.engine.tables.tradeoff import build_tradeoffs
@@ -135,7 +135,7 @@ def test_predictions_of_a_transfer_run_get_their_logits(files):
 
 def test_workers_make_the_same(files):
     evaluate(make_plan(config("original")), ResultsStore("one"))
-    evaluate(make_plan(config("original")), ResultsStore("two"), executor=LocalWorkers(2))
+    evaluate(make_plan(config("original")), ResultsStore("two"), executor=WorkerPoolExecutor(2))
     one, two = (build_defence(name, PLAIN, f"{PLAIN}+*", bootstrap=20).frame() for name in ("one", "two"))
     assert one.equals(two)
 
@@ -154,10 +154,10 @@ def test_the_configuration_is_read_off_the_folder(files, examples):
 
 
 def test_whose_defence_a_model_is(files):
-    assert originals_of(["a", "a+x", "a+x+y", "b", "b+x"]) == {"a+x": "a", "a+x+y": "a", "b+x": "b"}
-    assert originals_of(["plain", "hardened.pt", "other"]) == {"hardened.pt": "plain", "other": "plain"}
+    assert undefended_models(["a", "a+x", "a+x+y", "b", "b+x"]) == {"a+x": "a", "a+x+y": "a", "b+x": "b"}
+    assert undefended_models(["plain", "hardened.pt", "other"]) == {"hardened.pt": "plain", "other": "plain"}
     with pytest.raises(InvalidInput, match="a model and its defences"):
-        originals_of(["a"])
+        undefended_models(["a"])
     with pytest.raises(InvalidInput, match="surrogate or the examples of the original"):
         make_plan(config("original", surrogate=("net.py:net",)))
 

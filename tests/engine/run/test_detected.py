@@ -13,7 +13,7 @@ from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
 from davylamp.engine.store.columns import read_examples
 from davylamp.engine.store.data_frames import OUTCOMES, results_on_original
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.shown import change_when_shown
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.3, target="random", parameters={"steps": 3})

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.run.processes import WorkerPoolExecutor
 
 FILE = """
 import torch
@@ -78,7 +78,7 @@ def test_an_attack_in_this_process_is_the_one_that_was_planned(files):
 def test_an_attack_in_another_process_is_not_recorded_if_it_was_edited(files):
     plan = make_plan(config())
     edit(files, "step")
-    (reason,) = evaluate(plan, ResultsStore("results"), executor=LocalWorkers(1)).failed.values()
+    (reason,) = evaluate(plan, ResultsStore("results"), executor=WorkerPoolExecutor(1)).failed.values()
     assert "step.py:attack is not what was planned" in reason
 
 

@@ -13,10 +13,10 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.libraries.davylamp.advgan import apply_advgan
 from davylamp.adapters.running.fit import fit_attack
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import Cell
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.store.other_records import fitted_of, load_fitted
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
@@ -42,7 +42,7 @@ def test_it_learns_from_images_that_are_not_scored_and_what_it_learned_is_kept(f
     assert summary.failed == {}
     [cell] = plan.cells
     assert cell.shards == 3
-    assert Cell.from_spec(cell.spec) == cell
+    assert AttackRun.from_spec(cell.spec) == cell
     inputs, labels, _ = davylamp.load_data("net.py:more")
     classifier = davylamp.load_model("net.py:one")
     expected = fit_attack("art:uap", classifier, inputs[9:14], labels[9:14], cell.threat_model, steps=1)
@@ -137,7 +137,7 @@ def test_interrupted_resumed_and_in_a_worker_the_records_are_the_same(files):
     before = load_fitted("cut")
     assert len(before) == 1
     assert evaluate(make_plan(config()), ResultsStore("cut")).failed == {}
-    evaluate(make_plan(config()), ResultsStore("crowd"), executor=LocalWorkers(2))
+    evaluate(make_plan(config()), ResultsStore("crowd"), executor=WorkerPoolExecutor(2))
     assert numbers("whole") == numbers("cut") == numbers("crowd")
 
 
@@ -161,10 +161,10 @@ def test_a_record_with_other_numbers_is_not_what_was_learned(files):
     [key] = store.keys("fits")
     record = store.read("fits", key)
     values = record.table["value"].to_numpy() * 2
-    from davylamp.engine.store.sealed import Damaged, Record
+    from davylamp.engine.store.checksummed import DamagedRecordError, Record
 
     forged = Record(pa.table({"array": record.table["array"], "value": values}), record.meta)
-    with pytest.raises(Damaged, match="not what its digest says"):
+    with pytest.raises(DamagedRecordError, match="not what its digest says"):
         fitted_of(forged)
 
 

@@ -15,7 +15,7 @@ from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import Config, ResultsStore, compare, evaluate, make_plan
 from davylamp.engine.challenge.challenge import challenge
 from davylamp.engine.plan.config import AttackChoice
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.errors import Unsupported
 

@@ -17,7 +17,7 @@ from davylamp.engine.measure_groups import read_group
 from davylamp.engine.run import activations, optional_groups
 from davylamp.engine.run.activations import visit_layers
 from davylamp.engine.store.columns import Reached, pack, restore_images, unpack
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import DavylampError, UnknownName
 
 GROUPS = (

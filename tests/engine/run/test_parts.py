@@ -8,13 +8,13 @@ import pytest
 
 import davylamp
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, make_plan
-from davylamp.engine.plan.plan import Part, take_part
+from davylamp.engine.plan.plan import Part, plan_for_part
 from davylamp.engine.run import worker
-from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.sharing.merge import merge_folders
-from davylamp.engine.sharing.opening import open_results
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.plans import list_cells, list_parts
+from davylamp.engine.sharing.open_results import open_results
+from davylamp.engine.store.plan_records import list_cells, list_parts
+from davylamp.engine.store.results import read_outcomes
 from davylamp.errors import InvalidInput
 
 if sys.platform == "win32":
@@ -56,13 +56,13 @@ import sys, time
 from pathlib import Path
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.plan.plan import Part, take_part
+from davylamp.engine.plan.plan import Part, plan_for_part
 
 number = int(sys.argv[1])
 attacks = [AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})]
 asked = {"data": "net.py:images", "measures": ("effect", "cost"), "shard_size": 4}
 config = Config(models=("net.py:one",), attacks=attacks, **asked)
-plan = take_part(make_plan(config), Part(number, 2))
+plan = plan_for_part(make_plan(config), Part(number, 2))
 left = sum(len(plan.shards(cell)) for cell in plan.cells)
 write = ResultsStore.write
 
@@ -99,7 +99,7 @@ def config(*attacks, **settings):
 def run_parts(plan, of, folder, **settings):
     """Each part on its own, the last one first; the folder of each is that of its number."""
     return {
-        number: evaluate(take_part(plan, Part(number, of)), ResultsStore(folder.format(number)), **settings)
+        number: evaluate(plan_for_part(plan, Part(number, of)), ResultsStore(folder.format(number)), **settings)
         for number in range(of, 0, -1)
     }
 
@@ -139,7 +139,7 @@ def test_two_parts_that_end_at_the_same_moment_lose_nothing(files, assert_same):
 def test_a_part_whose_worker_dies_loses_nothing(files, assert_same):
     (files / "dying.py").write_text(DYING)
     plan = make_plan(config(PGD, models=("dying.py:Dies", "net.py:two")))
-    summaries = run_parts(plan, 2, "shared", executor=LocalWorkers(1))
+    summaries = run_parts(plan, 2, "shared", executor=WorkerPoolExecutor(1))
     assert all(summary.failed == {} for summary in summaries.values())
     assert len((files / "net.log").read_text()) > 1  # it died once
     evaluate(plan, ResultsStore("whole"))
@@ -156,7 +156,7 @@ def test_a_worst_case_is_complete_in_each_of_its_shards(files, assert_same):
     asked = config(PGD, FGSM, models=("net.py:one", "net.py:two"), order="cheap-first", stop_when_fooled=True)
     plan = check_both_ways(asked, assert_same, {"clean", "cells"})
     assert all(cell.search.kind == "worst-case" and cell.shards == 3 for cell in plan.cells)
-    assert any(len(set(take_part(plan, Part(1, 3)).parts[cell.key])) > 1 for cell in plan.cells)
+    assert any(len(set(plan_for_part(plan, Part(1, 3)).parts[cell.key])) > 1 for cell in plan.cells)
 
 
 def test_defences(files, assert_same):
@@ -180,7 +180,7 @@ def test_an_attack_at_saturation_is_one_piece(files, assert_same):
 
 def test_what_is_missing_is_known_by_part_and_a_table_says_so(files):
     plan = make_plan(config(PGD, FGSM))
-    shares = {number: plan_of for number in (1, 2, 3) for plan_of in [take_part(plan, Part(number, 3))]}
+    shares = {number: plan_of for number in (1, 2, 3) for plan_of in [plan_for_part(plan, Part(number, 3))]}
     for number in (3, 1):
         evaluate(shares[number], ResultsStore("shared"))
     pieces = {number: sum(len(share.shards(cell)) for cell in plan.cells) for number, share in shares.items()}
@@ -222,7 +222,7 @@ def test_pieces_beside_a_failure_are_merged_with_it_and_replace_it_when_all_are_
     files, monkeypatch, assert_same, is_retried
 ):
     plan = make_plan(config(PGD))
-    first, second = (take_part(plan, Part(number, 2)) for number in (1, 2))
+    first, second = (plan_for_part(plan, Part(number, 2)) for number in (1, 2))
     evaluate(plan, ResultsStore("whole"))
     with monkeypatch.context() as patch:
         patch.setattr(worker, "attack_shard", lambda *_, **__: 1 / 0)

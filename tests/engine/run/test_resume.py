@@ -14,7 +14,7 @@ from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, ResultsStore, build_table, evaluate, load, make_plan
 from davylamp.engine.run import worker as work
 from davylamp.engine.sharing.merge import merge_folders
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.store.plan_records import list_cells
 
 if sys.platform == "win32":
     pytest.skip("the runs fork", allow_module_level=True)

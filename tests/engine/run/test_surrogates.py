@@ -20,11 +20,11 @@ from davylamp.engine import (
     read_config,
     write_config,
 )
-from davylamp.engine.cell import Cell, Surrogate
+from davylamp.engine.attack_run import AttackRun, Surrogate
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
-from davylamp.engine.run.in_process import ThisProcess
-from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.run.local_executor import InProcessExecutor
+from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.errors import InvalidInput
 from davylamp.report.page.build import build_report
@@ -63,7 +63,7 @@ def test_a_cell_is_the_transfer_and_its_key_names_the_surrogate(files):
         assert not mine[["forwards", "backwards"]].any(axis=None)
         assert np.isnan(mine["AAW"]).all()  # a black-box one
         assert not np.isnan(mine["AAB"][mine["attacked"]]).any()
-        assert Cell.from_spec(cell.spec) == cell
+        assert AttackRun.from_spec(cell.spec) == cell
     assert set(frame["knowledge"]) == {"transfer"}
     assert {*frame["implementation"]} == {"foolbox:pgd via net.py:three", "torchattacks:deepfool via net.py:three"}
     assert frame["success"].any()
@@ -87,16 +87,16 @@ def test_interrupted_resumed_and_by_two_workers_the_records_are_the_same(files):
     summary = evaluate(make_plan(config()), ResultsStore("cut"))
     assert (summary.done, summary.kept, summary.failed) == (3, 1, {})
     assert evaluate(make_plan(config()), ResultsStore("cut")).kept == 4
-    evaluate(plan, ResultsStore("crowd"), executor=LocalWorkers(2))
+    evaluate(plan, ResultsStore("crowd"), executor=WorkerPoolExecutor(2))
     assert numbers("whole") == numbers("cut") == numbers("crowd")
 
 
 def test_an_edited_surrogate_is_another_one(files):
-    before, bench = make_plan(config()), ThisProcess()
+    before, bench = make_plan(config()), InProcessExecutor()
     evaluate(before, ResultsStore("r"), executor=bench)
     (files / "net.py").write_text(NET.replace("build(3)", "build(4)"))
     assert make_plan(config()).cells[0].key != before.cells[0].key
-    late = evaluate(before, ResultsStore("late"), executor=ThisProcess())
+    late = evaluate(before, ResultsStore("late"), executor=InProcessExecutor())
     assert all("net.py" in reason and "not what was planned" in reason for reason in late.failed.values())
     after = evaluate(make_plan(config()), ResultsStore("r"), executor=bench)
     assert (after.done, after.failed) == (4, {})

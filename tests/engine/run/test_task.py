@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from davylamp.engine.cell import ModelOnData
+from davylamp.engine.attack_run import ModelOnData
 from davylamp.engine.run.task import Task
 from davylamp.engine.sources import DataSource, ModelSource
 

@@ -17,8 +17,8 @@ import pytest
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.run.choose import choose_executor
-from davylamp.engine.run.in_process import ThisProcess
-from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.run.local_executor import InProcessExecutor
+from davylamp.engine.run.processes import WorkerPoolExecutor
 from davylamp.engine.run.task import Task
 from davylamp.errors import InvalidInput, Unavailable, UnknownName
 
@@ -82,7 +82,7 @@ def test_a_task_whose_worker_is_killed_is_done_again_or_given_up_and_the_rest_go
     well = write_model(tmp_path, "well")
     once, always = write_model(tmp_path, "once", kills=1), write_model(tmp_path, "always", kills=1000)
     plan = plan_for(tmp_path, always, once, well)
-    summary = evaluate(plan, ResultsStore(tmp_path / "workers"), executor=LocalWorkers(2))
+    summary = evaluate(plan, ResultsStore(tmp_path / "workers"), executor=WorkerPoolExecutor(2))
     # Pools that nobody needs any more have closed: one that still does when Python ends may leave a traceback.
     assert not [thread for thread in threading.enumerate() if type(thread).__name__ == "_ExecutorManagerThread"]
     (reason,) = summary.failed.values()
@@ -93,7 +93,7 @@ def test_a_task_whose_worker_is_killed_is_done_again_or_given_up_and_the_rest_go
     assert 3 <= len(log_of(always)) <= 6
 
     whole = plan_for(tmp_path, once, well)
-    evaluate(whole, ResultsStore(tmp_path / "serially"), executor=ThisProcess())
+    evaluate(whole, ResultsStore(tmp_path / "serially"), executor=InProcessExecutor())
     ours, theirs = (load(tmp_path / name, heavy=True) for name in ("workers", "serially"))
     for name in set(theirs.columns) - {"seconds"}:
         assert [repr(value) for value in ours[name]] == [repr(value) for value in theirs[name]]
@@ -119,7 +119,7 @@ def test_a_task_whose_worker_was_killed_has_the_machine_to_itself(tmp_path):
     file, last = tmp_path / "once.py", "time.sleep(SECONDS)\n"
     before, after = file.read_text().split(last)
     file.write_text(f"{before}{last}{WORKERS}{after}")
-    summary = evaluate(plan_for(tmp_path, once, *others), ResultsStore(tmp_path / "r"), executor=LocalWorkers(3))
+    summary = evaluate(plan_for(tmp_path, once, *others), ResultsStore(tmp_path / "r"), executor=WorkerPoolExecutor(3))
     assert not summary.failed
     assert (tmp_path / "once.workers").read_text().split()[-1] == "1"
     assert [len(log_of(other)) for other in others] == [2, 2]
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_between_two_tasks_is_replaced(tmp_path):
     plan = plan_for(tmp_path, write_model(tmp_path, "well"))
     (subject, source), (cell,) = plan.subjects[0], plan.cells
     tasks = [Task("attack", subject, source, plan.data, cell=cell, shard=shard) for shard in (0, 1)]
-    reports, outcomes = [], LocalWorkers(1)(iter(tasks), lambda *progress: reports.append(progress))
+    reports, outcomes = [], WorkerPoolExecutor(1)(iter(tasks), lambda *progress: reports.append(progress))
     first = next(outcomes)
     for child in multiprocessing.active_children():
         os.kill(child.pid, signal.SIGKILL)
@@ -148,7 +148,7 @@ def test_workers_that_cannot_start_are_no_cell_s_fault(tmp_path):
         "from davylamp.engine.run import processes\n"
         "processes.PRELOADED = ['davylamp.engine.run.processes']\n"  # the libraries take seconds
         "config = Config((sys.argv[1],), (AttackChoice('torchattacks:fgsm', 'linf', 0.05),), 'npz:' + sys.argv[2])\n"
-        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=processes.LocalWorkers(1))\n"
+        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=processes.WorkerPoolExecutor(1))\n"
     )
     model = write_model(tmp_path, "well")
     command = [sys.executable, script, model, write_data(tmp_path, model), tmp_path / "results"]
@@ -198,14 +198,14 @@ def test_memory_is_given_back_after_each_task_if_it_is_short(tmp_path, monkeypat
     from davylamp.engine.run import worker as work
 
     calls = []
-    monkeypatch.setattr(work, "give_memory_back_if_short", lambda: calls.append("back"))
+    monkeypatch.setattr(work, "release_unused_memory_if_low", lambda: calls.append("back"))
     evaluate(plan_for(tmp_path, write_model(tmp_path, "well")), ResultsStore(tmp_path / "results"))
     assert len(calls) == 3  # the clean images, two shards of an attack
 
 
 def test_executors_by_name():
-    assert isinstance(choose_executor("local"), ThisProcess)
-    assert isinstance(choose_executor("local", workers=2), LocalWorkers)
+    assert isinstance(choose_executor("local"), InProcessExecutor)
+    assert isinstance(choose_executor("local", workers=2), WorkerPoolExecutor)
     for error, named, name, given in (
         (InvalidInput, "one worker, got 0", "local", {"workers": 0}),
         (InvalidInput, "executor=ray.*got auto", "local", {"address": "auto"}),

@@ -7,13 +7,13 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import Cell, ModelOnData, describe_attack
+from davylamp.engine.attack_run import AttackRun, ModelOnData, describe_attack
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.plan.choices import chosen_line
+from davylamp.engine.plan.choices import format_defaults_taken
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.searches.saturation import at_saturation
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.errors import AttackFailed, InvalidInput, Unsupported
 from davylamp.report.page.build import build_report
@@ -106,13 +106,13 @@ def test_a_record_is_that_of_the_attack_at_its_radius_and_has_how_it_was_found(d
     (cell,) = plan.cells
     assert (cell.attack, cell.shards, cell.threat_model.epsilon) == (NAME, 1, None)
     assert cell.parameters["step_size"] == "1 epsilon"
-    assert "epsilon" not in chosen_line(plan.config, plan.cells, ())
+    assert "epsilon" not in format_defaults_taken(plan.config, plan.cells, ())
     assert evaluate(plan, ResultsStore(tmp_path / "s")).failed == {}
     assert evaluate(plan, ResultsStore(tmp_path / "s")).kept == 1
     (outcome,) = read_outcomes(tmp_path / "s").done
     search = outcome.meta["saturation"]
     assert outcome.cell.key == cell.key
-    assert outcome.cell.planned == cell
+    assert outcome.cell.as_planned == cell
     assert outcome.cell.threat_model.epsilon == search["radius"]
     assert search["shares"] == sorted(search["shares"])
     assert len(search["radii"]) == 9
@@ -206,13 +206,13 @@ def test_what_has_no_radius_of_its_own_is_refused(digits, images, choice, settin
 
 def test_a_record_that_says_nonsense_of_its_radius_is_no_record(digits):
     subject = ModelOnData("net", "aa", "digits", "bb", 4)
-    cell = Cell(subject, NAME, ThreatModel("linf"))
+    cell = AttackRun(subject, NAME, ThreatModel("linf"))
     meta = {"spec": cell.spec, "about": describe_attack(cell), "saturation": {"radius": 0.25}}
-    read = Cell.from_record(meta)
-    assert (read.threat_model.epsilon, read.key, read.planned) == (0.25, cell.key, cell)
+    read = AttackRun.from_record(meta)
+    assert (read.threat_model.epsilon, read.key, read.as_planned) == (0.25, cell.key, cell)
     for radius in ("much", -1.0, np.nan):
         with pytest.raises((TypeError, ValueError)):
-            Cell.from_record({**meta, "saturation": {"radius": radius}})
+            AttackRun.from_record({**meta, "saturation": {"radius": radius}})
 
 
 def test_the_command_says_which_radius_and_why(run, digits_files):
@@ -246,7 +246,7 @@ def test_of_a_random_model_the_shares_of_draws_decide(digits):
     words = {"steps": 5, "step_size": "0.5 epsilon", "random_start": False}
     result = at_saturation("foolbox:pgd", model, digits.inputs, digits.labels, ThreatModel("linf", 0.1), **words)
     shares = dict(zip(result.saturation.budgets, result.saturation.ratios, strict=True))
-    mean = float(result.fooled_share[result.attacked].mean())
+    mean = float(result.fooled_rate[result.attacked].mean())
     assert shares[result.radius] == pytest.approx(mean)
     assert mean != pytest.approx(float(result.success[result.attacked].double().mean()), abs=1e-6)
     assert mean >= max(shares.values()) - result.saturation.threshold

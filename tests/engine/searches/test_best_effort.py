@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
-from davylamp.engine import best_effort
+from davylamp.engine import search_radius
 from davylamp.engine.searches import radius_search as search
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
@@ -15,7 +15,7 @@ LINF = ThreatModel("linf", 0.16)
 
 
 def effort(case, name="foolbox:pgd", threat_model=LINF, **parameters):
-    return best_effort(name, case.classifier, case.inputs, case.labels, threat_model, **parameters)
+    return search_radius(name, case.classifier, case.inputs, case.labels, threat_model, **parameters)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_round_is_one_call_where_the_library_takes_radii_and_finds_the_same(
     mixed = effort(digits, name, rounds=5, **parameters)
     assert len(watched) == 6
     watched.clear()
-    monkeypatch.setattr(search, "takes_radii", lambda *_: False)
+    monkeypatch.setattr(search, "supports_per_image_radii", lambda *_: False)
     apart = effort(digits, name, rounds=5, **parameters)
     assert len(watched) > 12
     assert all(len(radii.unique()) == 1 for radii, *_ in watched)
@@ -135,9 +135,9 @@ def test_a_crash_at_one_radius_costs_the_images_of_other_radii_nothing(digits, m
             return digits.module(inputs)
 
     case, settings = (Classifier(Fragile()), digits.inputs, digits.labels, ThreatModel("linf", 0.2)), {"rounds": 5}
-    mixed = best_effort("foolbox:fgsm", *case, **settings)
-    monkeypatch.setattr(search, "takes_radii", lambda *_: False)
-    apart = best_effort("foolbox:fgsm", *case, **settings)
+    mixed = search_radius("foolbox:fgsm", *case, **settings)
+    monkeypatch.setattr(search, "supports_per_image_radii", lambda *_: False)
+    apart = search_radius("foolbox:fgsm", *case, **settings)
     assert mixed.errors
     assert torch.equal(mixed.budget, apart.budget)
     assert torch.equal(mixed.runs, apart.runs)
@@ -237,8 +237,8 @@ def test_logits_that_are_not_finite_on_8_bits_are_a_violation_there(digits):
         "foolbox:pgd", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.02), **settings
     )
     assert result.robust.any()
-    rounded = search.on_pixels(result, Classifier(Spoiled()), digits.inputs)
-    assert rounded.violated.all()
+    rounded = search.round_to_8bit(result, Classifier(Spoiled()), digits.inputs)
+    assert rounded.invalid.all()
     assert not (rounded.success | rounded.robust).any()
 
 
@@ -297,7 +297,7 @@ def test_l0_radii_are_whole_numbers(digits, watched):
     assert (result.distance[result.success] <= result.budget[result.success]).all()
     row = find_implementation("art:jsma")
     for upper, rounds in ((40, 8), (300, 8), (37, 3)):
-        radii = search.radii_of(row, ThreatModel("l0", upper), 768, rounds)
+        radii = search.radius_grid(row, ThreatModel("l0", upper), 768, rounds)
         nodes = [radii.at(node) for node in range(1, radii.count + 1)]
         assert all(node == int(node) for node in nodes)
         assert len(set(nodes)) == len(nodes) == min(upper, 2**rounds)
@@ -317,7 +317,7 @@ def test_l0_radii_are_whole_numbers(digits, watched):
     ],
 )
 def test_without_epsilon_the_largest_radius_is_16_customary_ones(name, norm, components, upper):
-    radii = search.radii_of(find_implementation(name), ThreatModel(norm), components, 8)
+    radii = search.radius_grid(find_implementation(name), ThreatModel(norm), components, 8)
     assert radii.upper == pytest.approx(upper)
     assert radii.at(radii.count) == pytest.approx(upper)
 

@@ -6,7 +6,7 @@ import torch
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.adapters.running.judge import quantise
-from davylamp.engine import best_effort, on_pixels
+from davylamp.engine import round_to_8bit, search_radius
 from davylamp.errors import AttackFailed
 
 
@@ -20,7 +20,7 @@ def library(monkeypatch, digits):
 
         case = digits.classifier, digits.inputs[:4], digits.labels[:4]
         monkeypatch.setattr(torchattacks, "run", run)
-        return best_effort("torchattacks:pgd", *case, ThreatModel("linf", 0.8), rounds=3, **parameters)
+        return search_radius("torchattacks:pgd", *case, ThreatModel("linf", 0.8), rounds=3, **parameters)
 
     return runner
 
@@ -48,7 +48,7 @@ def test_one_combination_that_proves_nothing_leaves_an_unfooled_image_unproven(l
         grid={"steps": [1, 2]},
     )
     assert result.violations == (("nan",),) * 4
-    assert result.violated.all()
+    assert result.invalid.all()
 
 
 def test_a_crash_below_the_top_keeps_what_was_found(library, digits):
@@ -69,7 +69,7 @@ def test_a_crash_at_the_largest_radius_is_an_error_and_what_proves_nothing_neith
     with pytest.raises(AttackFailed, match="torchattacks:pgd crashed"):
         library(lambda *_: 1 / 0)
     result = library(lambda inputs, epsilon, steps: inputs * torch.nan)
-    assert result.violated.all()
+    assert result.invalid.all()
     assert result.budget.isinf().all()
     assert (result.violations, result.runs.tolist()) == ((("nan",),) * 4, [1] * 4)
 
@@ -80,7 +80,7 @@ def test_a_success_on_pixels_is_inside_the_ball(digits, norm, levels):
     inputs = quantise(digits.inputs)
     threat_model = ThreatModel(norm, levels / 255 * (1 if norm == "linf" else 12))
     result = run_attack("foolbox:pgd", digits.classifier, inputs, digits.labels, threat_model, steps=10, step_size=0.05)
-    rounded = on_pixels(result, digits.classifier, inputs)
+    rounded = round_to_8bit(result, digits.classifier, inputs)
     assert torch.equal(quantise(rounded.adv_inputs), rounded.adv_inputs)
     distance = getattr(rounded.distances, norm)
     assert (distance[rounded.success] <= threat_model.epsilon + 1e-6).all()
@@ -96,10 +96,10 @@ def test_a_success_on_pixels_is_inside_the_ball(digits, norm, levels):
 
 def test_a_plain_result_is_moved_to_pixels(digits):
     result = run_attack("foolbox:deepfool", digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"))
-    rounded = on_pixels(result, digits.classifier, digits.inputs)
+    rounded = round_to_8bit(result, digits.classifier, digits.inputs)
     assert torch.equal(rounded.adv_inputs, torch.floor(result.adv_inputs * 255 + 0.5) / 255)
     assert torch.equal(rounded.success, result.success_8bit)
     assert result.success.sum() > rounded.success.sum()  # DeepFool stops just behind the boundary
     assert torch.equal(rounded.adv_logits.argmax(1) != rounded.labels, rounded.success)
-    assert torch.equal(on_pixels(rounded, digits.classifier, digits.inputs).adv_inputs, rounded.adv_inputs)
+    assert torch.equal(round_to_8bit(rounded, digits.classifier, digits.inputs).adv_inputs, rounded.adv_inputs)
     assert rounded.budget is None

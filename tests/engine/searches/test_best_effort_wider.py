@@ -9,7 +9,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
-from davylamp.engine import AttackChoice, Config, ResultsStore, best_effort, evaluate, make_plan
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan, search_radius
 from davylamp.engine.searches import radius_search as search
 from davylamp.engine.tables.budget_curves import build_curves
 
@@ -38,9 +38,9 @@ def case(*levels, threshold=0.95):
 @pytest.mark.parametrize("together", [True, False])
 def test_images_beyond_16_customary_radii_are_found_at_their_least_change(monkeypatch, norm, together):
     if not together:
-        monkeypatch.setattr(search, "takes_radii", lambda *_: False)
+        monkeypatch.setattr(search, "supports_per_image_radii", lambda *_: False)
     levels = (0.05, 0.3, 0.6, 0.8)
-    result = best_effort("foolbox:pgd", *case(*levels), ThreatModel(norm), rounds=6, **PGD)
+    result = search_radius("foolbox:pgd", *case(*levels), ThreatModel(norm), rounds=6, **PGD)
     least = (0.95 - torch.tensor(levels, dtype=torch.double)) * (1 if norm == "linf" else SIDE)
     assert (least > result.upper).sum() >= 3
     assert result.success.all()
@@ -55,9 +55,9 @@ def test_an_image_that_is_fooled_earlier_costs_and_gives_what_it_did(digits, mon
     model = Classifier(digits.module)
     given = ("foolbox:pgd", model, digits.inputs, digits.labels, ThreatModel("l2"))
     parameters = {"steps": 1, "step_size": "0.2 epsilon", "random_start": False, "rounds": 4}
-    wide = best_effort(*given, **parameters)
+    wide = search_radius(*given, **parameters)
     monkeypatch.setattr(search, "wider_radii", lambda *_: [])
-    narrow = best_effort(*given, **parameters)
+    narrow = search_radius(*given, **parameters)
     fooled = narrow.success
     assert fooled.any()
     assert (wide.success & ~fooled).any()
@@ -68,19 +68,19 @@ def test_an_image_that_is_fooled_earlier_costs_and_gives_what_it_did(digits, mon
 
 def test_what_nothing_fools_is_searched_to_the_end_and_a_given_radius_stays_the_limit():
     hard = case(0.1, 0.8, threshold=1.5)
-    result = best_effort("foolbox:pgd", *hard, ThreatModel("linf"), rounds=3, **PGD)
+    result = search_radius("foolbox:pgd", *hard, ThreatModel("linf"), rounds=3, **PGD)
     assert result.searched.tolist() == [math.inf] * 2
     assert result.runs.tolist() == [3, 3]  # at 64/255, 128/255 and 1
     assert result.budget.tolist() == [math.inf] * 2
     assert result.robust.all()
-    given = best_effort("foolbox:pgd", *hard, ThreatModel("linf", 0.25), rounds=3, **PGD)
+    given = search_radius("foolbox:pgd", *hard, ThreatModel("linf", 0.25), rounds=3, **PGD)
     assert given.searched.tolist() == [0.25] * 2
     assert given.runs.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("limit", [11, 15, 22, 30])
 def test_a_query_limit_counts_what_is_beyond_too(limit):
-    result = best_effort(
+    result = search_radius(
         "foolbox:pgd", *case(0.1, 0.8, threshold=1.5), ThreatModel("linf"), rounds=3, max_queries=limit, **PGD
     )
     assert (result.forwards + result.backwards).tolist() == [limit] * 2
@@ -90,7 +90,7 @@ def test_a_query_limit_counts_what_is_beyond_too(limit):
 def test_all_settings_of_a_grid_are_tried_beyond():
     settings = {"steps": 5, "random_start": False, "rounds": 4}
     sizes = ["0.01 epsilon", "2.5 epsilon / steps"]
-    result = best_effort("foolbox:pgd", *case(0.05, 0.8), ThreatModel("linf"), grid={"step_size": sizes}, **settings)
+    result = search_radius("foolbox:pgd", *case(0.05, 0.8), ThreatModel("linf"), grid={"step_size": sizes}, **settings)
     assert result.success.all()
     assert result.chosen == ({"step_size": sizes[1]},) * 2
 
@@ -98,7 +98,7 @@ def test_all_settings_of_a_grid_are_tried_beyond():
 @pytest.mark.parametrize("levels", [(0.05, 0.3, 0.8), (0.05, 0.1)])
 def test_progress_still_adds_up_to_the_images(levels):
     reports = []
-    best_effort("foolbox:pgd", *case(*levels), ThreatModel("linf"), rounds=2, progress=reports.append, **PGD)
+    search_radius("foolbox:pgd", *case(*levels), ThreatModel("linf"), rounds=2, progress=reports.append, **PGD)
     assert sum(reports) == len(levels)
     assert min(reports) >= 0
 

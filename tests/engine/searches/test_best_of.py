@@ -7,9 +7,9 @@ from torch import nn
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.foolbox import driver as foolbox
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
-from davylamp.adapters.running.judge import distances_of
-from davylamp.engine.searches import radius_search, turns
-from davylamp.engine.searches.portfolio import best_of, default_names
+from davylamp.adapters.running.judge import perturbation_distances
+from davylamp.engine.searches import portfolio_schedule, radius_search
+from davylamp.engine.searches.portfolio import default_names, search_portfolio
 from davylamp.errors import AttackFailed, InvalidInput, ModelDied, Unavailable, UnknownName, Unsupported
 
 PAIR = ("adv-lib:fmn", "foolbox:pgd")
@@ -24,7 +24,7 @@ class Shaken(nn.Module):
 
 
 def search(case, attacks=PAIR, threat_model=LINF, **parameters):
-    return best_of(attacks, case.classifier, case.inputs, case.labels, threat_model, **parameters)
+    return search_portfolio(attacks, case.classifier, case.inputs, case.labels, threat_model, **parameters)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def watched(monkeypatch):
         runs.append((row, words["first"], result))
         return result
 
-    monkeypatch.setattr(turns, "run_attack", watch)
+    monkeypatch.setattr(portfolio_schedule, "run_attack", watch)
     monkeypatch.setattr(radius_search, "run_attack", watch)
     return runs
 
@@ -109,11 +109,11 @@ def test_the_nearest_class_is_found_though_another_is_likelier(watched):
     model = Classifier(Slopes(), num_classes=4)
     case = model, torch.full((2, 3, 8, 8), 0.5), torch.zeros(2, dtype=torch.long), ThreatModel("l2")
     names = default_names("l2")
-    result = best_of(names, *case, max_queries=100)
+    result = search_portfolio(names, *case, max_queries=100)
     assert result.distance.tolist() == pytest.approx([0.5] * 2, rel=0.01)
     assert (result.distance >= 0.5 * (1 - 1e-4)).all()
     assert any(row.name == "adv-lib:deepfool" for row, *_ in watched)
-    without = best_of(tuple(name for name in names if name != "adv-lib:deepfool"), *case, max_queries=100)
+    without = search_portfolio(tuple(name for name in names if name != "adv-lib:deepfool"), *case, max_queries=100)
     assert (without.distance > 0.98).all()
 
 
@@ -124,7 +124,7 @@ def test_of_two_classes_too_deepfool_looks_at_where_its_step_led(watched):
     with torch.no_grad():
         linear[1].weight.copy_(torch.stack([torch.zeros(192), torch.where(torch.arange(192) < 100, -1.0, 1.0)]))
     case = Classifier(linear, num_classes=2), torch.full((2, 3, 8, 8), 0.5), torch.zeros(2, dtype=torch.long)
-    best_of(default_names("l2"), *case, ThreatModel("l2"), max_queries=80)
+    search_portfolio(default_names("l2"), *case, ThreatModel("l2"), max_queries=80)
     (run,) = (run for row, _, run in watched if row.name == "adv-lib:deepfool")
     assert run.forwards.tolist() == [2, 2]
     assert run.backwards.tolist() == [1, 1]
@@ -137,7 +137,7 @@ def test_draws_that_an_attack_sees_the_mean_of_end_at_the_limit_too(digits, watc
     """Each draw of an answer is a pass, on the line at the end and in DeepFool's step, which is whole or not made."""
     model = Classifier(nn.Sequential(Shaken(), digits.module), random=True, num_classes=10)
     model.draws, model.eot = 3, eot
-    result = best_of(
+    result = search_portfolio(
         default_names(norm), model, digits.inputs[:3], digits.labels[:3], ThreatModel(norm), max_queries=limit
     )
     assert (result.forwards + result.backwards <= limit).all()
@@ -171,15 +171,15 @@ def test_the_last_run_goes_on_from_the_nearest_examples_and_comes_nearer(digits,
             begun += images.tolist()
             assert row.name.startswith("adv-lib:fmn")
             assert (digits.module(examples).argmax(1) != case.labels[images]).all()
-            start = getattr(distances_of(case.inputs[images], examples), norm)
+            start = getattr(perturbation_distances(case.inputs[images], examples), norm)
             assert (start <= least[images] + 1e-6).all()  # what was asked about may be nearer than what was returned
             assert (run.forwards + run.backwards <= 48).all()
         least[images] = least[images].minimum(run.distance.masked_fill(~run.success, torch.inf))
     assert watched[-1][0].name == "user:line"
     assert sorted(begun) == sorted([*range(6)] * (2 if norm == "linf" else 1))  # in linf the first turn, too
     watched.clear()
-    monkeypatch.setattr(turns, "last_passes", lambda *_: 0)
-    monkeypatch.setattr(turns, "begins_near", lambda *_: False)
+    monkeypatch.setattr(portfolio_schedule, "last_passes", lambda *_: 0)
+    monkeypatch.setattr(portfolio_schedule, "starts_from_best", lambda *_: False)
     without = search(case, names, ThreatModel(norm), max_queries=limit)
     assert not any("starting_points" in row.fixed for row, *_ in watched)
     assert result.distance.log().mean() < without.distance.log().mean() - 0.002
@@ -190,7 +190,7 @@ def test_where_examples_may_not_hold_no_run_begins_at_them(digits, watched):
     search(digits.first(3), ("foolbox:ddn", "foolbox:pgd"), ThreatModel("l2"), max_queries=200)
     drawn = digits.first(3)._replace(module=nn.Sequential(Shaken(), digits.module))
     model = Classifier(drawn.module, num_classes=10, random=True)
-    best_of(PAIR, model, drawn.inputs, drawn.labels, LINF, max_queries=200)
+    search_portfolio(PAIR, model, drawn.inputs, drawn.labels, LINF, max_queries=200)
     assert not any("starting_points" in row.fixed for row, *_ in watched)
 
 
@@ -205,7 +205,7 @@ def test_a_model_counts_the_same(digits):
 
     classifier = Classifier(Counting())
     classifier.answers.note_gradients(there=True)  # else one image is asked whether there are any
-    result = best_of(PAIR, classifier, digits.inputs[:3], digits.labels[:3], LINF, max_queries=200)
+    result = search_portfolio(PAIR, classifier, digits.inputs[:3], digits.labels[:3], LINF, max_queries=200)
     assert sum(asked) == int(result.backwards.sum())
 
 
@@ -332,7 +332,7 @@ def test_a_crash_of_one_attack_leaves_the_others_at_work(digits, broken):
     broken(raising)
     result = search(digits.first(4), ("adv-lib:fmn", "torchattacks:pgd"), max_queries=300)
     assert result.success.all()
-    assert not result.violated.any()
+    assert not result.invalid.any()
     assert "never" in " ".join(result.errors)
     assert result.winner.tolist() == [0] * 4
 
@@ -365,7 +365,7 @@ def test_a_crash_of_all_is_an_error_and_an_unfooled_image_with_a_crash_proves_no
 def test_what_proves_nothing_is_neither_fooled_nor_robust(digits, broken):
     broken(lambda model, inputs: inputs * torch.nan)
     result = search(digits.first(2), ("torchattacks:pgd", "torchattacks:fgsm"), max_queries=100)
-    assert result.violated.all()
+    assert result.invalid.all()
     assert not (result.success | result.robust).any()
     assert result.winner.tolist() == [-1, -1]
 
@@ -394,9 +394,9 @@ def test_logits_that_are_not_finite_are_no_success(digits):
             logits = digits.module(inputs)
             return logits.where(logits.argmax(1, keepdim=True) == digits.labels[:1], torch.nan)
 
-    result = best_of(PAIR, Classifier(Spoiled()), digits.inputs[:1], digits.labels[:1], LINF, max_queries=80)
+    result = search_portfolio(PAIR, Classifier(Spoiled()), digits.inputs[:1], digits.labels[:1], LINF, max_queries=80)
     assert not result.success.any()
-    assert result.violated.all()
+    assert result.invalid.all()
 
 
 def test_a_grid_is_gone_through_turn_by_turn(digits, watched):

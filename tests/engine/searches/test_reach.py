@@ -5,10 +5,10 @@ import pytest
 
 from davylamp.adapters import ThreatModel, find_implementation, run_attack
 from davylamp.adapters.catalogue.lookup import library_defaults
-from davylamp.adapters.catalogue.step_size import resolve_step
-from davylamp.engine import AttackChoice, Config, best_effort, make_plan
-from davylamp.engine.plan.cells import list_unreachable
-from davylamp.engine.searches.reach import note_library_step, reach_of, warn_unreachable
+from davylamp.adapters.catalogue.step_size import resolve_step_size
+from davylamp.engine import AttackChoice, Config, make_plan, search_radius
+from davylamp.engine.plan.cells import short_steps_warnings
+from davylamp.engine.searches.step_reach import max_step_distance, note_library_step, short_steps_warning
 
 LINF = ThreatModel("linf", 8 / 255)
 
@@ -30,8 +30,8 @@ LINF = ThreatModel("linf", 8 / 255)
 )
 def test_the_reach_is_steps_times_step_size_in_units_of_the_radius(name, threat_model, parameters, reach):
     row = find_implementation("foolbox:pgd" if name == "best" else name)
-    assert reach_of(row, threat_model, parameters) == pytest.approx(reach, rel=1e-3)
-    line = warn_unreachable(row, threat_model, parameters)
+    assert max_step_distance(row, threat_model, parameters) == pytest.approx(reach, rel=1e-3)
+    line = short_steps_warning(row, threat_model, parameters)
     assert (line is not None) == (reach < 1)
     assert line is None or ("\n" not in line and f"reach {reach:.2g} of the radius" in line)
 
@@ -46,7 +46,7 @@ def test_the_reach_is_steps_times_step_size_in_units_of_the_radius(name, threat_
     ],
 )
 def test_what_cannot_be_compared_is_not_named(name, threat_model, parameters):
-    assert warn_unreachable(find_implementation(name), threat_model, parameters) is None
+    assert short_steps_warning(find_implementation(name), threat_model, parameters) is None
 
 
 def test_what_is_named_out_of_reach_moves_no_farther(digits):
@@ -72,20 +72,20 @@ def test_a_plan_names_each_row_once(digits, images):
     ]
     models = {"a": digits.classifier, "b": digits.classifier}
     plan = make_plan(Config(attacks=tuple(choices), seeds=(0, 1)), models=models, data=images)
-    (line,) = list_unreachable(plan.cells)
+    (line,) = short_steps_warnings(plan.cells)
     assert line.startswith("foolbox:pgd: its steps reach 0.67 of the radius")
 
 
 def test_a_search_that_is_given_no_step_size_reaches_its_ball(digits):
     given = ("foolbox:pgd", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf"))
     settings = {"steps": 5, "random_start": False, "rounds": 5}
-    short = best_effort(*given, reach=False, **settings)
-    result = best_effort(*given, **settings)
-    known = best_effort(*given, step_size="2.5 epsilon / steps", **settings)
+    short = search_radius(*given, reach=False, **settings)
+    result = search_radius(*given, **settings)
+    known = search_radius(*given, step_size="2.5 epsilon / steps", **settings)
     assert result.parameters["step_size"] == "2.5 epsilon / steps"
     assert result.budget.tolist() == known.budget.tolist()
     assert result.budget.median() < short.budget.median()
-    kept = best_effort(*given, step_size=0.001, **settings)
+    kept = search_radius(*given, step_size=0.001, **settings)
     assert kept.parameters["step_size"] == 0.001
 
 
@@ -103,7 +103,9 @@ def test_a_command_names_it_before_it_runs(run, tmp_path):
 
 
 def test_steps_alone_say_whose_step_size_holds():
-    assert reach_of(find_implementation("adv-lib:pgd"), ThreatModel("l2", 1.0), {"steps": 10}) is None  # has no l2
+    assert (
+        max_step_distance(find_implementation("adv-lib:pgd"), ThreatModel("l2", 1.0), {"steps": 10}) is None
+    )  # has no l2
     assert "0.03333 epsilon" in note_library_step(find_implementation("foolbox:pgd"), LINF, {"steps": 10})
     for row, given in (("foolbox:pgd", {}), ("foolbox:pgd", {"steps": 1, "step_size": 0.1}), ("foolbox:fgsm", {})):
         assert note_library_step(find_implementation(row), LINF, given) is None
@@ -111,5 +113,5 @@ def test_steps_alone_say_whose_step_size_holds():
 
 @pytest.mark.parametrize(("steps", "length"), [(1, 0.1), (2, 0.1), (3, 2.5 * 0.1 / 3), (40, 2.5 * 0.1 / 40)])
 def test_a_length_in_steps_is_at_most_the_radius(steps, length):
-    assert resolve_step({"steps": steps, "step_size": "2.5 epsilon / steps"}, 0.1)["step_size"] == length
-    assert resolve_step({"steps": steps, "step_size": "2 epsilon"}, 0.1)["step_size"] == 0.2
+    assert resolve_step_size({"steps": steps, "step_size": "2.5 epsilon / steps"}, 0.1)["step_size"] == length
+    assert resolve_step_size({"steps": steps, "step_size": "2 epsilon"}, 0.1)["step_size"] == 0.2

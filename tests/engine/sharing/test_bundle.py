@@ -14,14 +14,14 @@ import pytest
 from davylamp.engine import ResultsStore, build_table, load
 from davylamp.engine.sharing import unpack
 from davylamp.engine.sharing.bundle import write_bundle
-from davylamp.engine.sharing.describe import Terms
+from davylamp.engine.sharing.describe import SharingTerms
 from davylamp.engine.sharing.merge import FoldersDisagree, merge_folders
-from davylamp.engine.sharing.opening import open_results
+from davylamp.engine.sharing.open_results import open_results
 from davylamp.engine.sharing.unpack import unpack_bundle
 from davylamp.engine.store.store import KINDS
 from davylamp.errors import InvalidInput, Unavailable
 
-TERMS = Terms("CC-BY-4.0", "A laboratory", "Digits under attack")
+TERMS = SharingTerms("CC-BY-4.0", "A laboratory", "Digits under attack")
 
 
 def records_of(folder):
@@ -176,7 +176,7 @@ def test_no_bundle_and_no_place_are_one_line(bundle, small_folder, tmp_path):
     with pytest.raises(InvalidInput, match=r"NAME\.zip"):
         write_bundle(small_folder, tmp_path / "bundle.tar")
     with pytest.raises(InvalidInput, match="SPDX"):
-        Terms("all yours!")
+        SharingTerms("all yours!")
 
 
 def test_a_bundle_and_a_folder_that_disagree_are_not_read_together(bundle, small_folder, tmp_path):

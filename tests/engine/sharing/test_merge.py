@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from davylamp.adapters.models.remote.answer_cache import FILE, KeptAnswers
+from davylamp.adapters.models.remote.answer_cache import FILE, AnswerCache
 from davylamp.engine import ResultsStore, build_table, load
 from davylamp.engine.sharing import merge
 from davylamp.engine.sharing.gather import gather
 from davylamp.engine.sharing.merge import FoldersDisagree, merge_folders
-from davylamp.engine.sharing.opening import open_results
-from davylamp.engine.store.plans import find_failed, note_failed
+from davylamp.engine.sharing.open_results import open_results
+from davylamp.engine.store.plan_records import find_failed, note_failed
 from davylamp.errors import InvalidInput, Unavailable
 
 KINDS = ("clean", "cells", "transfer", "images")
@@ -177,16 +177,16 @@ def test_a_result_counts_beside_a_failure_and_failures_are_joined(parts, writer,
 
 def test_kept_answers_are_joined_and_differing_ones_asked_again(parts, tmp_path):
     for folder, value, extra in zip(parts, (1.0, 2.0), (b"x", b"y"), strict=True):
-        answers = KeptAnswers(folder / FILE)
-        answers.keep(
+        answers = AnswerCache(folder / FILE)
+        answers.store(
             "http://m", {b"same": np.float32([3, 4]), b"differs": np.float32([value, 0]), extra: np.float32([5])}
         )
-        answers.note_spent("http://m", 3, 0.5)
+        answers.add_usage("http://m", 3, 0.5)
         answers.close()
     merged = merge_folders(parts, tmp_path / "both")
-    joined = KeptAnswers(tmp_path / "both" / FILE)
+    joined = AnswerCache(tmp_path / "both" / FILE)
     assert set(joined.look_up("http://m", [b"same", b"differs", b"x", b"y"])) == {b"same", b"x", b"y"}
-    assert joined.spent() == {"http://m": (6, 1.0)}
+    assert joined.usage() == {"http://m": (6, 1.0)}
     joined.close()
     assert any("1 kept answers differ" in note for note in merged.notes)
     with closing(sqlite3.connect(tmp_path / "both" / FILE)) as database:

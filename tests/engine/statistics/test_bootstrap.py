@@ -10,15 +10,15 @@ from scipy import optimize, stats
 from davylamp import metrics
 from davylamp.engine.statistics import bootstrap
 from davylamp.engine.statistics.bootstrap import (
-    bands,
+    bootstrap_means,
     draw_half_distortion,
     draw_levels,
     draw_macro_f1,
-    draw_means,
     draw_optimality,
     interval,
+    interval_bands,
     resample,
-    tail_of,
+    tail_probability,
 )
 
 INF = math.inf
@@ -44,7 +44,7 @@ def test_resampling_is_a_bootstrap():
 def test_the_interval_of_a_rate_is_that_of_the_binomial():
     n, successes = 200, 62
     values = (np.arange(n) < successes).astype(float)
-    estimate = interval(draw_means(resample(n, 20_000, 0), values[:, None])[0].ratio, n)
+    estimate = interval(bootstrap_means(resample(n, 20_000, 0), values[:, None])[0].ratio, n)
     low, high = stats.binom.ppf([0.025, 0.975], n, successes / n) / n
     assert estimate.value == successes / n
     assert abs(estimate.low - low) <= 1.01 / n
@@ -55,7 +55,7 @@ def test_the_interval_covers_the_truth():
     generator, hits = np.random.default_rng(0), 0
     for trial in range(300):
         values = (generator.random(120) < 0.4).astype(float)
-        estimate = interval(draw_means(resample(120, 400, trial), values[:, None])[0].ratio, 120)
+        estimate = interval(bootstrap_means(resample(120, 400, trial), values[:, None])[0].ratio, 120)
         hits += estimate.low <= 0.4 <= estimate.high
     assert 0.90 < hits / 300 < 0.98
 
@@ -64,9 +64,9 @@ def test_the_tails_are_those_of_students_interval():
     """Of normal replicates with the spread that resampling sees, the ends are those of the t interval."""
     for n in (2, 5, 10, 40, 1000):
         seen = np.sqrt((n - 1) / n)  # of a standard deviation that is 1 with n - 1 below it
-        assert stats.norm.ppf(tail_of(n)) * seen == pytest.approx(stats.t.ppf(0.025, n - 1), rel=1e-9)
-    assert tail_of(0) == tail_of(1) == 0.025
-    assert tail_of(10**6) == pytest.approx(0.025, abs=1e-6)
+        assert stats.norm.ppf(tail_probability(n)) * seen == pytest.approx(stats.t.ppf(0.025, n - 1), rel=1e-9)
+    assert tail_probability(0) == tail_probability(1) == 0.025
+    assert tail_probability(10**6) == pytest.approx(0.025, abs=1e-6)
 
 
 @pytest.mark.parametrize("n", [5, 10])
@@ -74,7 +74,7 @@ def test_an_interval_of_few_images_covers_the_mean(n):
     """Plain percentiles cover 85 % with 5 images, 90 % with 10."""
     generator, hits = np.random.default_rng(n), 0
     for trial in range(400):
-        draws = draw_means(resample(n, 1000, trial), generator.normal(size=(n, 1)))[0].ratio
+        draws = bootstrap_means(resample(n, 1000, trial), generator.normal(size=(n, 1)))[0].ratio
         estimate = interval(draws, n)
         hits += estimate.low <= 0 <= estimate.high
     assert stats.binomtest(hits, 400, 0.92, "less").pvalue > 0.01
@@ -84,7 +84,7 @@ def test_means_are_over_the_defined_values():
     counts = resample(50, 20, 1)
     values = np.random.default_rng(0).normal(size=(50, 2))
     values[::3, 0] = np.nan
-    first, second = draw_means(counts, values)
+    first, second = bootstrap_means(counts, values)
     assert (first.n, second.n) == (33, 50)
     for row, images in enumerate(replicates(counts)):
         assert first.ratio[row] == pytest.approx(np.nanmean(values[images, 0]))
@@ -95,7 +95,7 @@ def test_columns_share_the_counts_of_the_images_that_they_are_defined_on():
     counts, values = resample(50, 20, 1), np.random.default_rng(0).normal(size=(50, 5))
     values[::3, [0, 3]] = np.nan
     values[::7, 1] = np.nan
-    draws = draw_means(counts, values)
+    draws = bootstrap_means(counts, values)
     alike = [[np.shares_memory(first.count, second.count) for second in draws] for first in draws]
     assert alike == [[(a in (0, 3)) == (b in (0, 3)) and (a == 1) == (b == 1) for b in range(5)] for a in range(5)]
     for place, column in enumerate(draws):
@@ -106,15 +106,15 @@ def test_columns_share_the_counts_of_the_images_that_they_are_defined_on():
 
 
 def test_nothing_defined_is_undefined_without_a_warning():
-    (draws,) = draw_means(resample(4, 10, 0), np.full((4, 1), np.nan))
+    (draws,) = bootstrap_means(resample(4, 10, 0), np.full((4, 1), np.nan))
     assert all(math.isnan(number) for number in interval(draws.ratio, 0)[:3])
 
 
 def test_bands_are_order_statistics_and_leave_out_what_is_undefined():
     draws = np.concatenate([[[7.0]], np.arange(1, 1001.0)[:, None], np.full((500, 1), np.nan)])
-    low, high = bands(draws)
+    low, high = interval_bands(draws)
     assert (low[0], high[0]) == (25, 975)
-    low, high = bands(np.array([[1.0], [2.0], [INF], [INF]]))
+    low, high = interval_bands(np.array([[1.0], [2.0], [INF], [INF]]))
     assert (low[0], high[0]) == (2, INF)
 
 
@@ -129,7 +129,7 @@ def distances_of(seed, n=60):
 def test_rounding_is_no_width():
     """Ten equal times: their resampled means differ in the last digit, which is no interval."""
     values = np.full((10, 1), 0.117666066399999630)
-    (draws,) = draw_means(resample(10, 200, 0), values)
+    (draws,) = bootstrap_means(resample(10, 200, 0), values)
     assert len(set(draws.ratio.tolist())) > 1
     estimate = interval(draws.ratio, 10)
     assert math.isnan(estimate.low)

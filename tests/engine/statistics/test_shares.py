@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from davylamp.intervals import clustered_interval, share_interval, whole_shares
+from davylamp.intervals import clustered_interval, proportion_interval, whole_shares
 
 COVER = 0.93
 TRUTHS = (0.0, 0.02, 0.5, 0.98, 1.0)
@@ -49,7 +49,7 @@ def test_equal_outcomes_of_an_image_are_worth_one():
     once = (np.arange(12) < 5).astype(float)[:, None]
     single, repeated = clustered_interval(once), clustered_interval(np.repeat(once, 7, 1))
     assert tuple(repeated) == pytest.approx(tuple(single))
-    assert (single.low, single.high) == pytest.approx(share_interval(5, 12))
+    assert (single.low, single.high) == pytest.approx(proportion_interval(5, 12))
 
 
 def test_all_equal_outcomes_are_worth_little_more_than_their_images():
@@ -57,7 +57,7 @@ def test_all_equal_outcomes_are_worth_little_more_than_their_images():
         estimate = clustered_interval(np.full((12, 7), value))
         assert estimate.value == value
         assert estimate.worth == pytest.approx(12)
-        assert (estimate.low, estimate.high) == pytest.approx(share_interval(12 * value, 12))
+        assert (estimate.low, estimate.high) == pytest.approx(proportion_interval(12 * value, 12))
 
 
 def test_independent_outcomes_are_worth_more_than_their_images():

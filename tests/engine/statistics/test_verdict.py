@@ -9,11 +9,11 @@ from scipy import stats
 
 from davylamp.adapters.result import OF_THE_MODEL
 from davylamp.engine.statistics.paired_tests import (
-    least_decisive,
-    least_equivalent,
     mcnemar,
+    min_images_for_equivalence,
+    min_images_for_significance,
 )
-from davylamp.engine.statistics.verdict import MARGIN, Side, judge, not_compared
+from davylamp.engine.statistics.verdict import MARGIN, PairedOutcomes, decide_verdict, not_compared
 from davylamp.intervals import difference_interval, ratio_interval
 
 ROOM = np.random.default_rng(0)
@@ -23,13 +23,13 @@ def side(name, success, distance=None, violations=None):
     success = np.array(success, bool)
     count = len(success)
     distance = np.arange(1, count + 1) / 10 if distance is None else np.array(distance, float)
-    return Side(name, np.ones(count, bool), success, distance, tuple(violations or [()] * count))
+    return PairedOutcomes(name, np.ones(count, bool), success, distance, tuple(violations or [()] * count))
 
 
 def verdict(first, second, *, minimum_norm=False, same=False, near=None, far=None, pairs=1, **violations):
     a = side("a", first, near, violations.get("a"))
     b = side("b", second, far, violations.get("b"))
-    return judge(a, b, minimum_norm=minimum_norm, same=np.full(len(first), same), pairs=pairs)
+    return decide_verdict(a, b, minimum_norm=minimum_norm, same=np.full(len(first), same), pairs=pairs)
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -42,7 +42,7 @@ def test_too_few_images_decide_nothing(count):
 
 def test_the_least_number_of_images_is_the_exact_one():
     for tests in (1, 2):
-        least = least_decisive(0.05 / tests)
+        least = min_images_for_significance(0.05 / tests)
         assert mcnemar([1] * least, [0] * least) * tests < 0.05
         assert mcnemar([1] * (least - 1), [0] * (least - 1)) * tests >= 0.05
         assert verdict([1] * least, [0] * least, minimum_norm=tests == 2).verdict == "weaker"
@@ -67,7 +67,7 @@ def test_all_pairs_of_a_comparison_together_err_in_a_twentieth_of_all_cases_at_m
 
 def test_what_is_needed_and_said_follows_the_number_of_pairs():
     for minimum_norm, tests in ((False, 1), (True, 2)):
-        least = least_decisive(0.05 / 6 / tests)
+        least = min_images_for_significance(0.05 / 6 / tests)
         judgement = verdict([1] * least, [0] * least, minimum_norm=minimum_norm, pairs=6)
         assert (judgement.verdict, judgement.needed, judgement.detectable) == ("weaker", least, least)
         assert judgement.level == pytest.approx(0.05 / 6 / tests)
@@ -84,8 +84,8 @@ def test_no_difference_is_not_equivalence():
 
 
 def test_equivalence_takes_an_interval_inside_the_margin():
-    assert least_equivalent(MARGIN) == 59  # of two one-sided tests at 5 %
-    least = least_equivalent(MARGIN, 0.95)
+    assert min_images_for_equivalence(MARGIN) == 59  # of two one-sided tests at 5 %
+    least = min_images_for_equivalence(MARGIN, 0.95)
     assert verdict([1] * least, [1] * least).verdict == "equivalent"
     assert verdict([1] * (least - 1), [1] * (least - 1)).verdict == "no difference found"
     first, second = np.ones(300, bool), np.ones(300, bool)
@@ -188,12 +188,12 @@ def test_a_verdict_says_what_the_weaker_one_had_less_of():
     grid = np.array([0] * 8 + [1] * 12, bool)
     a = a._replace(queries=np.full(20, 20), success_8bit=a.success)
     b = b._replace(queries=np.full(20, 100), success_8bit=b.success & grid)
-    judgement = judge(a, b, minimum_norm=False, same=~np.ones(20, bool))
+    judgement = decide_verdict(a, b, minimum_norm=False, same=~np.ones(20, bool))
     assert (judgement.weaker, judgement.queries, judgement.fades) == ("a", 0.2, True)
     assert judgement.text == f"weaker: a ({judgement.costs})"
-    swapped = judge(b, a, minimum_norm=False, same=~np.ones(20, bool))
+    swapped = decide_verdict(b, a, minimum_norm=False, same=~np.ones(20, bool))
     assert (swapped.weaker, swapped.queries, swapped.fades) == ("a", 0.2, True)
-    fair = judge(a._replace(queries=np.full(20, 51)), b._replace(success_8bit=b.success), minimum_norm=False,
+    fair = decide_verdict(a._replace(queries=np.full(20, 51)), b._replace(success_8bit=b.success), minimum_norm=False,
                  same=~np.ones(20, bool))  # fmt: skip
     assert (fair.weaker, fair.costs, fair.text) == ("a", "", "weaker: a")
 
@@ -206,15 +206,15 @@ def test_smallest_changes_that_8_bits_undo_are_said_to_be_so():
     for kept, fades in ((5, True), (20, False)):
         b = b._replace(success_8bit=np.arange(20) < kept)
         for pair in ((a, b), (b, a)):
-            judgement = judge(*pair, minimum_norm=True, same=np.zeros(20, bool))
+            judgement = decide_verdict(*pair, minimum_norm=True, same=np.zeros(20, bool))
             assert (judgement.weaker, judgement.fades) == ("a", fades)
 
 
 def test_identical_needs_an_image_that_was_moved():
     a, b = side("a", [0] * 8), side("b", [0] * 8)
     alike, still = np.ones(8, bool), np.zeros(8, bool)
-    assert judge(a, b, minimum_norm=False, same=alike, moved=~still).verdict == "identical"
-    assert judge(a, b, minimum_norm=False, same=alike, moved=still).verdict == "no difference found"
+    assert decide_verdict(a, b, minimum_norm=False, same=alike, moved=~still).verdict == "identical"
+    assert decide_verdict(a, b, minimum_norm=False, same=alike, moved=still).verdict == "no difference found"
 
 
 def test_without_a_result_the_guilty_one_is_broken():

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 import torch
 
+from davylamp.engine.store.checksummed import seal_table
 from davylamp.engine.store.columns import EXAMPLES, column_of_logits, column_of_maps, logits_of, maps_of
-from davylamp.engine.store.sealed import seal_table
 
 MAPS = torch.randn(10, 7, 5, generator=torch.Generator().manual_seed(0))
 

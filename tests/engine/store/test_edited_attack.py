@@ -4,10 +4,10 @@ import json
 
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.run import origin
+from davylamp.engine.run import provenance
 from davylamp.engine.store.data_frames import load, load_outcomes
-from davylamp.engine.store.outcomes import outcomes_of
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.store.plan_records import list_cells
+from davylamp.engine.store.results import as_results
 from davylamp.engine.tables.table import build_table
 
 CODE = """
@@ -32,7 +32,7 @@ class _Clock:
 
 
 def test_the_worst_case_is_over_the_edited_attack_alone(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(origin, "datetime", type("Time", (), {"now": _Clock}))
+    monkeypatch.setattr(provenance, "datetime", type("Time", (), {"now": _Clock}))
     file, store = tmp_path / "mine.py", ResultsStore(tmp_path / "results")
     data = Data(digits.inputs, digits.labels, [str(place) for place in range(len(digits.labels))])
     config = Config(attacks=(AttackChoice(f"{file}:attack", "linf", 0.1),), data="digits")
@@ -40,7 +40,7 @@ def test_the_worst_case_is_over_the_edited_attack_alone(digits, tmp_path, monkey
         file.write_text(CODE.format(strength=strength))
         evaluate(make_plan(config, models={"cnn": digits.classifier}, data=data), store)
     assert len(list_cells(store.folder)) == 2
-    outcomes = outcomes_of(store.folder)
+    outcomes = as_results(store.folder)
     (last,) = outcomes.done
     assert json.dumps(outcomes.notes).count("before its code was edited") == 1
     assert load(store.folder)["version"].nunique() == 2  # the records themselves are all there

@@ -10,13 +10,13 @@ import pytest
 
 from davylamp.adapters import find_attack
 from davylamp.engine import ResultsStore, build_table, evaluate, load
-from davylamp.engine.cell import Cell
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store import store as store_module
-from davylamp.engine.store.files import read_whole, write_whole
-from davylamp.engine.store.plans import list_cells, survey_folder
-from davylamp.engine.store.sealed import seal
-from davylamp.engine.store.store import Conflict
+from davylamp.engine.store.atomic_files import read_regular_file, write_atomic
+from davylamp.engine.store.checksummed import pack_record
+from davylamp.engine.store.plan_records import list_cells, survey_folder
+from davylamp.engine.store.store import ConflictingRecordsError
 from davylamp.errors import StoreMismatch, Unavailable
 from davylamp.report.page.build import build_report
 
@@ -66,7 +66,9 @@ def merged(folder: Path, tmp_path: Path, change) -> tuple[Path, str]:
 def test_two_results_of_one_key_are_a_named_conflict_whichever_was_copied_last(folder, small_plan, tmp_path):
     where, key = merged(folder, tmp_path, flip)
     store = ResultsStore(where)
-    with pytest.raises(Conflict, match=r"are two results of one key: they differ in success; delete the wrong one"):
+    with pytest.raises(
+        ConflictingRecordsError, match=r"are two results of one key: they differ in success; delete the wrong one"
+    ):
         store.read("cells", key)
     assert len(load(where)["cell"].unique()) == 2
     assert "two results of one key" in build_table(where).notes[0]
@@ -182,14 +184,14 @@ def test_a_file_of_another_format_or_one_that_may_not_be_read_fails_its_cell_alo
     first, second, _ = store.keys("cells")
     path, other = store.path("cells", first), store.path("cells", second)
     record = store.read("cells", first)
-    path.write_bytes(seal(record.table, {**record.meta, "format": 2}, f"cells/{first}", []))
+    path.write_bytes(pack_record(record.table, {**record.meta, "format": 2}, f"cells/{first}", []))
 
     def refuse(path, *rest):
         if path == other:
             raise PermissionError(errno.EACCES, "Permission denied")
-        return read_whole(path, *rest)
+        return read_regular_file(path, *rest)
 
-    monkeypatch.setattr(store_module, "read_whole", refuse)
+    monkeypatch.setattr(store_module, "read_regular_file", refuse)
     assert len(load(folder)["cell"].unique()) == 1
     assert any("Permission denied" in note for note in build_table(folder).notes)
     summary = evaluate(small_plan, ResultsStore(folder))
@@ -258,7 +260,7 @@ def test_a_disk_that_becomes_read_only_amid_the_work_is_one_line(small_plan, tmp
 
 def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
-    assert write_whole(path, "good ü") == path
+    assert write_atomic(path, "good ü") == path
 
     def fill(self, data):
         with self.open("wb") as file:
@@ -268,22 +270,22 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", fill)
         with pytest.raises(Unavailable, match=r"could not write .*page\.html \(No space left on device\)"):
-            write_whole(path, "other")
+            write_atomic(path, "other")
     assert path.read_text(encoding="utf-8") == "good ü"
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(Unavailable, match="is no folder"):
-        write_whole(tmp_path / "nowhere" / "page.html", "text")
+        write_atomic(tmp_path / "nowhere" / "page.html", "text")
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(Unavailable, match="could not write"):
-        write_whole(tmp_path, "text")
+        write_atomic(tmp_path, "text")
     if Path("/dev/full").exists():
         with pytest.raises(Unavailable, match="No space left on device"):
-            write_whole("/dev/full", "text")
-        write_whole("/dev/null", "text")
+            write_atomic("/dev/full", "text")
+        write_atomic("/dev/null", "text")
         assert Path("/dev/null").is_char_device()
     link = tmp_path / "link.html"
     link.symlink_to(path)
-    write_whole(link, "through the link")
+    write_atomic(link, "through the link")
     assert link.is_symlink()
     assert path.read_text() == "through the link"
 
@@ -294,7 +296,7 @@ def renamed(folder: Path, attack: str, **about) -> str:
     key = store.keys("cells")[0]
     record = store.read("cells", key)
     spec = {**record.meta["spec"], "attack": attack}
-    cell = Cell.from_spec(spec)
+    cell = AttackRun.from_spec(spec)
     store.write("cells", cell.key, record.table, {**record.meta, "key": cell.key, "spec": spec, **about})
     store.remove("cells", key)
     return cell.key

@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from davylamp.engine import load
-from davylamp.engine.cell import Cell
-from davylamp.engine.store import derived_columns, sealed, stored_columns
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store import checksummed, derived_columns, stored_columns
 from davylamp.engine.store import store as store_module
+from davylamp.engine.store.checksummed import DamagedRecordError, read_columns, shape_of_file, shape_of_table
 from davylamp.engine.store.columns import logits_of
-from davylamp.engine.store.contents import NEEDED, find_fault, read_records
 from davylamp.engine.store.data_frames import OUTCOMES, load_outcomes
 from davylamp.engine.store.image_results import ImageResults
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.store.plans import note_plan, survey_folder
-from davylamp.engine.store.sealed import Damaged, read_columns, shape_of_file, shape_of_table
+from davylamp.engine.store.plan_records import survey_folder, write_plan
+from davylamp.engine.store.record_validation import NEEDED, read_records, record_error
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.store.store import ResultsStore
 from davylamp.engine.store.stored_columns import HEAVY, join_columns
 from davylamp.engine.tables.table import build_table
@@ -91,7 +91,7 @@ CHANGES = {
 def test_headers_say_what_the_whole_files_say(folder, monkeypatch, statistics):
     """Failed and unfinished cells, a plan, records with faults of every kind, with and without statistics."""
     store = ResultsStore(folder)
-    monkeypatch.setattr(sealed.pq, "ParquetWriter", partial(pq.ParquetWriter, write_statistics=statistics))
+    monkeypatch.setattr(checksummed.pq, "ParquetWriter", partial(pq.ParquetWriter, write_statistics=statistics))
     keys = iter(store.keys("cells"))
     changes = dict(CHANGES)
     if not READS_MISSING_VECTORS:  # then what is read whole is damaged for another reason
@@ -105,11 +105,11 @@ def test_headers_say_what_the_whole_files_say(folder, monkeypatch, statistics):
         key = next(keys)
         record = store.read("cells", key)
         store.remove("cells", key)
-        waiting.append(Cell.from_record(record.meta))
+        waiting.append(AttackRun.from_record(record.meta))
         if place % 2:
             store.write("parts", f"{key}-0", record.table.slice(0, 6), record.meta)
             store.write("parts", f"{key}-1", record.table.slice(6), record.meta)
-    note_plan(store, waiting)
+    write_plan(store, waiting)
     fast, slow = (survey_folder(folder, headers=headers) for headers in (True, False))
     assert fast == slow
     faults = len(changes) - 3  # not a gap that may be, a column of nothing and names with dots
@@ -306,7 +306,9 @@ def test_a_damaged_header_is_one_line(folder):
         path.write_bytes(content)
     survey = survey_folder(folder)
     assert len(survey.states) + len(survey.damaged) == CELLS
-    assert all(isinstance(record, Damaged) or record.meta for _, record in ResultsStore(folder).read_all("cells"))
+    assert all(
+        isinstance(record, DamagedRecordError) or record.meta for _, record in ResultsStore(folder).read_all("cells")
+    )
 
 
 @pytest.mark.parametrize("room", [2**27, 500, 0])
@@ -341,7 +343,7 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
 
     rewrite(store, key, silence)
     asked, real = [], store_module.read_columns
-    for module in (store_module, sealed):
+    for module in (store_module, checksummed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     eager = {each.cell.key: each for each in read_outcomes(folder, ["FR@1"]).done}
     assert sum("adv_logits" in (names or ()) for names in asked) == CELLS
@@ -349,21 +351,21 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
     outcomes = {each.cell.key: each for each in read_outcomes(folder, ["MR"]).done}
     assert not any("adv_logits" in (names or ()) for names in asked)
     for name in (key, other):
-        assert (outcomes[name].silent == eager[name].silent).all()
-    assert np.flatnonzero(outcomes[key].silent).tolist() == [2, 7]
-    assert not outcomes[other].silent.any()
+        assert (outcomes[name].non_finite == eager[name].non_finite).all()
+    assert np.flatnonzero(outcomes[key].non_finite).tolist() == [2, 7]
+    assert not outcomes[other].non_finite.any()
     (sent,) = (each for each in pickle.loads(pickle.dumps(read_outcomes(folder).done)) if each.cell.key == key)
     assert np.flatnonzero(sent.silent).tolist() == [2, 7]
     (changed,) = (each for each in read_outcomes(folder).done if each.cell.key == key)
     rewrite(store, key, lambda table: table)
     with pytest.raises(Unavailable, match="read"):
-        _ = changed.silent
+        _ = changed.non_finite
 
 
 def test_the_rate_that_records_have_is_the_one_of_their_logits(small_folder, tmp_path, monkeypatch):
     """By k = 5 of today's records no logits are read, and by those of older rules the logits count."""
     asked, real = [], store_module.read_columns
-    for module in (store_module, sealed):
+    for module in (store_module, checksummed):
         monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
     rates = {}
     for symbols in (["FR@5"], ["FR@5", "FR@4"]):
@@ -409,10 +411,10 @@ def test_a_column_that_cannot_be_read_where_its_footer_is_silent_is_a_damage(fol
     store = ResultsStore(folder)
     key = store.keys("cells")[0]
     (record,) = (known for name, known in store.read_all("cells", headers=True) if name == key)
-    assert find_fault("cells", key, record) == ""
+    assert record_error("cells", key, record) == ""
 
     def unreadable(_):
         raise OSError("Corrupt snappy compressed data.")
 
     damaged = replace(record, of_file=replace(record.shape, gaps=unreadable))
-    assert find_fault("cells", key, damaged) == "its columns cannot be read: Corrupt snappy compressed data."
+    assert record_error("cells", key, damaged) == "its columns cannot be read: Corrupt snappy compressed data."

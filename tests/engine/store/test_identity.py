@@ -13,14 +13,14 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import digest_model
-from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.sandbox.isolation import Isolation
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.judge import RULES
 from davylamp.commands.input_options import InputOptions
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_curves, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.check_folder import check_folder
-from davylamp.engine.store.plans import list_cells, survey_folder
+from davylamp.engine.store.plan_records import list_cells, survey_folder
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report.page.build import build_report
 
@@ -140,7 +140,7 @@ def test_rules_torch_and_device_are_part_of_a_cell(digits, images):
     assert cell.device == "cpu"
     for change in ({"rules": RULES + 1}, {"torch": "9.9"}, {"device": "cuda"}):
         assert replace(cell, **change).key != cell.key
-    assert Cell.from_spec(cell.spec) == cell
+    assert AttackRun.from_spec(cell.spec) == cell
 
 
 def test_a_spec_of_0_1_0_has_its_key():
@@ -148,7 +148,7 @@ def test_a_spec_of_0_1_0_has_its_key():
     subject = ModelOnData("nan-off", "f3dd1294b80c7aa0b4a0", "digits", "15f357d93290a3d0f4a9", 6)
     parameters = {"steps": 1, "initial_const": 1.0, "learning_rate": 0.01, "confidence": 0.0}
     measures = ("effect", "cost", "distance")
-    cell = Cell(subject, "torchattacks:cw", ThreatModel("l2"), parameters, measures=measures, version="3.5.1")
+    cell = AttackRun(subject, "torchattacks:cw", ThreatModel("l2"), parameters, measures=measures, version="3.5.1")
     assert cell.key == "00f3188b0bcd1a31ee76"
 
 
@@ -188,7 +188,7 @@ def test_results_of_0_1_0_are_never_reused(old, tmp_path):
     """The same model and images again: every cell has another key."""
     keys = set(ResultsStore(old).keys("cells"))
     for key in keys:
-        cell = Cell.from_spec(ResultsStore(old).read("cells", key).meta["spec"])
+        cell = AttackRun.from_spec(ResultsStore(old).read("cells", key).meta["spec"])
         assert cell.key == key
         assert replace(cell, rules=RULES).key not in keys
 

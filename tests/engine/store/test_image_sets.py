@@ -7,7 +7,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.standings import rank_attacks
 from davylamp.engine.store.data_frames import load_outcomes
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.table import build_table
 from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.scoring.responses import build_responses

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from davylamp import cli
 from davylamp.adapters import Classifier
-from davylamp.commands.ending import result_lines
+from davylamp.commands.evaluation_summary import result_lines
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store.notes import list_changed
-from davylamp.engine.store.outcomes import outcomes_of
-from davylamp.engine.store.plans import list_cells
+from davylamp.engine.store.plan_records import list_cells
+from davylamp.engine.store.results import as_results
 from davylamp.engine.tables.table import build_table
 
 FGSM = AttackChoice("foolbox:fgsm", "linf", 0.1)
@@ -36,7 +36,7 @@ def folder(digits, images, tmp_path_factory):
 
 def test_every_view_has_two_names(folder):
     _, store = folder
-    outcomes = outcomes_of(store.folder)
+    outcomes = as_results(store.folder)
     names = {each.cell.subject.name for each in outcomes.done}
     assert len(names) == 2
     assert {each.cell.subject.model for each in outcomes.done} == {"cnn"}

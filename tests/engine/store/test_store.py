@@ -13,9 +13,9 @@ import pytest
 
 from davylamp.engine import ResultsStore, evaluate, load
 from davylamp.engine.store import store
-from davylamp.engine.store.plans import survey_folder
-from davylamp.engine.store.sealed import seal_table
-from davylamp.engine.store.store import Damaged
+from davylamp.engine.store.checksummed import seal_table
+from davylamp.engine.store.plan_records import survey_folder
+from davylamp.engine.store.store import DamagedRecordError
 from davylamp.errors import StoreMismatch, Unavailable
 
 META = {"key": "abc", "status": "done", "reason": "", "spec": {"epsilon": 4 / 255}}
@@ -75,7 +75,7 @@ def test_every_flipped_byte_is_noticed(written, table):
         bad = bytearray(good)
         bad[place] ^= 1 << place % 8
         path.write_bytes(bad)
-        with pytest.raises(Damaged, match=r"abc\.\w+\.parquet is damaged"):
+        with pytest.raises(DamagedRecordError, match=r"abc\.\w+\.parquet is damaged"):
             folder.read("cells", "abc")
 
 
@@ -86,7 +86,7 @@ def test_a_file_cut_short_bytes_too_many_or_another_file_are_noticed(written, ta
     short = [good[:size] for size in (0, 1, 4, len(good) // 2, -8, -1)]
     for content in (*short, good + b"\0", good + good, b"PAR1" * 100, plain.getvalue().to_pybytes()):
         path.write_bytes(content)
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedRecordError):
             folder.read("cells", "abc")
 
 
@@ -97,7 +97,7 @@ def test_a_file_under_another_name_is_noticed(written, kind, key):
     folder, path = written
     folder.path(kind, key).parent.mkdir(exist_ok=True)
     shutil.copy(path, folder.path(kind, key))
-    with pytest.raises(Damaged, match="does not hold what its name says"):
+    with pytest.raises(DamagedRecordError, match="does not hold what its name says"):
         folder.read(kind, key)
 
 
@@ -105,7 +105,7 @@ def test_pieces_that_change_places_are_noticed(written, table):
     folder, _ = written
     folder.write("parts", "abc-0", table, META)
     folder.path("parts", "abc-0").rename(folder.path("parts", "abc-1"))
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedRecordError):
         folder.read("parts", "abc-1")
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_damaged(written, monkeypat
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(store, "read_whole", refuse)
+    monkeypatch.setattr(store, "read_regular_file", refuse)
     with pytest.raises(Unavailable, match=r"could not read .*Permission denied"):
         written[0].read("cells", "abc")
 

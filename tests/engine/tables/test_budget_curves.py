@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from davylamp import metrics
-from davylamp.adapters.words import radius_text
+from davylamp.adapters.display_text import format_radius
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.tables.budget_curves import build_curves, round_budgets
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
@@ -204,7 +204,7 @@ def test_budgets_are_written_as_the_radii_are(writer, subject, epsilon, written)
     options = {**SMALLEST, "norm": "linf"} if epsilon is None else {"norm": "linf", "epsilon": epsilon}
     writer.cell(subject, "foolbox:fmn", CLEAN, fool(0.4), LABELS, sizes=sizes(0), **options)
     curves = build_curves(writer.store.folder)
-    shown = [radius_text("linf", budget) for budget in curves.shown["linf"]]
+    shown = [format_radius("linf", budget) for budget in curves.shown["linf"]]
     assert len(shown) > 2
     assert all(text.endswith("/255") == written for text in shown[1:])
 

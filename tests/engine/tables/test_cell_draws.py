@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from davylamp.engine.statistics.bootstrap import draw_half_distortion, resample
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.estimates import CellDraws, values_of
+from davylamp.engine.store.results import read_outcomes
+from davylamp.engine.tables.estimates import RunReplicates, values_of
 
 IMAGES, REPLICATES, SEED = 40, 30, 4
 SYMBOLS = ("MR", "RA", "CA", "CC", "AIAC", "seconds", "forwards", "l2")
@@ -33,7 +33,7 @@ def plain_means(values):
 
 
 def draw_all(outcomes, symbols, draws=None):
-    draws = CellDraws(REPLICATES, SEED) if draws is None else draws
+    draws = RunReplicates(REPLICATES, SEED) if draws is None else draws
     draws.prepare(outcomes, symbols)
     return [draws.draw(outcome, outcomes, symbols) for outcome in outcomes.done]
 
@@ -57,7 +57,7 @@ def test_what_is_no_mean_is_drawn_by_its_own_rule(outcomes):
 
 
 def test_kept_draws_are_those_of_a_table_alone(outcomes):
-    shared = CellDraws(REPLICATES, SEED, kept={"MR", "AIAC", "seconds", "OPT"})
+    shared = RunReplicates(REPLICATES, SEED, kept={"MR", "AIAC", "seconds", "OPT"})
     for symbols in (("MR", "AIAC"), ("MR", "seconds", "OPT", "l2"), ("AIAC", "CC", "OPT")):
         for kept, alone in zip(draw_all(outcomes, symbols, shared), draw_all(outcomes, symbols), strict=True):
             for symbol in symbols:
@@ -73,7 +73,7 @@ def test_the_nearest_distances_are_those_of_the_table_that_asks(outcomes, writer
     cell = outcomes.done[0]
     far, near = (replace(cell, columns={**cell.columns, "distance": each}) for each in distances.values())
     alone, both = (replace(outcomes, done=done) for done in ((far,), (far, near)))
-    shared = CellDraws(REPLICATES, SEED, kept={"OPT", "MR"})
+    shared = RunReplicates(REPLICATES, SEED, kept={"OPT", "MR"})
     drawn = [draw_all(each, ["MR", "OPT"], shared)[0]["OPT"].ratio for each in (alone, both, alone)]
     for each, ratio in zip((alone, both, alone), drawn, strict=True):
         assert ratio.tolist() == draw_all(each, ["OPT"])[0]["OPT"].ratio.tolist()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from davylamp.engine.tables.defence_table import build_defence
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 PLACES, LABELS = torch.arange(40), torch.zeros(40, dtype=torch.long)
 RIGHT, WRONG = torch.tensor([[4.0, 0.0]]).repeat(40, 1), torch.tensor([[0.0, 4.0]]).repeat(40, 1)
@@ -31,7 +31,8 @@ def test_the_interval_reaches_to_what_violations_may_hide(writer, fooled, violat
     assert estimate.high > rates[1] + violated[1] / 40 - rates[0]
     # Newcombe's (1998) ends of a difference from those of its shares
     before, after = (
-        (share_interval(of, 40)[0], share_interval(of + lost, 40)[1]) for of, lost in zip(fooled, violated, strict=True)
+        (proportion_interval(of, 40)[0], proportion_interval(of + lost, 40)[1])
+        for of, lost in zip(fooled, violated, strict=True)
     )
     low = (rates[1] - after[0]) ** 2 + (before[1] - rates[0]) ** 2
     high = (after[1] - rates[1]) ** 2 + (rates[0] - before[0]) ** 2
@@ -53,7 +54,7 @@ def test_examples_that_prove_nothing_of_the_model_they_were_shown_widen_it_too(w
     assert (labels["images"], labels["violations"], table.rows[1].metrics["CAV"].n) == (30, 10, 30)
     assert table.rows[1].metrics["CAV"].value == pytest.approx(21 / 30)  # 26 of 30 fooled on m, 5 of them on the other
     ends = ((30, 36), (5, 15))
-    before, after = ((share_interval(least, 40)[0], share_interval(most, 40)[1]) for least, most in ends)
+    before, after = ((proportion_interval(least, 40)[0], proportion_interval(most, 40)[1]) for least, most in ends)
     low, high = (0.125 - after[0]) ** 2 + (before[1] - 0.75) ** 2, (after[1] - 0.125) ** 2 + (0.75 - before[0]) ** 2
     assert estimate[:3] == pytest.approx((-0.625, -0.625 - low**0.5, -0.625 + high**0.5), abs=1e-6)
 

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from davylamp.commands.ending import result_lines
+from davylamp.commands.evaluation_summary import result_lines
 from davylamp.engine.checks.standings import rank_attacks
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.intervals import clustered_interval, share_interval
+from davylamp.engine.store.results import read_outcomes
+from davylamp.intervals import clustered_interval, proportion_interval
 from davylamp.report.parts.sentences import say_strongest_attacks
 from davylamp.report.text.console import KEPT
 
@@ -45,7 +45,10 @@ def test_the_last_lines_count_what_the_records_have(writer):
     assert "(worst case; 5 results of art:square prove nothing)" in line
     attack("art:square", places < 0, violated=places > 16, parameters={"max_queries": 5})
     assert "8 results of art:square prove nothing)" in lines_of(writer, *cells)[0]
-    low, high = share_interval(7, 20)[0], share_interval(12, 20)[1]  # 15 to 19 of 20 by nothing: these may be robust
+    low, high = (
+        proportion_interval(7, 20)[0],
+        proportion_interval(12, 20)[1],
+    )  # 15 to 19 of 20 by nothing: these may be robust
     assert f"robust accuracy 0.35{KEPT}[{low:.2f},{KEPT}{high:.2f}]" in line
 
 

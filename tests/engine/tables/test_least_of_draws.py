@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from davylamp.commands.ending import result_lines
-from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.engine.tables.groups import group_cells, least_of_draws
+from davylamp.commands.evaluation_summary import result_lines
+from davylamp.engine.store.results import read_outcomes
+from davylamp.engine.tables.groups import group_cells, worst_case_bias_note
 from davylamp.engine.tables.table import build_table
-from davylamp.report.parts.reading import read_folder
+from davylamp.report.parts.report_data import read_folder
 from davylamp.report.sections.defences import write_defences
 from davylamp.report.sections.verdict import write_verdict
 
@@ -73,7 +73,7 @@ def test_one_result_is_no_least(writer):
 def test_what_has_no_radius_has_no_worst_case_on_the_page(writer):
     write_both(writer, ("foolbox:ddn", "foolbox:fmn"), epsilon=None)
     groups = group_cells(read_outcomes(writer.store.folder), "models")
-    assert list(map(str, least_of_draws(groups))) == [WHAT]  # the table has an RA of them
+    assert list(map(str, worst_case_bias_note(groups))) == [WHAT]  # the table has an RA of them
     for text in notes_of(writer, [])[2:]:
         assert "random" not in text
 

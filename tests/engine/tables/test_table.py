@@ -9,12 +9,12 @@ import torch
 
 from davylamp import metrics
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
-from davylamp.intervals import clustered_interval, difference_interval, share_interval
+from davylamp.intervals import clustered_interval, difference_interval, proportion_interval
 from davylamp.report.text.tables import table_json
 
 INF = math.inf
@@ -118,11 +118,11 @@ def test_shares_have_intervals_where_nothing_or_all_counts(writer):
         writer.cell(subject, attack, clean, clean.flip(1), labels)
     folder = writer.store.folder
     for pair_row in build_table(folder, by="pairs", metrics=["MR", "RA"]).rows:
-        assert pair_row.metrics["MR"][:3] == pytest.approx((1, *share_interval(12, 12)))
-        assert pair_row.metrics["RA"][:3] == pytest.approx((0, *share_interval(0, 12)))
+        assert pair_row.metrics["MR"][:3] == pytest.approx((1, *proportion_interval(12, 12)))
+        assert pair_row.metrics["RA"][:3] == pytest.approx((0, *proportion_interval(0, 12)))
     (row,) = build_table(folder, by="models", metrics=["MR", "RA_mean", "RA", "CA", "FR@1"]).rows
     for symbol, value in (("MR", 1), ("RA_mean", 0), ("RA", 0), ("CA", 1)):
-        assert row.metrics[symbol][:3] == pytest.approx((value, *share_interval(12 * value, 12))), symbol
+        assert row.metrics[symbol][:3] == pytest.approx((value, *proportion_interval(12 * value, 12))), symbol
 
 
 def test_the_interval_of_a_share_is_the_clustered_one(writer, case):
@@ -175,7 +175,7 @@ def test_images_stay_paired_across_cells(writer, case):
         subject = writer.clean(model, clean, labels)
         writer.cell(subject, "foolbox:pgd", clean, torch.where(fooled[:, None], clean.flip(1), clean), labels)
     (row,) = build_table(writer.store.folder, metrics=["MR"]).rows
-    assert row.metrics["MR"][:3] == pytest.approx((0.5, *share_interval(40, 80)))
+    assert row.metrics["MR"][:3] == pytest.approx((0.5, *proportion_interval(40, 80)))
 
 
 def test_repeats_are_averaged_before_models(writer, case):
@@ -236,8 +236,10 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     kept = ((places > 0) & (places < 12)).double()
     attack("foolbox:pgd", places == 0, violated=places >= 12, AAW=kept)
     (row,) = build_table(writer.store.folder, by="pairs", metrics=["MR", "RA"]).rows
-    assert row.metrics["MR"][:3] == pytest.approx((0.05, share_interval(1, 20)[0], share_interval(9, 20)[1]))
-    assert row.metrics["RA"][:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(19, 20)[1]))
+    assert row.metrics["MR"][:3] == pytest.approx((0.05, proportion_interval(1, 20)[0], proportion_interval(9, 20)[1]))
+    assert row.metrics["RA"][:3] == pytest.approx(
+        (0.55, proportion_interval(11, 20)[0], proportion_interval(19, 20)[1])
+    )
     (white,) = build_table(writer.store.folder, by="models", metrics=["AAW"]).rows
     assert white.metrics["AAW"] == row.metrics["RA"]
     (curve,) = build_curves(writer.store.folder).curves
@@ -247,7 +249,7 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     worst = table.rows[0].metrics["RA"]
     bare = build_table(writer.store.folder, by="models", metrics=["RA"], bootstrap=0)
     assert bare.notes == ("violations prove nothing: they count as 0 in RA",)
-    assert worst[:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(15, 20)[1]))
+    assert worst[:3] == pytest.approx((0.55, proportion_interval(11, 20)[0], proportion_interval(15, 20)[1]))
     assert table.notes == (
         "violations prove nothing: they count as 0 in RA, and as 1 in the upper ends of the intervals",
     )
@@ -268,8 +270,8 @@ def test_bands_of_a_curve_reach_to_what_violations_may_hide(writer):
             for place, budget in enumerate(curve.budgets)
         }
         between = max(budget for budget in ends if 0.1 < budget < 0.3)
-        assert ends[0.0] == pytest.approx((1, *share_interval(20, 20)))
-        assert ends[between] == pytest.approx((9 / 20, share_interval(9, 20)[0], share_interval(15, 20)[1]))
+        assert ends[0.0] == pytest.approx((1, *proportion_interval(20, 20)))
+        assert ends[between] == pytest.approx((9 / 20, proportion_interval(9, 20)[0], proportion_interval(15, 20)[1]))
 
 
 def test_a_row_of_models_says_what_its_means_lack(writer, case):
@@ -290,7 +292,7 @@ def test_the_accuracy_on_clean_images_rests_on_these_however_many_attacks_ran(wr
     for attack in ("foolbox:pgd", "art:pgd", "torchattacks:pgd"):
         writer.cell(subject, attack, clean, adv, labels)
         (row,) = build_table(writer.store.folder, by="models", metrics=["CA"]).rows
-        assert row.metrics["CA"] == pytest.approx((right / 40, *share_interval(right, 40), 40))
+        assert row.metrics["CA"] == pytest.approx((right / 40, *proportion_interval(right, 40), 40))
 
 
 def test_rows_never_mix_settings_and_say_what_tells_them_apart(writer, case):
@@ -541,7 +543,7 @@ def test_a_defence_that_changes_nothing_has_intervals_all_the_same(writer, case)
     for model in ("a", "b"):
         writer.cell(writer.clean(model, clean, labels), "foolbox:pgd", clean, adv, labels)
     before, under = (row.metrics for row in build_defence(writer.store.folder, "a", "b").rows)
-    assert before["CRR"][:3] == pytest.approx((0, *share_interval(0, 40)))
+    assert before["CRR"][:3] == pytest.approx((0, *proportion_interval(0, 40)))
     least = difference_interval(0, 0, 40, level=0.95)
     assert before["CAV"][:3] == pytest.approx(least)
     assert under["MRV"].value == 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.tradeoff import build_tradeoffs
 from davylamp.report.sections.defences import write_defences
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from davylamp.adapters import Classifier
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load_transfer, make_plan
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.table import build_table
-from davylamp.engine.tables.transfer_table import build_transfer, transfer_rows
+from davylamp.engine.tables.transfer_table import build_transfer, transfer_long_format
 from davylamp.errors import Unsupported
 from davylamp.metrics import METRICS
 from davylamp.report.text.console import make_console
@@ -103,7 +103,7 @@ def test_a_threat_is_the_mean_over_the_attacks_that_were_tested(gaps):
     assert captured.get().count("1 of 2 attacks") == 5
     counts = {
         (row.labels["made_on"], row.labels["tested_on"]): row.labels["attacks"]
-        for row in transfer_rows(transfer).rows
+        for row in transfer_long_format(transfer).rows
         if row.labels["implementation"] == "mean"
     }
     assert (counts["x", "y"], counts["x", "z"], counts["mean", "z"]) == (1, 2, 2)

@@ -8,9 +8,9 @@ import torch
 
 from davylamp import metrics
 from davylamp.engine.tables.table import build_table
-from davylamp.engine.tables.transfer_table import build_transfer, transfer_rows
+from davylamp.engine.tables.transfer_table import build_transfer, transfer_long_format
 from davylamp.errors import Unsupported
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 N = 30
 ATTACKS = ("foolbox:pgd", "torchattacks:pgd")
@@ -78,7 +78,7 @@ def test_the_tables_are_those_of_the_metrics(world, over):
     np.testing.assert_allclose(values(table.threat), metrics.transfer_threat(rates), atol=1e-6)
     for attack, source, tested in np.ndindex(2, 3, 3):
         entry = table.rates[attack][source][tested]
-        truth = share_interval(round(entry.value * entry.n), entry.n) if entry.n else (math.nan, math.nan)
+        truth = proportion_interval(round(entry.value * entry.n), entry.n) if entry.n else (math.nan, math.nan)
         assert entry[1:3] == pytest.approx(truth, nan_ok=True)
     for means in (*table.by_source, *table.by_target, table.of_attack, table.threat):
         assert all(0 <= entry.low < entry.value < entry.high <= 1 for entry in means)
@@ -149,7 +149,7 @@ def test_rows_hold_every_entry_once(world):
     write()
     transfer = build_transfer(writer.store.folder, bootstrap=0)
     (table,) = transfer.tables
-    rows = transfer_rows(transfer).rows
+    rows = transfer_long_format(transfer).rows
     assert len(rows) == 2 * 16 + 12
     entries = {
         tuple(row.labels[k] for k in ("implementation", "made_on", "tested_on")): row.metrics["rate"] for row in rows

@@ -15,10 +15,10 @@ from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.models.zoo.weights_file import read_weights
 from davylamp.engine.training.card import describe_measured, measure_model
-from davylamp.engine.training.held_out import check_apart, digest_image, split_data
+from davylamp.engine.training.held_out import check_disjoint, digest_image, split_data
 from davylamp.engine.training.methods import make_settings
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
-from davylamp.intervals import share_interval
+from davylamp.intervals import proportion_interval
 
 FACTORY = """
 import torch
@@ -121,7 +121,10 @@ def test_results_that_prove_nothing_widen_the_interval_and_are_named(digits, few
     measured = measure_model(Classifier(Large(digits.module), num_classes=10), few, settings)
     share, violated, n = measured["pgd"], measured["violations"], len(few.labels)
     assert violated == measured["kinds"]["no-gradient"] > 0
-    assert share["interval"] == [share_interval(share["right"], n)[0], share_interval(share["right"] + violated, n)[1]]
+    assert share["interval"] == [
+        proportion_interval(share["right"], n)[0],
+        proportion_interval(share["right"] + violated, n)[1],
+    ]
     assert f"{violated} of PGD's results prove nothing (no-gradient {violated})" in describe_measured(measured)
 
 
@@ -243,5 +246,5 @@ def test_equal_images_stay_on_one_side(few):
     twice = Data(torch.cat([few.inputs, few.inputs]), few.labels.repeat(2), [str(place) for place in range(120)])
     training, held = split_data(twice, 0.3, 0)
     assert len(held.labels) == 36
-    check_apart(training, held)
+    check_disjoint(training, held)
     assert len({digest_image(image) for image in held.inputs}) == 18

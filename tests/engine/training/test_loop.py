@@ -8,7 +8,7 @@ from davylamp.adapters import Classifier
 from davylamp.engine.training.checkpoint import Checkpoint
 from davylamp.engine.training.loop import train
 from davylamp.engine.training.methods import METHODS, make_settings
-from davylamp.engine.training.student import Student
+from davylamp.engine.training.student import TrainableModel
 from davylamp.errors import InvalidInput, TrainingFailed, Unavailable
 
 QUICK = {"epochs": 2, "batch_size": 10, "learning_rate": 0.05}
@@ -29,7 +29,7 @@ def data():
 
 
 def trained(data, settings, checkpoint=None, progress=None):
-    student = Student(Classifier(network()))
+    student = TrainableModel(Classifier(network()))
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
         train(student, *data, settings, checkpoint=checkpoint, progress=progress)

@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional
 
 from davylamp.adapters import Classifier
-from davylamp.engine.training.ascent import begin, step_change, step_up
+from davylamp.engine.training.inner_maximisation import gradient_step, initial_perturbation, step_change
 from davylamp.engine.training.methods import METHODS, make_settings
-from davylamp.engine.training.student import Student
+from davylamp.engine.training.student import TrainableModel
 
 EPSILON = 0.05
 DIRECTION = torch.tensor([1.0, -2.0, 0.5, 3.0])  # of the logit of class 0; class 1 is always 0
@@ -23,7 +23,7 @@ def case():
     with torch.no_grad():
         layer.weight.copy_(torch.stack([DIRECTION, torch.zeros(4)]))
         layer.bias.copy_(torch.tensor([-0.7, 0.0]))
-    student = Student(Classifier(nn.Sequential(nn.Flatten(), layer)))
+    student = TrainableModel(Classifier(nn.Sequential(nn.Flatten(), layer)))
     inputs = torch.rand(6, 1, 2, 2, generator=torch.Generator().manual_seed(1)) * 0.6 + 0.2
     labels = torch.tensor([0, 1, 0, 1, 1, 0])
     logits = inputs.flatten(1) @ DIRECTION - 0.7
@@ -168,8 +168,8 @@ def test_every_point_of_an_ascent_lies_in_the_ball(norm):
     generator = torch.Generator().manual_seed(0)
     inputs, gradient = torch.rand(50, 3, 4, 4, generator=generator), torch.randn(50, 3, 4, 4, generator=generator)
     order = math.inf if norm == "linf" else 2
-    first = begin(inputs, norm, 0.3, "uniform")
-    for point in (first, step_up(first, gradient, inputs, norm, 0.3, 1.0)):
+    first = initial_perturbation(inputs, norm, 0.3, "uniform")
+    for point in (first, gradient_step(first, gradient, inputs, norm, 0.3, 1.0)):
         assert (point - inputs).flatten(1).norm(order, dim=1).max() <= 0.3 + 1e-6
         assert point.min() >= 0
         assert point.max() <= 1

@@ -12,16 +12,16 @@ from pybtex.database import parse_string
 
 import davylamp
 from davylamp.adapters.catalogue.lookup import ATTACKS, LIBRARIES
-from davylamp.adapters.data.published_sets import PUBLISHED
-from davylamp.adapters.models.defences.rows import DEFENCES
+from davylamp.adapters.data.torchvision_datasets import PUBLISHED
+from davylamp.adapters.models.defences.catalogue import DEFENCES
 from davylamp.adapters.models.detectors.detector_rows import DETECTORS
-from davylamp.adapters.models.zoo.load import known_models
+from davylamp.adapters.models.zoo.load import model_name_patterns
 from davylamp.engine.training.methods import METHODS
 from davylamp.errors import Unavailable, UnknownName
 from davylamp.metrics import METRICS
 from davylamp.report.citations.bibliography import entries_for, entries_named, read_entries, software_entry
 from davylamp.report.citations.cite import Bibliography, cite
-from davylamp.report.citations.usage import Used, split_data, split_model
+from davylamp.report.citations.usage import CitedItem, split_data, split_model
 
 # A part of a source as davylamp writes it: "Croce and Hein 2020b, adversarial-library".
 SOURCE = re.compile(r"(?P<author>[\w-]+)(?: et al\.| and [\w-]+)? (?P<year>\d{4})")
@@ -103,19 +103,22 @@ def test_every_library_data_set_and_embedded_model_has_an_entry():
     for name in PUBLISHED:
         (used,) = split_data(f"torchvision:{name}:some/folder")
         assert entries_for("data", used.name), name
-    embedded = [name for name in known_models() if name.startswith("demo:")]
+    embedded = [name for name in model_name_patterns() if name.startswith("demo:")]
     assert embedded
     assert [name for name in embedded if not entries_for("model", name)] == []
 
 
 def test_names_of_data_and_models_are_taken_apart():
-    assert split_data("torchvision:cifar10-train:/x+fog:3") == [Used("data", "cifar10"), Used("data", "corrupted")]
-    assert split_data("foolbox:fashionMNIST") == [Used("data", "fashionmnist")]
-    assert split_data("imagenet-c:/x+fog:3") == [Used("data", "imagenet-c"), Used("data", "corrupted")]
-    assert split_data("imagefolder:/x/mnist") == [Used("data", "imagefolder:/x/mnist")]
+    assert split_data("torchvision:cifar10-train:/x+fog:3") == [
+        CitedItem("data", "cifar10"),
+        CitedItem("data", "corrupted"),
+    ]
+    assert split_data("foolbox:fashionMNIST") == [CitedItem("data", "fashionmnist")]
+    assert split_data("imagenet-c:/x+fog:3") == [CitedItem("data", "imagenet-c"), CitedItem("data", "corrupted")]
+    assert split_data("imagefolder:/x/mnist") == [CitedItem("data", "imagefolder:/x/mnist")]
     assert split_model("timm:vit_tiny+jpeg:quality=50") == [
-        Used("model", "timm:vit_tiny"),
-        Used("defence", "art:jpeg"),
+        CitedItem("model", "timm:vit_tiny"),
+        CitedItem("defence", "art:jpeg"),
     ]
 
 

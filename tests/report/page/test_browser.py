@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from davylamp.engine.cell import Cell
-from davylamp.engine.store.plans import note_plan
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store.plan_records import write_plan
 from davylamp.report.page.build import build_differences, build_report
 from davylamp.report.page.served import ServedReport
 from davylamp.tools.speed.synthetic_results import write_results
@@ -404,7 +404,7 @@ def other_pages(tmp_path_factory, with_few_draws) -> dict[str, str]:
         for seed, name in enumerate(("before", "after"))
     )
     _, record = next(iter(before.read_all("cells")))
-    note_plan(before, [Cell.from_spec({**record.meta["spec"], "seed": 5})])
+    write_plan(before, [AttackRun.from_spec({**record.meta["spec"], "seed": 5})])
     with with_few_draws():
         body = ServedReport(before.folder).answer("GET", "/").body
         return {"served": body.decode(), "changes": build_differences(before.folder, after.folder)}

@@ -10,7 +10,7 @@ from davylamp.engine import load
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import Unavailable
 from davylamp.report.page.build import build_report, write_file
-from davylamp.report.parts.reading import read_folder
+from davylamp.report.parts.report_data import read_folder
 from davylamp.report.sections.leaderboard import present_symbols
 from davylamp.report.text.tables import table_json
 

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from davylamp.engine import load
-from davylamp.engine.cell import Cell
+from davylamp.engine.attack_run import AttackRun
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store import store as store_module
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.metric_matrix import build_matrix
 from davylamp.engine.tables.table import build_table
@@ -34,7 +34,7 @@ def tested(tmp_path_factory):
     store = write_results(folder, models=MODELS, attacks=("art:pgd", "foolbox:pgd"), images=20, classes=5)
     subjects = {record.meta["key"]: record.meta["subject"] for _, record in store.read_all("clean")}
     for _, record in list(store.read_all("cells")):
-        cell = Cell.from_record(record.meta)
+        cell = AttackRun.from_record(record.meta)
         for key, subject in subjects.items():
             if key != cell.subject.key:
                 table = record.table.select(["index", "label", "adv_predicted"])
@@ -45,13 +45,13 @@ def tested(tmp_path_factory):
 @pytest.fixture
 def reads(monkeypatch):
     """How often each record was read."""
-    counts, read_whole = Counter(), store_module.read_whole
+    counts, read_whole = Counter(), store_module.read_regular_file
 
     def count(path, *rest):
         counts[f"{path.parent.name}/{path.name}"] += path.suffix == ".parquet"
         return read_whole(path, *rest)
 
-    monkeypatch.setattr(store_module, "read_whole", count)
+    monkeypatch.setattr(store_module, "read_regular_file", count)
     return counts
 
 

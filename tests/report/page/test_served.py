@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from davylamp.adapters import http_limits
-from davylamp.adapters.http_names import Names, listen
+from davylamp.adapters.http_names import AllowedHosts, listen
 from davylamp.adapters.http_server import HttpAnswer, HttpServer
-from davylamp.engine.cell import Cell
-from davylamp.engine.store.plans import note_plan
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store.plan_records import write_plan
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report.page import served
 from davylamp.report.page.served import ServedReport
@@ -62,13 +62,13 @@ def test_it_shows_what_is_under_way_and_why_cells_failed(ask, store):
 
     _, record = next(iter(store.read_all("cells")))
     spec = {**record.meta["spec"], "seed": 1}
-    other = Cell.from_spec(spec)
+    other = AttackRun.from_spec(spec)
     meta = {**record.meta, "key": other.key, "spec": other.spec}
     store.write("cells", other.key, pa.table({}), {**meta, "status": "failed", "reason": "<b>out of memory</b>"})
-    third = Cell.from_spec({**spec, "seed": 2, "shard_size": 2})
+    third = AttackRun.from_spec({**spec, "seed": 2, "shard_size": 2})
     meta = {**record.meta, "key": third.key, "spec": third.spec}
     store.write("parts", f"{third.key}-1", record.table.slice(2, 2), meta)
-    note_plan(store, [third, Cell.from_spec({**spec, "seed": 3}), other])
+    write_plan(store, [third, AttackRun.from_spec({**spec, "seed": 3}), other])
     status, text = ask()
     assert status == 200
     assert "2 done, 1 failed, 2 waiting" in text
@@ -77,8 +77,8 @@ def test_it_shows_what_is_under_way_and_why_cells_failed(ask, store):
 
 def test_a_run_that_is_alive_is_told_from_one_that_is_dead(ask, store):
     _, record = next(iter(store.read_all("cells")))
-    waiting = Cell.from_spec({**record.meta["spec"], "seed": 5})
-    note_plan(store, [waiting])
+    waiting = AttackRun.from_spec({**record.meta["spec"], "seed": 5})
+    write_plan(store, [waiting])
     (store.folder / "locks").mkdir(exist_ok=True)
     (store.folder / "locks" / f"{waiting.key}-0.lock").touch()  # what a killed run leaves
     dead = ask()[1]
@@ -96,7 +96,7 @@ def test_the_report_is_made_again_on_reload_where_there_is_something_new(ask, st
     ask()
     assert len(ask.made) == 1
     _, record = next(iter(store.read_all("cells")))
-    other = Cell.from_spec({**record.meta["spec"], "seed": 3})
+    other = AttackRun.from_spec({**record.meta["spec"], "seed": 3})
     store.write("cells", other.key, record.table, {**record.meta, "key": other.key, "spec": other.spec})
     assert "3 done" in ask()[1]
     assert len(ask.made) == 2
@@ -234,7 +234,7 @@ def test_no_page_may_frame_it_or_guess_its_type(ask):
     ],
 )
 def test_it_answers_to_its_own_names(host, others, allowed, refused):
-    names = Names(host, others)
+    names = AllowedHosts(host, others)
     assert [names.status(each) for each in allowed] == [""] * len(allowed)
     assert [names.status(each)[:3] for each in refused] == ["403"] * len(refused)
 

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from davylamp.engine.checks.verdicts import verdicts_of
 from davylamp.engine.store.image_results import results_of
-from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.results import read_outcomes
 from davylamp.report.sections.agreement import _note, _rate
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from davylamp.engine.cell import Cell
-from davylamp.engine.store.outcomes import Outcome, read_outcomes
+from davylamp.engine.attack_run import AttackRun
+from davylamp.engine.store.results import RunResult, read_outcomes
 from davylamp.engine.store.store import ResultsStore
 from davylamp.errors import Unavailable
 from davylamp.report.page.build import build_differences
-from davylamp.report.sections.differences import find_changes
+from davylamp.report.sections.folder_comparison import find_changes
 from davylamp.tools.speed.synthetic_results import write_results
 
 ATTACKS = ("art:pgd", "foolbox:pgd", "foolbox:deepfool")
@@ -25,14 +25,14 @@ def folders(tmp_path_factory):
         write_results(path / name, models=("model-a", "model-b"), attacks=ATTACKS, images=40, classes=5)
     store = ResultsStore(path / "b")
     for key, record in list(store.read_all("cells")):
-        cell = Cell.from_spec(record.meta["spec"])
+        cell = AttackRun.from_spec(record.meta["spec"])
         if (cell.attack, cell.subject.model) == ("foolbox:pgd", "model-a"):
             table = record.table.to_pydict()
             fooled = [place for place, hit in enumerate(table["success"]) if hit][:10]
             for place in fooled:
                 table["success"][place], table["robust"][place] = False, True
             store.remove("cells", key)
-            changed = Cell.from_spec({**cell.spec, "version": "2.0"})
+            changed = AttackRun.from_spec({**cell.spec, "version": "2.0"})
             import pyarrow as pa
 
             meta = {**record.meta, "key": changed.key, "spec": changed.spec}
@@ -64,7 +64,7 @@ def test_few_images_are_undecided_and_violations_left_out(folders):
             columns = {name: values[:images].copy() for name, values in outcome.columns.items()}
             columns["violations"] = np.where(np.arange(images) < violated, "nan", "")
             columns["attacked"] = np.ones(images, bool)
-            done.append(Outcome(outcome.cell, columns, outcome.unmeasured))
+            done.append(RunResult(outcome.cell, columns, outcome.unmeasured))
         return replace(outcomes, done=tuple(done))
 
     few = find_changes(cut(before, 5), cut(after, 5))

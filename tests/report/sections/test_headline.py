@@ -8,10 +8,10 @@ import torch
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.check_folder import check_completeness, models_at_chance
 from davylamp.engine.checks.standings import rank_attacks, rank_models
-from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
+from davylamp.engine.store.results import CleanResult, Results, RunResult
 from davylamp.intervals import median_interval
 from davylamp.report.parts.sentences import say_best_models, say_strongest_attacks
 
@@ -24,13 +24,13 @@ def subject(model, images=40):
 
 def clean(model, right):
     label = np.zeros(model.images, int)
-    return Clean(model, {"label": label, "predicted": np.where(right, 0, 1)}, torch.zeros(model.images, CLASSES))
+    return CleanResult(model, {"label": label, "predicted": np.where(right, 0, 1)}, torch.zeros(model.images, CLASSES))
 
 
 def outcome(model, robust, attack="foolbox:pgd"):
     columns = {"robust": robust, "attacked": np.ones(len(robust), bool), "violated": np.zeros(len(robust), bool)}
     columns |= {"success": ~robust, "distance": np.zeros(len(robust)), "violations": np.full(len(robust), "")}
-    return Outcome(Cell(model, attack, ThreatModel("linf", 4 / 255)), columns)
+    return RunResult(AttackRun(model, attack, ThreatModel("linf", 4 / 255)), columns)
 
 
 def folder(done=(), right=None, *, failed=(), running=(), waiting=(), tmp: Path):
@@ -40,7 +40,7 @@ def folder(done=(), right=None, *, failed=(), running=(), waiting=(), tmp: Path)
     for each in outcomes:
         known = (right or {}).get(each.cell.subject.model, np.ones(each.cell.subject.images, bool))
         cleans[each.cell.subject.key] = clean(each.cell.subject, np.array(known, bool))
-    return Outcomes(
+    return Results(
         ResultsStore(tmp), tuple(outcomes), tuple(failed), tuple(running), cleans, (), {}, tuple(waiting)
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ def write_caveats(outcomes):
 
 
 def cell(model):
-    return Cell(subject(model), "art:pgd", ThreatModel("linf", 4 / 255))
+    return AttackRun(subject(model), "art:pgd", ThreatModel("linf", 4 / 255))
 
 
 def test_a_lonely_model_is_only_called_so_if_it_is(tmp_path):
@@ -154,17 +154,17 @@ def smallest(model, distance):
         "violated": ~columns["attacked"],
         "violations": np.full(len(distance), ""),
     }
-    return Outcome(Cell(subject(model, len(distance)), "foolbox:deepfool", ThreatModel("l2")), columns)
+    return RunResult(AttackRun(subject(model, len(distance)), "foolbox:deepfool", ThreatModel("l2")), columns)
 
 
 def test_smallest_changes_are_compared_by_their_medians_and_a_sign_test(tmp_path):
     far, near = np.linspace(2, 3, 21), np.linspace(1, 2, 21)
-    outcomes = Outcomes(ResultsStore(tmp_path), (smallest("a", near), smallest("b", far)), (), (), {}, (), {})
+    outcomes = Results(ResultsStore(tmp_path), (smallest("a", near), smallest("b", far)), (), (), {}, (), {})
     (line,) = judge_first_places(outcomes)
     assert line.startswith("b needs the largest change over its 21 images: median 2.5 (95 % interval 2.25 to 2.75)")
     p = 2 * 0.5**21  # every image says the same
     assert f"Significantly different from a (1.5): sign test p = {p:.2g}" in line
-    never = Outcomes(ResultsStore(tmp_path), (smallest("a", [np.inf] * 21), smallest("b", far)), (), (), {}, (), {})
+    never = Results(ResultsStore(tmp_path), (smallest("a", [np.inf] * 21), smallest("b", far)), (), (), {}, (), {})
     assert judge_first_places(never)[0].startswith(
         "a is fooled on none of its 21 images by any attack, so that no median"
     )
@@ -175,10 +175,10 @@ def test_the_median_of_a_model_says_over_which_images_it_is(tmp_path):
     changes = np.array([0.0] * 4 + [0.1 * place for place in range(1, 17)])
     wrong = smallest("a", changes)
     columns = {"label": np.zeros(20, int), "predicted": (changes == 0).astype(int)}
-    clean = {wrong.cell.subject.key: Clean(wrong.cell.subject, columns, torch.zeros(20, 2))}
-    (line,) = judge_first_places(Outcomes(ResultsStore(tmp_path), (wrong,), (), (), clean, (), {}))
+    clean = {wrong.cell.subject.key: CleanResult(wrong.cell.subject, columns, torch.zeros(20, 2))}
+    (line,) = judge_first_places(Results(ResultsStore(tmp_path), (wrong,), (), (), clean, (), {}))
     assert "needs a change of 0.65 in the median over its 20 images, 0 where wrong when clean (95 %" in line
-    (line,) = judge_first_places(Outcomes(ResultsStore(tmp_path), (smallest("a", changes + 1),), (), (), {}, (), {}))
+    (line,) = judge_first_places(Results(ResultsStore(tmp_path), (smallest("a", changes + 1),), (), (), {}, (), {}))
     assert "wrong when clean" not in line
 
 
@@ -191,13 +191,13 @@ def test_the_strongest_attack_is_named_with_what_it_is_not_told_apart_from(tmp_p
     model, hit = subject("a"), np.array([1] * 30 + [0] * 10, bool)
     attacks = {"foolbox:pgd": hit, "art:pgd": np.roll(hit, 1), "foolbox:fgsm": np.zeros(40, bool)}
     done = tuple(outcome(model, ~success, attack) for attack, success in attacks.items())
-    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done, (), (), {}, (), {}))
+    (said,) = judge_strongest(Results(ResultsStore(tmp_path), done, (), (), {}, (), {}))
     assert said.lead == "art:pgd and foolbox:pgd"
     assert said.text.startswith("tie for the first place: each fools 75 % of 40 attacked images (95 % interval")
     assert said.proof == f"More than foolbox:fgsm (0 %): sign test p = {2 * 0.5**30:.2g}."
-    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done[1:], (), (), {}, (), {}))
+    (said,) = judge_strongest(Results(ResultsStore(tmp_path), done[1:], (), (), {}, (), {}))
     assert said.proof == f"More than foolbox:fgsm (0 %): sign test p = {2 * 0.5**30:.2g}."
-    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done[2:], (), (), {}, (), {}))
+    (said,) = judge_strongest(Results(ResultsStore(tmp_path), done[2:], (), (), {}, (), {}))
     assert "no attack fools any of the 40 images" in said.text
 
 
@@ -205,7 +205,7 @@ def test_attacks_that_met_other_models_are_not_rivals(tmp_path):
     hit = np.ones(40, bool)
     met = [(subject("a"), "art:pgd", hit), (subject("b"), "art:pgd", hit), (subject("a"), "foolbox:pgd", hit)]
     done = tuple(outcome(model, ~success, attack) for model, attack, success in met)
-    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done, (), (), {}, (), {}))
+    (said,) = judge_strongest(Results(ResultsStore(tmp_path), done, (), (), {}, (), {}))
     assert (said.lead, said.proof) == (
         "art:pgd",
         "No other attack was run on the same models. 1 run on other models is left out.",

@@ -14,7 +14,7 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.store.other_records import load_fitted
 from davylamp.report.page.build import build_report
-from davylamp.report.parts.reading import read_folder
+from davylamp.report.parts.report_data import read_folder
 from davylamp.report.sections.gallery import _around_grey, _changes, _first_images, _magnify, show_learned
 
 ATTACKS = (

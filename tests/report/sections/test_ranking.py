@@ -11,7 +11,7 @@ from davylamp.engine.run.measure import EXAMPLES
 from davylamp.engine.store.data_frames import load_outcomes
 from davylamp.report.figures.drawn_ranking import draw_ranking
 from davylamp.report.parts.blocks import Bars, Figure, PageTable, Text
-from davylamp.report.parts.reading import read_folder
+from davylamp.report.parts.report_data import read_folder
 from davylamp.report.sections.ranking import _blocks, write_ranking
 from davylamp.scoring import build_responses, rank_responses
 from davylamp.scoring.ranking import make_ranking

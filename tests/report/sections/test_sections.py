@@ -9,17 +9,17 @@ import pytest
 
 from davylamp.engine.finding import plain
 from davylamp.report.parts.blocks import entry
-from davylamp.report.parts.figures import Dot, Line, draw_curves, draw_dots
-from davylamp.report.sections.cost import Price, mark_front
+from davylamp.report.parts.figures import LabelledPoint, Line, draw_curves, draw_dots
+from davylamp.report.sections.cost import CostPoint, mark_pareto_front
 from davylamp.report.sections.gallery import _change_text, amplify
 
 
 def test_the_front_is_what_nothing_beats():
     prices = [
-        Price(None, success, passes, 1.0)
+        CostPoint(None, success, passes, 1.0)
         for success, passes in ((0.5, 10), (0.5, 20), (0.9, 20), (0.9, 20), (0.4, 5), (0.0, 1), (0.8, 30))
     ]
-    assert [price.front for price in mark_front(prices)] == [True, False, True, True, True, False, False]
+    assert [price.front for price in mark_pareto_front(prices)] == [True, False, True, True, True, False, False]
 
 
 def test_the_change_is_amplified_to_its_largest_value():
@@ -53,7 +53,7 @@ def test_what_is_undefined_is_null():
 
 @pytest.mark.parametrize("name", ["<script>x</script>", "a $b$ & $c$", 'quote " end', "\\frac{1}{2} $\\alpha$"])
 def test_names_in_drawings_stay_text(name):
-    figure = draw_dots("one", [Dot(name, 10, 0.5)], [name], x_axis="passes", y_axis="share", caption=name)
+    figure = draw_dots("one", [LabelledPoint(name, 10, 0.5)], [name], x_axis="passes", y_axis="share", caption=name)
     assert "<script" not in figure.svg
     assert "mathdefault" not in figure.svg
     assert figure.svg.count("<title>") == 1
@@ -68,7 +68,9 @@ def test_names_in_drawings_stay_text(name):
 def test_drawings_say_their_points_and_wear_the_colours_of_the_page():
     line = Line("pgd", [0, 1, 2], [1, 0.5, 0.25], [0.9, 0.4, 0.1], [1, 0.6, 0.4])
     curves = draw_curves("two", [line], x_axis="epsilon", caption="c")
-    dots = draw_dots("three", [Dot("cw", 10, 0.5, best=True)], ["art"], x_axis="passes", y_axis="share", caption="c")
+    dots = draw_dots(
+        "three", [LabelledPoint("cw", 10, 0.5, best=True)], ["art"], x_axis="passes", y_axis="share", caption="c"
+    )
     for figure in (curves, dots):
         assert "var(--series-0)" in figure.svg
         assert "#0a0a" not in figure.svg

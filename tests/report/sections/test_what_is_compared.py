@@ -11,10 +11,10 @@ from scipy import stats
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.attack_run import AttackRun, ModelOnData
 from davylamp.engine.checks.standings import rank_attacks, rank_models
 from davylamp.engine.store.data_frames import load_outcomes
-from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
+from davylamp.engine.store.results import CleanResult, Results, RunResult
 from davylamp.engine.tables.table import build_table
 from davylamp.report.parts.sentences import say_best_models, say_strongest_attacks
 from davylamp.report.sections.ranking import _rank
@@ -29,7 +29,7 @@ PGD, OTHER_PGD, FGSM, DEEPFOOL = "foolbox:pgd", "torchattacks:pgd", "torchattack
 
 def cell(model, attack, threat_model=BALL, **settings):
     subject = ModelOnData(model, f"digest-{model}", "synthetic", "pixels", IMAGES)
-    return Cell(
+    return AttackRun(
         subject, attack, threat_model, {"steps": 10}, target="random" if threat_model.targeted else "", **settings
     )
 
@@ -54,7 +54,7 @@ def outcome(of, success, *, violated=NONE, right=ALL, shares=None, distance=None
     }
     if shares is not None:
         columns["draws_fooled"] = np.where(right & ~violated, shares, 0.0)
-    return Outcome(of, columns)
+    return RunResult(of, columns)
 
 
 def folder(tmp_path, *done, failed=(), accuracy=None):
@@ -63,9 +63,9 @@ def folder(tmp_path, *done, failed=(), accuracy=None):
         label, right = each.columns["label"], each.columns["attacked"]
         columns = {"label": label, "predicted": np.where(right, label, label + 1)}
         columns["CA"] = right.astype(float) if accuracy is None else accuracy
-        clean[each.cell.subject.key] = Clean(each.cell.subject, columns, torch.zeros(IMAGES, 10))
+        clean[each.cell.subject.key] = CleanResult(each.cell.subject, columns, torch.zeros(IMAGES, 10))
     reasons = tuple((each, "boom") for each in failed)
-    return Outcomes(ResultsStore(tmp_path), done, reasons, (), clean, (), None)
+    return Results(ResultsStore(tmp_path), done, reasons, (), clean, (), None)
 
 
 def answers(outcomes):
@@ -133,7 +133,7 @@ def test_models_that_met_nothing_in_common_have_no_order_here_and_in_rank(tmp_pa
 def test_what_ran_otherwise_is_another_attack(tmp_path, change):
     done = [outcome(cell(model, PGD), first(2)) for model in "AB"]
     one = cell("B", PGD)
-    many = Cell(one.subject, PGD, BALL, change.get("parameters", one.parameters), seed=change.get("seed", 0))
+    many = AttackRun(one.subject, PGD, BALL, change.get("parameters", one.parameters), seed=change.get("seed", 0))
     _, (line,) = answers(folder(tmp_path, *done, outcome(many, ALL)))
     assert "A and B tie: each keeps 90 %" in line
     assert "Left out: foolbox:pgd with other settings or another seed (no result on A)." in line
@@ -144,7 +144,7 @@ def test_under_every_attack_is_only_said_where_every_attack_has_a_result(tmp_pat
     assert "right under every attack" in answers(folder(tmp_path, done))[1][0]
     _, (line,) = answers(folder(tmp_path, done, failed=[cell("A", PGD)]))
     assert "A keeps 90 % of its 20 images right under the 1 attack that has a result" in line
-    other_ball = Cell(cell("A", PGD).subject, PGD, ThreatModel("linf", 8 / 255), {"steps": 10})
+    other_ball = AttackRun(cell("A", PGD).subject, PGD, ThreatModel("linf", 8 / 255), {"steps": 10})
     assert "right under every attack" in answers(folder(tmp_path, done, failed=[other_ball]))[1][0]
 
 

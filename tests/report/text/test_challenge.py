@@ -4,20 +4,20 @@ import json
 
 import numpy as np
 
-from davylamp.engine.challenge.attempts import Accuracy, accuracy_left
-from davylamp.engine.challenge.document import Challenge, document_of
-from davylamp.engine.challenge.ruling import Ruling
+from davylamp.engine.challenge.attempts import Accuracy, accuracy_under_attack
+from davylamp.engine.challenge.challenge_result import ChallengeResult, document_of
+from davylamp.engine.challenge.challenge_verdict import ChallengeVerdict
 from davylamp.report.sections.defences import write_challenges
 from davylamp.report.text.challenge import verdict_lines
 
-LEFT = accuracy_left(np.ones(8, bool), np.arange(8) < 1)
+LEFT = accuracy_under_attack(np.ones(8, bool), np.arange(8) < 1)
 NOTHING = Accuracy(np.nan, np.nan, np.nan, 8)
 
 
 def document(worst, *larger):
     radii = ((0.2, worst), *larger)
     about = ("m+jpeg", "m", "linf", 0.2, LEFT, worst, None, None)
-    return document_of(Challenge(*about, radii, (), Ruling("unknown", "not judged", ()), ()))
+    return document_of(ChallengeResult(*about, radii, (), ChallengeVerdict("unknown", "not judged", ()), ()))
 
 
 def test_a_radius_without_a_result_has_no_accuracy():

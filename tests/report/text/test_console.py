@@ -5,7 +5,14 @@ import io
 
 import pytest
 
-from davylamp.report.text.console import PlainConsole, make_console, print_error, print_table, printable, to_csv
+from davylamp.report.text.console import (
+    PlainConsole,
+    escape_control_characters,
+    make_console,
+    print_error,
+    print_table,
+    to_csv,
+)
 from davylamp.report.text.tables import _markdown
 
 EVIL = "net\x1b]0;owned\x07\x1b[2J\r\n[red]x[/red] :warning: \u202egnp.exe\x9b"
@@ -13,8 +20,8 @@ SHOWN = "net\\x1b]0;owned\\x07\\x1b[2J\\r\\n[red]x[/red] :warning: \\u202egnp.ex
 
 
 def test_what_a_terminal_would_obey_is_shown():
-    assert printable(EVIL) == SHOWN
-    assert printable("modèle 大 [a] 8/255") == "modèle 大 [a] 8/255"
+    assert escape_control_characters(EVIL) == SHOWN
+    assert escape_control_characters("modèle 大 [a] 8/255") == "modèle 大 [a] 8/255"
 
 
 @pytest.mark.parametrize("terminal", [False, True])

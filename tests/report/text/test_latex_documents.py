@@ -9,7 +9,7 @@ import pytest
 
 from davylamp.adapters import ThreatModel, find_implementation
 from davylamp.engine import compare
-from davylamp.engine.certify import Certified
+from davylamp.engine.certify import CertifiedAccuracy
 from davylamp.engine.challenge.attempts import PARTS
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.table import Table, TableRow
@@ -175,7 +175,10 @@ def test_saturation_is_bold_where_success_stops_growing(parse_latex):
 
 def test_certificates_and_detectors_have_their_intervals(parse_latex):
     settings = {"model": "m", "data": "d", "sigma": 0.25, "first": 10, "draws": 100, "alpha": 0.001}
-    lines = [each._asdict() for each in (Certified(0.0, 0.75, 0.35, 0.97, 8), Certified(0.5, 0.5, 0.16, 0.84, 8))]
+    lines = [
+        each._asdict()
+        for each in (CertifiedAccuracy(0.0, 0.75, 0.35, 0.97, 8), CertifiedAccuracy(0.5, 0.5, 0.16, 0.84, 8))
+    ]
     caption, _, rows = parse_latex(certified_latex(settings, lines, PLAIN))
     assert rows == [
         ["0", "0.750", r"{\scriptsize [0.350, 0.970]}"],

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from davylamp.adapters.words import radius_text
+from davylamp.adapters.display_text import format_radius
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.table import Table, TableRow
 from davylamp.report.text.latex import escape, radius_tex
@@ -34,7 +34,7 @@ def attacks():
 def test_a_radius_is_written_as_on_a_terminal(epsilon, text):
     """0.2 is 51/255, and was written so beside 0.1."""
     assert radius_tex("linf", epsilon) == text
-    assert text.strip("$") == radius_text("linf", epsilon)
+    assert text.strip("$") == format_radius("linf", epsilon)
 
 
 def test_a_page_has_room_for_few_metrics(attacks):

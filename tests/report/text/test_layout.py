@@ -9,7 +9,7 @@ from rich.console import Console
 from davylamp.errors import UnknownName
 from davylamp.report.text import console as module
 from davylamp.report.text.console import PlainConsole, interval_text, open_page, print_table
-from davylamp.report.text.fitting import TableText, at_words, fit, measure, short_name, widths_of
+from davylamp.report.text.fit_to_terminal import TableText, at_words, fit, measure, short_name, widths_of
 
 COLUMNS = ("attack", "n", "MR", "seconds", "what it is")
 ROWS = [

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.models.remote.traffic import traffic_of
+from davylamp.adapters.models.remote.server_usage import total_usage
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
 
@@ -36,7 +36,7 @@ def test_an_attack_through_a_server_with_faults_gives_what_it_gives_in_process(n
     # The server judges in other batches: those images whose answer is not known yet.
     torch.testing.assert_close(result.adv_logits, expected.adv_logits, rtol=0, atol=1e-4)
 
-    traffic = traffic_of(remote)
+    traffic = total_usage(remote)
     half = server.lost("half")
     assert half > 0  # looked at, and the answer was lost
     assert server.images() == traffic.paid + half
@@ -50,7 +50,7 @@ def test_an_attack_through_a_server_with_faults_gives_what_it_gives_in_process(n
     again = run_attack(name, remote, inputs, labels, threat_model, seed=3, **parameters)
     assert torch.equal(again.adv_inputs, expected.adv_inputs)
     assert torch.equal(again.forwards, expected.forwards)  # what the attack asked, whoever answered
-    assert traffic_of(remote).paid == paid
+    assert total_usage(remote).paid == paid
 
 
 def test_without_kept_answers_every_query_is_paid(digits, serve):
@@ -59,7 +59,7 @@ def test_without_kept_answers_every_query_is_paid(digits, serve):
     images = digits.inputs[:3]
     for _ in range(2):
         remote.predict_logits(images)
-    traffic = traffic_of(remote)
+    traffic = total_usage(remote)
     assert (traffic.asked, traffic.paid, traffic.cost) == (6, 6, 3.0)
     assert server.images() == 6
 
@@ -69,6 +69,6 @@ def test_an_image_that_stands_twice_in_a_batch_is_paid_once(digits, serve, tmp_p
     remote = load_model(server.url, transport=Transport(answers=str(tmp_path / "answers.sqlite")))
     logits = remote.predict_logits(digits.inputs[[0, 1, 0, 0]])
     assert torch.equal(logits[0], logits[2])
-    traffic = traffic_of(remote)
+    traffic = total_usage(remote)
     assert traffic.asked - traffic.probes == 4
     assert traffic.paid - traffic.probes == 2

@@ -12,7 +12,7 @@ from torch import nn
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.models.remote.client import LONGEST_ASKED
 from davylamp.adapters.models.remote.client import RetryingClient as Patience
-from davylamp.adapters.models.remote.traffic import Traffic, traffic_of
+from davylamp.adapters.models.remote.server_usage import ServerUsage, total_usage
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, ModelFailed, Unavailable, Unsupported
@@ -67,8 +67,8 @@ def test_what_fails_each_time_is_given_up(fault, line, digits, serve):
     with pytest.raises(ModelFailed, match=line):
         remote(digits.inputs[:2])
     assert len(server.requests) == 2
-    assert traffic_of(remote).paid == 0
-    assert traffic_of(remote).retried == 4
+    assert total_usage(remote).paid == 0
+    assert total_usage(remote).retried == 4
     server.faults = ["500"]  # one that is down is tried once only, until it answers
     with pytest.raises(ModelFailed, match="is it running"):
         remote(digits.inputs[:2])
@@ -76,7 +76,7 @@ def test_what_fails_each_time_is_given_up(fault, line, digits, serve):
     remote(digits.inputs[:2])
     server.faults = ["500"]
     remote(digits.inputs[:2])
-    assert traffic_of(remote).paid == 4
+    assert total_usage(remote).paid == 4
 
 
 def test_a_server_that_hangs_up_after_an_error_is_quoted_with_that_error(digits, serve):
@@ -103,7 +103,7 @@ def test_a_request_that_is_too_large_is_halved_on_a_new_connection(serve):
     with torch.no_grad():
         assert torch.allclose(remote(images), net(images), atol=1e-5)
     assert [count for _, count in server.requests][-4:] == [1] * 4
-    assert (traffic_of(remote).paid, traffic_of(remote).retried) == (4, 0)
+    assert (total_usage(remote).paid, total_usage(remote).retried) == (4, 0)
 
 
 def test_a_server_that_hangs_up_half_way_is_asked_again(digits, serve):
@@ -111,7 +111,7 @@ def test_a_server_that_hangs_up_half_way_is_asked_again(digits, serve):
     remote = load_model(server.url, transport=QUICK)
     server.faults = ["half"]
     assert torch.equal(remote(digits.inputs[:2]), digits.module(digits.inputs[:2]))
-    traffic = traffic_of(remote)
+    traffic = total_usage(remote)
     assert (traffic.paid, traffic.retried, server.images()) == (2, 2, 4)
     assert "2 in requests that failed on the way: sent again, perhaps seen twice" in traffic.line
 
@@ -213,9 +213,9 @@ def test_an_attack_goes_on_after_a_server_failed_for_one_image(digits, serve):
 
 def test_what_a_server_asks_for_is_waited():
     waited = []
-    patience = Patience(_address(), Transport(tries=3), Traffic(), waited.append)
+    patience = Patience(_address(), Transport(tries=3), ServerUsage(), waited.append)
     replies = [(429, {"retry-after": "7"}), (503, {"retry-after": "garbage"}), (200, {})]
-    patience.connection.ask = lambda *_: _reply(*replies.pop(0))
+    patience.connection.request = lambda *_: _reply(*replies.pop(0))
     assert patience.send("POST", "/", b"", images=4).status == 200
     assert waited[0] == 7
     assert patience.traffic.retried == 0  # refused before they were looked at
@@ -223,8 +223,8 @@ def test_what_a_server_asks_for_is_waited():
 
 def test_a_server_that_asks_for_too_long_a_wait_is_given_up():
     waited = []
-    patience = Patience(_address(), Transport(), Traffic(), waited.append)
-    patience.connection.ask = lambda *_: _reply(429, {"retry-after": str(int(LONGEST_ASKED) + 1)})
+    patience = Patience(_address(), Transport(), ServerUsage(), waited.append)
+    patience.connection.request = lambda *_: _reply(429, {"retry-after": str(int(LONGEST_ASKED) + 1)})
     with pytest.raises(ModelFailed, match="answered 429; lower --rate"):
         patience.send("POST", "/", b"", images=4)
     assert waited == []
@@ -235,8 +235,8 @@ def test_waits_grow_and_are_the_same_each_time(monkeypatch):
     series = []
     for _ in range(2):
         waited = []
-        patience = Patience(_address(), Transport(tries=5), Traffic(), waited.append)
-        patience.connection.ask = lambda *_: _reply(500, {})
+        patience = Patience(_address(), Transport(tries=5), ServerUsage(), waited.append)
+        patience.connection.request = lambda *_: _reply(500, {})
         with pytest.raises(ModelFailed):
             patience.send("GET", "/")
         series.append(waited)
@@ -255,8 +255,8 @@ def test_a_rate_is_kept(unit, expected, monkeypatch):
         waited.append(seconds)
         now[0] += seconds
 
-    patience = Patience(_address(), Transport(rate=10, unit=unit), Traffic(), sleep)
-    patience.connection.ask = lambda *_: _reply(200, {})
+    patience = Patience(_address(), Transport(rate=10, unit=unit), ServerUsage(), sleep)
+    patience.connection.request = lambda *_: _reply(200, {})
     for _ in range(3):
         patience.send("POST", "/", b"", images=10)
     assert waited == pytest.approx(expected)
@@ -274,7 +274,7 @@ def _reply(status, headers):
     return Reply(status, headers, b"")
 
 
-@pytest.mark.parametrize(("file", "name"), [("remote_model", "RemoteModel"), ("answer_cache", "KeptAnswers")])
+@pytest.mark.parametrize(("file", "name"), [("remote_model", "RemoteModel"), ("answer_cache", "AnswerCache")])
 def test_what_is_dropped_while_the_interpreter_ends_says_nothing(file, name):
     """The names of a module are None then: here those of a second copy of it."""
     spec = importlib.util.find_spec(f"davylamp.adapters.models.remote.{file}")

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import davylamp
-from davylamp.adapters.models.remote.answer_cache import FILE, KeptAnswers
+from davylamp.adapters.models.remote.answer_cache import FILE, AnswerCache
 from davylamp.engine import ResultsStore
-from davylamp.engine.store.sealed import differing_columns
+from davylamp.engine.store.checksummed import differing_columns
 from davylamp.errors import WrongType
 
 ATTACKS = "torchattacks:square,foolbox:boundary"
@@ -178,7 +178,7 @@ def test_a_killed_run_asks_nothing_twice(serve, images, tmp_path, monkeypatch):
     traffic = done.summary.traffic
     assert server.images() - at_kill == traffic.paid
     # What the killed run was answered is in the books, too, but for what was under way.
-    in_all = KeptAnswers(tmp_path / "killed" / FILE).spent()[server.url][0]
+    in_all = AnswerCache(tmp_path / "killed" / FILE).usage()[server.url][0]
     assert server.images() - 8 <= in_all <= server.images()
     # Seen before and again now: probes, which pass the kept answers by, and at most the one answer under way.
     assert sum(again.values()) <= traffic.probes + 8

@@ -6,7 +6,7 @@ from PIL import Image
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.data.datasets import load_data_for
-from davylamp.adapters.models.remote.traffic import traffic_of
+from davylamp.adapters.models.remote.server_usage import total_usage
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import ModelFailed, Unsupported
@@ -27,7 +27,7 @@ def test_logits_come_back_as_they_are_in_process(settings, digits, serve):
     assert remote.num_classes == 10
     sent = [count for _, count in server.requests]
     assert sent == ([8] if settings.get("batch") else [5])
-    assert traffic_of(remote).paid == sum(sent)  # also those that fill a request up
+    assert total_usage(remote).paid == sum(sent)  # also those that fill a request up
 
 
 @pytest.mark.parametrize("query", ["", "?writing=lists", "?layout=NHWC"])
@@ -97,9 +97,9 @@ def test_what_it_wants_of_an_image_may_stand_behind_its_name(digits, serve, tmp_
     remote = load_model(f"{server.url}+input:mean=0.5,std=0.25+bit-depth:bits=1", transport=transport)
     wanted = digits.module((digits.inputs[:2].round() - 0.5) / 0.25)
     torch.testing.assert_close(remote(digits.inputs[:2]), wanted, rtol=0, atol=1e-4)
-    paid = traffic_of(remote).paid
+    paid = total_usage(remote).paid
     remote(digits.inputs[:2])
-    assert traffic_of(remote).paid == paid  # kept
+    assert total_usage(remote).paid == paid  # kept
 
 
 @pytest.mark.parametrize(("side", "resize"), [(16, 16), (224, 256)])

@@ -9,17 +9,17 @@ from torch import nn
 
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.identity.fingerprint import (
-    agree,
     digest_answers,
     fingerprint,
-    further_images,
+    label_probe_images,
+    outputs_match,
     probe_images,
 )
-from davylamp.adapters.models.remote.answer_cache import KeptAnswers
-from davylamp.adapters.models.remote.traffic import Traffic, asked_afresh, read_traffic, traffic_of
+from davylamp.adapters.models.remote.answer_cache import AnswerCache
+from davylamp.adapters.models.remote.server_usage import ServerUsage, bypass_cache, read_traffic, total_usage
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.adapters.running.steadiness import is_steady
+from davylamp.adapters.running.determinism import is_deterministic
 from davylamp.engine.checks.model_checks import model_checks
 from davylamp.engine.probes.probe_model import probe_model
 from davylamp.errors import Unavailable
@@ -45,18 +45,18 @@ def test_rounding_does_not_change_a_fingerprint_and_another_model_does(digits):
     answers = fingerprint(digits.module, (3, 16, 16)).answers
     noisy = [answers + 1e-6 * answers.std() * generator.standard_normal(answers.shape) for _ in range(200)]
     assert sum(digest_answers(each) != digest_answers(answers) for each in noisy) <= 1
-    assert all(agree(each, answers) for each in noisy)
+    assert all(outputs_match(each, answers) for each in noisy)
     other = copy.deepcopy(digits.module)
     with torch.no_grad():
         other[5].bias[3] += 0.1 * float(answers.std())
     changed = fingerprint(other, (3, 16, 16))
     assert changed.digest != digest_answers(answers)
-    assert not agree(changed.answers, answers)
+    assert not outputs_match(changed.answers, answers)
 
 
 def test_labels_are_asked_of_more_images():
     """Two models that label the first four alike, and one of the others otherwise."""
-    images = torch.cat([probe_images((1, 8, 8)), further_images((1, 8, 8))])
+    images = torch.cat([probe_images((1, 8, 8)), label_probe_images((1, 8, 8))])
     assert torch.equal((images * 255).round() / 255, images)
     assert len({image.numpy().tobytes() for image in images}) > 55
     means = images.mean((1, 2, 3))
@@ -67,7 +67,7 @@ def test_labels_are_asked_of_more_images():
     assert np.array_equal(one.answers[:4], other.answers[:4])
     assert one.answers.shape == (64, 1)
     assert one.digest != other.digest
-    assert not agree(one.answers, other.answers)
+    assert not outputs_match(one.answers, other.answers)
 
 
 def test_labels_that_noise_flips_are_unsteady():
@@ -148,9 +148,9 @@ def test_probes_pass_the_kept_answers_by(digits, serve, tmp_path):
     assert not remote.model.has_changed()
     server.net = _Scaled(digits.module, -1.0)
     assert torch.equal(remote.predict_logits(digits.inputs), logits)  # kept
-    with asked_afresh(remote):
+    with bypass_cache(remote):
         assert torch.allclose(remote.predict_logits(digits.inputs), -logits, atol=1e-4)
-    assert not is_steady(remote, digits.inputs, logits, seed=0)
+    assert not is_deterministic(remote, digits.inputs, logits, seed=0)
     assert remote.model.has_changed()
 
 
@@ -169,9 +169,9 @@ def test_what_happens_to_images_on_their_way_is_seen(change, named, digits, serv
     server.change = change
     remote = load_model(server.url)
     logits = remote.check(digits.inputs, digits.labels)
-    before = traffic_of(remote).paid
+    before = total_usage(remote).paid
     probes = probe_model(remote, digits.inputs, digits.labels, logits)
-    assert traffic_of(remote).paid - before <= 120
+    assert total_usage(remote).paid - before <= 120
     checks = {each.name: each for each in model_checks("m", probes, [str(n) for n in range(16)], "")}
     assert checks["transport"].state == ("warn" if named else "pass")
     assert named in checks["transport"].detail
@@ -205,14 +205,14 @@ def test_an_answer_that_differs_later_is_an_unstable_prediction(digits, serve):
 def test_what_is_no_file_of_answers_is_one_line(tmp_path):
     (tmp_path / "answers.sqlite").write_text("something else, and long enough to be no database at all" * 20)
     with pytest.raises(Unavailable, match=r"which failed \(file is not a database\); move the file away"):
-        KeptAnswers(tmp_path / "answers.sqlite")
+        AnswerCache(tmp_path / "answers.sqlite")
 
 
 def test_answers_come_back_bit_by_bit(tmp_path):
-    kept = KeptAnswers(tmp_path / "a" / "answers.sqlite")
+    kept = AnswerCache(tmp_path / "a" / "answers.sqlite")
     scores, label = np.array([1.5, -2e-9, 3e30], np.float32), np.int64(7).reshape(())
-    kept.keep("m", {b"1": scores, b"2": np.asarray(label)})
-    read = KeptAnswers(tmp_path / "a" / "answers.sqlite").look_up("m", [b"1", b"2", b"3"])
+    kept.store("m", {b"1": scores, b"2": np.asarray(label)})
+    read = AnswerCache(tmp_path / "a" / "answers.sqlite").look_up("m", [b"1", b"2", b"3"])
     assert set(read) == {b"1", b"2"}
     assert read[b"1"].tobytes() == scores.tobytes()
     assert (read[b"2"].dtype, read[b"2"].shape, int(read[b"2"])) == (np.int64, (), 7)
@@ -220,7 +220,7 @@ def test_answers_come_back_bit_by_bit(tmp_path):
 
 
 def test_what_was_counted_is_read_back_and_nothing_of_older_records():
-    traffic = Traffic(asked=10, paid=6, probes=2, retried=1, requests=3, cost=0.5)
+    traffic = ServerUsage(asked=10, paid=6, probes=2, retried=1, requests=3, cost=0.5)
     assert read_traffic(traffic.spec) == traffic
     assert not read_traffic(None)
     assert not read_traffic({"paid": "many"})
@@ -260,6 +260,6 @@ class _NoisyPixels(nn.Module):
 
 
 def _as_jpeg(images, quality):
-    from davylamp.engine.probes.transport_probe import _compress
+    from davylamp.engine.probes.image_transport import _compress
 
     return _compress(torch.from_numpy(images.copy()), quality).numpy()

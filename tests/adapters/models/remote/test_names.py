@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from davylamp.adapters.models.remote.address import Encoding, read_address
+from davylamp.adapters.models.remote.address import RequestEncoding, read_address
 from davylamp.adapters.models.remote.transport import Transport, check_token, read_rate, token_header, variable_of
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import Config
@@ -19,7 +19,7 @@ def test_a_name_says_where_a_model_is():
     assert (address.form, address.scheme, address.host, address.port) == ("v2", "https", "h.example", 8443)
     assert (address.model, address.version, address.base) == ("my net", "3", "/a")
     assert address.path == "/a/v2/models/my%20net/versions/3"
-    assert address.encoding == Encoding(layout="NHWC", scale=255.0, classes=10)
+    assert address.encoding == RequestEncoding(layout="NHWC", scale=255.0, classes=10)
     assert read_address("json+http://127.0.0.1:5/p?writing=lists").path == "/p"
 
 

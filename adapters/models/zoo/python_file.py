@@ -1,0 +1,99 @@
+"""A user's model: a factory in a Python file that may import its neighbours, run behind the wall."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ....errors import InvalidInput, UnknownName
+from ...user_code_guard import guard_user_code
+from ...user_file import load_user_object
+from ..classifier import Classifier
+from ..defence_check import DefenceCheck
+
+
+def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
+    """The model that a function without arguments in a Python file makes; or the module that the name stands for.
+
+    The file can import what lies beside it, also later, in its model's forward; no other file gets to see that. What
+    it changes for the whole process while it is loaded (paths, folder, precision, warnings) is put back.
+
+    Raises:
+        Unavailable: if there is no such file.
+        UnknownName: if the file has no such function.
+        ModelFailed: if the file or the function fails.
+        InvalidInput: if the function needs arguments or returns no model.
+    """
+    with load_user_object(path, factory, "a model factory") as (function, neighbours):
+        if not callable(function):  # as a module is, too
+            raise UnknownName(f"factory in {path}", factory, ())
+        if not isinstance(function, nn.Module):
+            _check_arguments(function, f"{path}:{factory}")
+        with guard_user_code(f"{path}:{factory}", descriptors=True):
+            made = function if isinstance(function, nn.Module) else function()
+    if isinstance(made, nn.Module):
+        with neighbours, guard_user_code(f"{path}:{factory}"):  # which may override eval() or to()
+            classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device).freeze()
+        classifier.surroundings = neighbours
+        return classifier
+    raise InvalidInput(f"expected a torch.nn.Module or a Classifier from {name}, got {_describe(made)}")
+
+
+def defend_from_file(name: str, path: Path, function: str, classifier: Classifier) -> Classifier:
+    """What a function Classifier -> Classifier in a Python file makes of a classifier.
+
+    It may also return a plain module, such as `nn.Sequential(filter, classifier)`: it gets the sizes of the original.
+
+    Args:
+        name: of the defended model.
+        path: of the file.
+        function: in it.
+        classifier: the original.
+
+    Raises:
+        Unavailable, UnknownName, ModelFailed: as `load_from_file`.
+        InvalidInput: if it returns no model.
+    """
+    with load_user_object(path, function, "a defence") as (defend, neighbours):
+        if not callable(defend):
+            raise InvalidInput(f"expected a function Classifier -> Classifier as {path}:{function}, got {defend!r}")
+        with guard_user_code(f"{path}:{function}", descriptors=True):
+            made = defend(classifier)
+    if not isinstance(made, nn.Module):
+        raise InvalidInput(f"expected a Classifier or a torch.nn.Module from {name}, got {_describe(made)}")
+    if made is classifier or not isinstance(made, Classifier):
+        sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
+        made = Classifier(made, num_classes=classifier.stated_classes, **sizes)
+    classes, before = made.stated_classes, classifier.stated_classes
+    if None not in (classes, before) and classes != before:
+        raise InvalidInput(f"expected {path}:{function} to keep the {before} classes of the model, got {classes}")
+    if classifier.random and not made.random:
+        made.random = True
+    made.name, made.surroundings = name, neighbours
+    allowed = {"keeps_classes": not made.detects, "is_random": made.random}
+    made.answers.handed_on = DefenceCheck(classifier, f"{path}:{function}", **allowed)
+    return made.freeze()
+
+
+def _check_arguments(function: Any, where: str) -> None:
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise InvalidInput(f"expected a function without arguments as {where}, got {error}") from error
+    except ValueError:  # a signature is not to be had
+        return
+
+
+def _describe(made: Any) -> str:
+    """What a factory returned, and what to do where that is known."""
+    if inspect.iscoroutine(made):
+        made.close()
+        return "a coroutine; make the factory a plain function, not async"
+    if made is None:
+        return "NoneType; the factory has to return the model"
+    if isinstance(made, tuple | list):
+        return f"{type(made).__name__} of {', '.join(type(part).__name__ for part in made)}; return the model alone"
+    if isinstance(made, type):
+        return f"the class {made.__name__}; return an instance"
+    return type(made).__name__

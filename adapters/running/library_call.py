@@ -1,0 +1,296 @@
+"""One library call on one batch: the model wrapped and counted, the seed set, all state restored afterwards."""
+
+import ctypes
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import ModelFailed
+from ..attack import Implementation, NoStart
+from ..catalogue.lookup import canonical_attack, load_call_context, load_class, load_driver
+from ..models.classifier import Classifier
+from ..models.identity.source_files import module_origin
+from ..threat_model import ThreatModel
+from ..torch_state import attack_precision, preserve_torch_state
+from ..user_code_guard import describe_error, guard_once, was_interrupted
+from .queries import QueryBudgetExhausted, QueryCounter, QueryObservations
+from .seeding import seeded
+from .starting_points import find_starting_points
+from .trace import CallTrace
+
+
+class Images(NamedTuple):
+    """Clean images (n, C, H, W) with labels and targets (n,) or None."""
+
+    inputs: Tensor
+    labels: Tensor
+    targets: Tensor | None
+
+    def select(self, rows: Tensor) -> "Images":
+        """The images at `rows`."""
+        return Images(self.inputs[rows], self.labels[rows], None if self.targets is None else self.targets[rows])
+
+    def to(self, device: torch.device) -> "Images":
+        """The images on a device, detached and contiguous, as the libraries need them."""
+        inputs, labels = (item.detach().to(device).contiguous() for item in (self.inputs, self.labels))
+        return Images(inputs, labels, None if self.targets is None else self.targets.to(device).contiguous())
+
+
+class LibraryOutput(NamedTuple):
+    """What one library call gave back for its n images, not judged yet.
+
+    By image, shape (n,): whether it was `denied` a query, `moved` (asked about at another point than the clean image),
+    `silent` (asked about in [0, 1] and not answered with finite logits), had an `odd_gradient` (not finite, of a finite
+    loss) or an `odd_query` (not an image in [0, 1] or not a finite loss, with an answer that is not finite), `scored`
+    (a score-based attack saw a difference); how many of its `gradients` were finite and not zero.
+
+    Of the process: what the call changed and davylamp `put_back`, by name, and the `torch_seeds`: the seed of torch's
+    generator right before and right after it.
+
+    `rows` are the places of its images among all that `run_attack` was given, shape (n,), once that says so.
+    """
+
+    adv_inputs: Tensor
+    forwards: Tensor
+    backwards: Tensor
+    seconds: float
+    violations: tuple[tuple[str, ...], ...]
+    denied: Tensor
+    moved: Tensor
+    silent: Tensor
+    odd_gradient: Tensor
+    odd_query: Tensor
+    scored: Tensor
+    gradients: Tensor
+    put_back: tuple[str, ...]
+    torch_seeds: tuple[int, ...]
+    error: BaseException | None
+    rows: Tensor | None = None
+
+
+class CallLimits(NamedTuple):
+    """What a call is held to: the queries that each image may still cost, shape (n,), or None; a trace, or None.
+
+    `asked` is called with the number of passes that were just made, so that somebody who waits can be told.
+    The `precision` is that of the passes; None: as torch is set.
+    """
+
+    allowance: Tensor | None = None
+    trace: CallTrace | None = None
+    asked: Callable[[int], object] | None = None
+    precision: str | None = None
+
+
+class _Probabilities(nn.Module):
+    """Softmax outputs, for the attacks whose formulas need them."""
+
+    def __init__(self, counter: QueryCounter):
+        super().__init__()
+        self.counter, self.num_classes, self.training = counter, counter.num_classes, False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.counter(inputs).softmax(1)
+
+
+def call_library(
+    row: Implementation,
+    classifier: Classifier,
+    images: Images,
+    threat_model: ThreatModel,
+    kwargs: Mapping[str, Any],
+    seed: int,
+    meter: CallLimits,
+) -> LibraryOutput:
+    """Run the row's library class once.
+
+    Args:
+        row: the implementation.
+        classifier: the model under attack.
+        images: what is attacked, on any device.
+        threat_model: passed to the library; a targeted-only row gets targets under an untargeted one, too.
+        kwargs: arguments in the library's words.
+        seed: random seed of every random generator during the call.
+        meter: what the queries may cost, and who notes what is nearest.
+
+    Returns:
+        The images as the library returned them (an image that ran out of queries: its best example so far), on the
+        device of `images`. A crash of the library is returned as `error`, with the clean images.
+    """
+    device, batch = images.inputs.device, images.to(classifier.device)
+    counter = QueryCounter(
+        classifier,
+        batch.inputs,
+        batch.labels,
+        threat_model,
+        targets=batch.targets,
+        order=row.order,
+        max_queries=None if meter.allowance is None else meter.allowance.to(batch.inputs.device),
+        needs_gradients=canonical_attack(row).knowledge == "white-box",
+        scores=_scores_of(row),
+        trace=meter.trace,
+        asked=meter.asked,
+        precision=meter.precision,
+    )
+    has_start = torch.ones_like(batch.labels, dtype=torch.bool)
+    returned, error, started = batch.inputs, None, time.perf_counter()
+    process = _Process([], [])
+    try:
+        with attack_precision(meter.precision), isolated_call(seed, process), load_call_context(row)():
+            supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
+            if "starting_points" in row.params:
+                supplied["starting_points"], has_start = find_starting_points(counter, *batch, seed)
+            words = {row.params[name]: value for name, value in supplied.items() if name in row.params}
+            returned = _attack_with_starts(row, counter, batch, threat_model, {**words, **kwargs}, has_start)
+    except QueryBudgetExhausted:
+        returned = counter.best_examples()
+    except NoStart:
+        has_start = torch.zeros_like(has_start)
+    except BaseException as caught:  # whatever ends a library is a failed attack, with reason
+        if isinstance(caught, KeyboardInterrupt) and was_interrupted():
+            raise
+        error = _blame(caught, classifier, counter.seen)
+    returned = counter.best_examples(returned)
+    if batch.inputs.is_cuda:
+        torch.cuda.synchronize(batch.inputs.device)
+    kind = () if error is None else ("model-crashed" if isinstance(error, ModelFailed) else "crashed",)
+    return LibraryOutput(
+        adv_inputs=returned.to(device),
+        forwards=counter.forwards.to(device),
+        backwards=counter.backwards.to(device),
+        seconds=time.perf_counter() - started,
+        violations=tuple(kind or (() if ok else ("no-start",)) for ok in has_start.tolist()),
+        denied=torch.zeros_like(has_start, device=device)
+        if counter.budget is None
+        else counter.budget.denied.to(device),
+        moved=counter.seen.moved.to(device),
+        silent=counter.seen.silent.to(device),
+        odd_gradient=counter.seen.odd_gradient.to(device),
+        odd_query=counter.seen.odd_query.to(device),
+        scored=counter.seen.scored.to(device),
+        gradients=counter.seen.gradients.to(device),
+        put_back=tuple(process.put_back),
+        torch_seeds=tuple(process.torch_seeds),
+        error=error,
+    )
+
+
+def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations) -> BaseException:
+    """The error as the model's, if it was raised in its code (its forward pass says so) or after a NaN of the model."""
+    if isinstance(error, ModelFailed):
+        return error
+    if bool((seen.silent | seen.odd_gradient).any()):
+        raised = f"the library {describe_error(error)} after logits or gradients that are not finite"
+        failure = ModelFailed(f"the model {classifier.name}: {raised}")
+        failure.__cause__ = error
+        return failure
+    codes = (getattr(type(module).forward, "__code__", None) for module in classifier.model.modules())
+    files = {code.co_filename for code in codes if code is not None and "site-packages" not in code.co_filename}
+    raised = traceback.extract_tb(error.__traceback__)
+    if not raised or raised[-1].filename not in files:
+        return error
+    failure = ModelFailed(f"the model {classifier.name} {describe_error(error)} while its gradient was computed")
+    failure.__cause__ = error
+    return failure
+
+
+def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
+    """What a score-based attack sees of the logits."""
+    if canonical_attack(row).knowledge != "score-based":
+        return None
+    return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
+
+
+def _attack_with_starts(
+    row: Implementation,
+    counter: QueryCounter,
+    batch: Images,
+    threat_model: ThreatModel,
+    kwargs: dict[str, Any],
+    has_start: Tensor,
+) -> Tensor:
+    """Hand the images that have a starting point (all, if the attack needs none) to the library."""
+    returned, rows = batch.inputs.clone(), has_start.nonzero()[:, 0]
+    if not len(rows):
+        return returned
+    if len(rows) < len(has_start):
+        counter.restrict(rows)
+        batch, starts = batch.select(rows), row.params["starting_points"]
+        kwargs = kwargs | {starts: kwargs[starts][rows]}
+    inputs, labels, targets = batch
+    if row.targeted == "only" and targets is None:
+        targets = _aim(counter, inputs, labels, row.aims_at)
+        threat_model = replace(threat_model, targeted=True)
+    run = load_driver(row)
+    model = _Probabilities(counter) if row.probabilities else counter
+    attack_class = load_class(row, threat_model.norm)
+    # Copies: what a library does to the images that it is given changes neither the counting nor the judging.
+    handed = [None if item is None else item.clone() for item in (inputs, labels, targets)]
+    attacked = run(attack_class, model, *handed[:2], threat_model, targets=handed[2], **kwargs)
+    maker = row.name if row.is_user_attack else "the library"
+    if not isinstance(attacked, Tensor) or attacked.shape != inputs.shape:
+        raise TypeError(f"expected images of shape {tuple(inputs.shape)} from {maker}, got {_describe(attacked)}")
+    if attacked.is_complex() or attacked.layout != torch.strided:
+        raise TypeError(f"expected images of real numbers from {maker}, got {attacked.dtype}, {attacked.layout}")
+    returned[rows] = attacked.detach().to(inputs)
+    return returned
+
+
+def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) -> Tensor:
+    """Targets of an attack that needs one and was given none: least likely or second most likely class; one query."""
+    with torch.no_grad():
+        logits = counter(inputs)
+    if aims_at == "least-likely":
+        return logits.argmin(1)
+    return logits.scatter(1, labels[:, None], -torch.inf).argmax(1)
+
+
+class _Process(NamedTuple):
+    """What a call did to the process, once it is over: see `LibraryOutput`."""
+
+    put_back: list[str]
+    torch_seeds: list[int]
+
+
+@contextmanager
+def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
+    """A fixed seed, no prints and no warnings; afterwards generators and switches are as they were.
+
+    Threads of a user's code that go on are ended: they would change what comes next, and the process would not end.
+    """
+    process = _Process([], []) if process is None else process
+    threads = {*threading.enumerate()}
+    with guard_once(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        with preserve_torch_state(put_back=process.put_back):
+            process.torch_seeds.append(torch.initial_seed())
+            try:
+                yield
+            finally:
+                process.torch_seeds.append(torch.initial_seed())
+                _end_threads({*threading.enumerate()} - threads)
+
+
+def _end_threads(threads: Iterable[threading.Thread]) -> None:
+    """End those that run a user's code, as `sys.exit` in them would.
+
+    One that waits in C does so once it returns; it is marked as `left`, so that the command line does not wait for it.
+    """
+    for thread in threads:
+        code = getattr(thread, "_target", None) or type(thread).run
+        if thread.ident is not None and module_origin(getattr(code, "__module__", "")) in ("local", "unknown"):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+            thread.join(0.5)
+            thread.left = thread.is_alive()  # type: ignore[attr-defined]
+
+
+def _describe(value: Any) -> str:
+    return str(tuple(value.shape)) if hasattr(value, "shape") else type(value).__name__

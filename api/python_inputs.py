@@ -1,0 +1,261 @@
+"""What a script hands to the verbs - images, labels, models, attacks, settings - as the engine takes it."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import fields
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..adapters import Classifier
+from ..adapters.coercion import read_int, read_list, read_text, type_error
+from ..adapters.data.datasets import Data, load_data_for
+from ..adapters.models.images import check_images, read_labels
+from ..adapters.models.remote.answer_cache import FILE
+from ..adapters.models.remote.transport import check_token
+from ..adapters.models.sandbox.isolated import describe_isolated, prestart_processes
+from ..adapters.models.temporary_classifier import as_classifier
+from ..adapters.models.zoo.load import add_version
+from ..adapters.parameters import FOREIGN, PARAMETERS, parse_number
+from ..engine import Config
+from ..engine.sources import LoadOptions
+from ..errors import InvalidInput, UnknownName
+
+# How models that are loaded by name are asked and kept apart: fields of `Config` that these verbs take, too.
+LOADING = ("isolate", "time_limit", "memory_limit", "rate", "cost", "token", "timeout", "request_size")
+Progress = Callable[[int], AbstractContextManager[Callable[[str, int], object]]]  # of images, to a context that counts
+
+
+@contextmanager
+def silent(_: int) -> Iterator[Callable[[str, int], object]]:
+    """Show no progress."""
+    yield lambda *_: None
+
+
+def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
+    """Raise UnknownName for a keyword that neither a verb nor the loading of models has; before anything is read."""
+    keywords = [name for name, each in inspect.signature(verb).parameters.items() if each.kind is not each.VAR_KEYWORD]
+    for name in loading:
+        if name not in (*LOADING, "tell"):
+            raise UnknownName("keyword", name, {*keywords, *LOADING})
+
+
+def loading_of(
+    settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None
+) -> LoadOptions:
+    """How models are loaded by their names; what isolated ones need begins to start.
+
+    Args:
+        settings: of `LOADING`, as `check_loading` has them; `tell` is called with a line on those that run in a
+            process of their own.
+        models: the names, where they are known.
+        folder: the results folder in which servers' answers are kept; None: they are not.
+
+    Raises:
+        InvalidInput: if a value is wrong, or one token would be sent to several hosts.
+    """
+    config, names = Config(**{name: settings[name] for name in LOADING if name in settings}), list(models)
+    check_token(config.token, names)
+    prestart_processes(config.isolation, names)
+    for line in describe_isolated(config.isolation, names) if "tell" in settings else ():
+        settings["tell"](line)
+    return LoadOptions(config.transport("" if folder is None else Path(folder).expanduser() / FILE), config.isolation)
+
+
+def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
+    """A module, borrowed as long as the stack is open, or the model of a name, which says its version itself."""
+    named = isinstance(model, str)
+    how = loading_of(loading, [model] if named else [])
+    return how.load(model, device) if named else stack.enter_context(as_classifier(model, version))
+
+
+def name_of(module: nn.Module) -> str:
+    """What a module is called that nobody named: a `Classifier` has a name."""
+    return module.name if isinstance(module, Classifier) else type(module).__name__
+
+
+def read_limit(limit: Any) -> int | None:
+    """A number of images, None: all of them; InvalidInput otherwise."""
+    return None if limit is None else read_int(limit, "`limit` as a whole number from 1", 1, 2**31 - 1)
+
+
+def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
+    """As `read_list`, and at least one: an empty list is what a script's filter left, and means nothing here."""
+    several = read_list(value, wanted, kind)
+    if not several:
+        raise InvalidInput(f"expected {wanted}, got an empty list")
+    return several
+
+
+def read_number(value: Any, name: str) -> float:
+    """A number, perhaps a fraction as text, a tensor or an array of one; InvalidInput for what is none.
+
+    Args:
+        value: what was given.
+        name: of the keyword.
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, str):
+        return parse_number(value, f"`{name}`")
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise type_error(f"`{name}` as a number or a fraction such as '8/255'", value)
+    return float(value)
+
+
+def read_numbers(value: Any, name: str) -> list[float] | None:
+    """One number or several, as `read_number` has each; None: nothing was given. InvalidInput for an empty list."""
+    if value is None:
+        return None
+    value = value.tolist() if hasattr(value, "tolist") else value
+    several = [value] if isinstance(value, Real) else read_several(value, f"`{name}` as one number or several")
+    return [read_number(each, name) for each in several]
+
+
+def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
+    """Images that were handed over, or the name of some; and what to say if they are rounded."""
+    images, rounded = coerce_data(inputs, labels, None)
+    if images is not None and data is not None:
+        raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
+    return images or read_text("demo:imagenet" if data is None else data, "the name of data as text"), rounded
+
+
+def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> Data:
+    """The first images of a source, in the form that the model takes; all of them without a limit."""
+    if isinstance(source, str):
+        return load_data_for(classifier, source, limit)
+    return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
+
+
+def coerce_images(inputs: Any) -> tuple[Tensor, str]:
+    """The images in float32, and what to say if that rounds them.
+
+    Raises:
+        InvalidInput: for what is no tensor, array or list of images in [0, 1], shape (N, C, H, W).
+    """
+    try:
+        tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    except (TypeError, ValueError):  # what is no array of numbers, such as images of several sizes
+        got = type(inputs).__name__
+        raise InvalidInput(f"expected images as a tensor or an array of shape (N, C, H, W), got {got}") from None
+    check_images(tensor)
+    images = tensor.float()
+    exact = tensor.dtype != torch.float64 or bool((images.double() == tensor).all())
+    return images, "" if exact else "images rounded from float64 to float32"
+
+
+def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
+    """Labelled images by name; without names by their places. InvalidInput for more or fewer names."""
+    given = None if names is None else read_list(names, "names of the images")
+    texts = [str(place) for place in range(len(inputs))] if given is None else given
+    if len(texts) != len(inputs):
+        raise InvalidInput(f"expected {len(inputs)} names, got {len(texts)}")
+    return Data(inputs, labels.long(), texts)
+
+
+def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
+    """Images with their labels and names, and what to say if they are rounded; None where none were handed over."""
+    if inputs is None:
+        if labels is not None:
+            raise InvalidInput("expected images with labels, got labels alone")
+        return None, ""
+    images, rounded = coerce_images(inputs)
+    return labelled_images(images, read_labels(labels, len(images)), names), rounded
+
+
+def _pair(pair: Any, name: str) -> Data:
+    """Images and labels that were handed over."""
+    try:
+        inputs, labels = pair
+    except (TypeError, ValueError):
+        raise InvalidInput(f"expected {name} as a name, or images and labels, got {type(pair).__name__}") from None
+    images = coerce_images(inputs)[0]
+    return labelled_images(images, read_labels(labels, len(images)), None)
+
+
+def coerce_labelled(pair: Any) -> str | Data:
+    """A name, or images and labels that were handed over."""
+    return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
+
+
+def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
+    """Images and labels that were handed over to fit on, and the settings with a name for them."""
+    given = settings.get("fit_data", "")
+    if isinstance(given, str):
+        return None, settings
+    return _pair(given, "fit_data"), {**settings, "fit_data": "given to fit on"}
+
+
+def classifiers_from_modules(
+    models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
+) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
+    """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names.
+
+    A version is a part of the names, as it is of those that are loaded.
+    """
+    if isinstance(models, nn.Module):
+        models = {name_of(models): models}
+    if not isinstance(models, Mapping) or not models:
+        return None, {**settings, "models": name_models(models)}
+    given = {
+        add_version(name, version): stack.enter_context(as_classifier(each, version)) for name, each in models.items()
+    }
+    devices = {str(classifier.device) for classifier in given.values()}
+    # A model on a GPU is evaluated there.
+    return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings
+
+
+def name_models(models: Any) -> tuple[str, ...]:
+    """The names of models that are loaded; InvalidInput for anything else."""
+    names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        empty = "an empty " if isinstance(models, Iterable) and not names else ""
+        got = f"{empty}{type(next((name for name in names if not isinstance(name, str)), models)).__name__}"
+        raise InvalidInput(f"expected modules by name as {{name: module}}, one module, or names of models, got {got}")
+    return names
+
+
+def as_model_list(surrogate: Any) -> list[Any]:
+    """One model or several, as `as_classifier` or `load_model` is to check them."""
+    if isinstance(surrogate, Mapping):
+        return list(surrogate.values())
+    if isinstance(surrogate, (nn.Module, str)) or not isinstance(surrogate, Iterable):
+        return [surrogate]
+    return list(surrogate)
+
+
+def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
+    """What examples are made on, by name; None where it is loaded by that name."""
+    if isinstance(surrogate, Mapping):
+        return dict(surrogate)
+    named: dict[str, nn.Module | None] = {}
+    for each in [] if surrogate is None else as_model_list(surrogate):
+        name = each if isinstance(each, str) else name_of(each)
+        while name in named and not isinstance(each, str):
+            name = f"{name}'"
+        named[name] = None if isinstance(each, str) else each
+    return named
+
+
+def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a config, and the parameters with those that were given as keywords beside them.
+
+    Raises:
+        UnknownName: for what is neither.
+        InvalidInput: for a parameter that is given twice.
+    """
+    known = [field.name for field in fields(Config) if field.name != "attacks"]
+    for name in settings:
+        if name in known:
+            continue
+        if name not in PARAMETERS:
+            meant = "measures" if name in ("metric", "metrics") else FOREIGN.get(name, "")
+            raise UnknownName("setting", name, [*known, *PARAMETERS], meant=meant)
+        if name in parameters:
+            raise InvalidInput(f"expected {name} as a keyword or among the parameters, got both")
+    rest = {name: value for name, value in settings.items() if name in known}
+    return rest, {**parameters, **{name: value for name, value in settings.items() if name not in known}}

@@ -1,0 +1,146 @@
+"""What `davylamp evaluate` ends with: for each model what is left and what took it; what to look at next."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+NORMS = ("linf", "l2", "l1", "l0")
+_ALIKE = ("model", "norm", "epsilon", "targeted")
+
+
+class _SummaryWording(NamedTuple):
+    """How a line says what a model keeps and what became of the other images."""
+
+    kept: str
+    none: str  # of so many images
+    most: str
+    also: str  # other attacks, as many
+
+
+_UNTARGETED = _SummaryWording(
+    "robust accuracy", "no attack fooled any of {} images", "most fooled by", "fooled as many"
+)
+_TARGETED = _SummaryWording(
+    "right and not driven to the target",
+    "no attack drove any of {} images to the target",
+    "most driven to the target by",
+    "drove as many",
+)
+SHOWN = 5  # models
+_NAMED = 2  # attacks some of whose results prove nothing
+MANY = 400  # cells; reading more of them again would keep the user waiting
+
+
+def print_summary(plan: Any, store: Any, out: Path) -> None:
+    """Print the result of an evaluation: a line for each of at most five models and threat models.
+
+    Args:
+        plan: what was evaluated.
+        store: where the records are.
+        out: the folder, as the user named it.
+    """
+    from ..report.text.console import make_console
+
+    console, folder = make_console(), quote(str(out))
+    lines = result_lines(plan, store) if len(plan.cells) <= MANY else []
+    after = f"next: davylamp report {folder} -o report.html; davylamp table {folder}; davylamp check {folder}"
+    for line in (*lines, after):
+        console.print(line)
+
+
+def result_lines(plan: Any, store: Any) -> list[str]:
+    """For each model and threat model what is left in the worst case and the strongest attack; then the indicators."""
+    from ..engine.checks.check_folder import check_folder
+    from ..engine.store.results import read_outcomes
+    from ..engine.tables.groups import group_cells, worst_case_bias_note
+    from ..engine.tables.table import build_table
+
+    alone = len(store.keys("cells")) == len(plan.cells)  # then all that is there is about these models
+    about = () if alone else {cell.subject.model for cell in plan.cells}
+    outcomes = read_outcomes(store.folder, ["OTR", "RA"], models=about)
+    models = {(cell.subject.model, cell.subject.model_digest) for cell in plan.cells}  # of fewer images or of more
+    subjects = [each.cell.subject for each in outcomes.done]
+    names = {subject.name for subject in subjects if (subject.model, subject.model_digest) in models}
+    if not names:
+        return []
+    table = build_table(outcomes, by="models", metrics=["CA", "RA"], bootstrap=1)
+    rows = [row for row in table.rows if row.labels["model"] in names and row.labels["cells"]]
+    rows.sort(key=lambda row: -row.metrics["RA"].value)
+    pairs = [group for group in group_cells(outcomes, "pairs") if group.parts]
+    lines = [_model_line(row, pairs) for row in rows[:SHOWN]]
+    if len(rows) > SHOWN:
+        more = f"davylamp table {quote(str(store.folder))} --by models"
+        lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
+    groups = [each for each in group_cells(outcomes, "models") if each.labels["model"] in names]
+    lines += [f"- {line}" for line in worst_case_bias_note([each for each in groups if _has_radius(each.labels)])]
+    checks = check_folder(outcomes, models=sorted(names))
+    failing = Counter(check.title for check in checks if check.state == "fail")
+    said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())
+    return [*lines, *_gave_up(outcomes, names), f"failure indicators: {said or 'none failed'}"]
+
+
+def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
+    """A line for each attack of the user that returned clean images, which only some may do where they fail."""
+    from ..engine.checks.verdicts import paired_outcomes
+
+    counts: Counter[str] = Counter()
+    for each in outcomes.done:
+        if each.cell.subject.name in names and each.cell.row.is_user_attack:
+            counts[each.cell.attack] += sum("unchanged" in kinds for kinds in paired_outcomes(each).violations)
+    return [
+        f"- {name} returned {count} clean images, which proves nothing: if it does so where it fails, say so by "
+        f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
+        for name, count in counts.items()
+        if count
+    ]
+
+
+def _model_line(row: Any, pairs: Sequence[Any]) -> str:
+    """What is left of a model in the worst case, and the attack that fooled most, or nearest."""
+    from ..adapters.display_text import format_threat_labels
+    from ..engine.checks.standings import place_attacks
+    from ..report.text.console import KEPT, interval_text
+
+    def shown(*estimate: float) -> str:
+        """An estimate with its interval, which stays on a line."""
+        return interval_text(*estimate).replace(" ", KEPT)
+
+    labels, worst, has_radius = row.labels, row.metrics["RA"], _has_radius(row.labels)
+    phrases = _TARGETED if labels["targeted"] else _UNTARGETED
+    alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
+    places = [place for place in place_attacks(alike) if place.images] if alike else []
+    line = f"{labels['model']}, {format_threat_labels(labels)}: clean accuracy {shown(*row.metrics['CA'][:3])}; "
+    if has_radius:
+        line += f"{phrases.kept} {shown(*worst[:3])} on {worst.n} images (worst case{_undecided(alike)}); "
+    if not places:
+        return f"{line}no attack has a result"
+    best = min(places, key=lambda place: (-place.value, math.inf if math.isnan(place.distance) else place.distance))
+    of = f"{best.tries}" + (f" in {best.runs} runs" if best.runs > 1 else "")
+    if best.value == 0:
+        return f"{line}{phrases.none.format(of)}"
+    line += f"{phrases.most} {best.attack}: {shown(best.value, best.low, best.high)} of {of}"
+    if not has_radius and not math.isnan(best.distance):
+        line += f", mean {labels['norm']} distance {best.distance:.3g}"
+    equal = sum(place.value == best.value for place in places) - 1
+    if equal and has_radius:
+        line += f" ({'another' if equal == 1 else f'{equal} others'} {phrases.also})"
+    return line
+
+
+def _has_radius(labels: Any) -> bool:
+    """Whether a row has a worst case: one over attacks without a radius says nothing."""
+    return labels["norm"] == "unrestricted" or not math.isnan(labels["epsilon"])
+
+
+def _undecided(pairs: Sequence[Any]) -> str:
+    """The attacks of which some results prove nothing, and how many."""
+    broken: Counter[str] = Counter()
+    for pair in pairs:
+        if pair.labels["violations"]:
+            broken[pair.labels["implementation"]] += pair.labels["violations"]
+    if len(broken) > _NAMED:
+        return f"; {broken.total()} results of {len(broken)} attacks prove nothing"
+    return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items())

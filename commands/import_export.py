@@ -1,0 +1,98 @@
+"""The commands between davylamp and others: results handed on as one file, other programs' results and formats."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InvalidInput, UnknownName
+from .config_options import in_options
+from .merge import open_results_arguments
+from .options import Json
+
+DataAgain = Annotated[
+    str | None, typer.Option(help="AttackBench: the images of the folder (default: as in its evaluation)")
+]
+
+
+def import_results(
+    what: Annotated[str, typer.Argument(help="BUNDLE.zip, or a format: attackbench, robustbench")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="a new folder for a bundle, else a results folder")],
+    path: Annotated[Path | None, typer.Argument(help="the other program's file, or a folder of them")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="AttackBench: model of the folder (default: matched by predictions)")
+    ] = None,
+    data: DataAgain = None,
+    as_json: Json = False,
+) -> None:
+    """Read a bundle into a folder, or add other programs' results for comparison; they are not judged."""
+    from ..api.folders import FORMATS
+    from ..api.folders import import_results as read_results
+    from ..report.text.console import make_console, print_error, print_table
+
+    if what not in FORMATS:
+        if path is not None or model is not None or data is not None:
+            named = ", ".join(FORMATS)
+            raise InvalidInput(f"expected BUNDLE.zip alone, or one of {named} with a path, got {what!r} and more")
+        done = read_results(what, out)
+    elif path is None:
+        raise InvalidInput(f"expected the files of {what}: davylamp import {what} PATH -o FOLDER")
+    else:
+        done = read_results(path, out, form=what, model=model, data=data)
+    if as_json:
+        print(json.dumps(done.to_dict(), indent=2))  # noqa: T201 - the product
+        return
+    if what in FORMATS:
+        columns = [name.replace("_", " ") for name in done.rows[0]]
+        print_table(done.headline, columns, [[*row.values()] for row in done.rows])
+    _print_notes(done, out)
+    if what not in FORMATS:
+        make_console().print(done.headline, highlight=False, markup=False, soft_wrap=True)
+    for line in done.document.get("refused", ()):
+        print_error(f"- refused: {line}")
+
+
+def export_results(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="a results folder, or a format: attackbench")],
+    where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format, the results folder")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="with a format: folder for its files")] = None,
+    licence: Annotated[str, typer.Option(help="licence of the results, an SPDX identifier: CC-BY-4.0")] = "",
+    creator: Annotated[str, typer.Option(help="author of the results")] = "",
+    name: Annotated[str, typer.Option(help="title of the data set (default: models and data)")] = "",
+    description: Annotated[str, typer.Option(help="description in a sentence (default: a summary)")] = "",
+    images: Annotated[bool, typer.Option(help="bundle: include the kept adversarial images")] = True,
+    data: DataAgain = None,
+) -> None:
+    """Pack a folder into one file with tables, card, licence and checksums, or write another program's format."""
+    from ..api.folders import export
+    from ..report.text.console import make_console
+
+    terms: dict[str, Any] = {"licence": licence, "creator": creator, "name": name, "description": description}
+    if what == "attackbench":
+        if out is None:
+            raise InvalidInput(f"expected -o with a format: davylamp export {what} FOLDER -o FILES")
+        done = export(open_results_arguments(context, [where]), out, form=what, images=images, data=data, **terms)
+    else:
+        if out is not None and not Path(what).exists():
+            raise UnknownName("format", what, ("attackbench",))
+        if out is not None or data is not None:
+            raise InvalidInput("expected davylamp export FOLDER BUNDLE.zip without -o and --data")
+        done = export(open_results_arguments(context, [Path(what)]), where, images=images, **terms)
+    console = make_console()
+    for file in done.document.get("files", ()):
+        console.print(file, highlight=False, markup=False)
+    _print_notes(done, Path(what))
+    dash = "- " if what == "attackbench" else ""
+    console.print(f"{dash}{done.headline}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_notes(done: Any, folder: Path) -> None:
+    from ..report.text.console import make_console
+
+    for line in done.notes:
+        if not line.startswith("refused: "):  # which stand on standard error
+            text = in_options(line).replace("FOLDER", shlex.quote(str(folder)))
+            make_console().print(f"- {text}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,16 @@
+"""Names from before 0.2.0: they still work, with a DeprecationWarning."""
+
+import warnings
+from collections.abc import Mapping
+
+
+def warn_renamed(owner: str, old: str, new: str) -> None:
+    """Warn the caller's caller that `owner.old` is `owner.new` now."""
+    warnings.warn(f"{owner}.{old} is deprecated: use {owner}.{new}", DeprecationWarning, stacklevel=3)
+
+
+def current_name(owner: str, name: str, renamed: Mapping[str, str]) -> str:
+    """The current name of an attribute of the module `owner`; `renamed` maps old names to new ones."""
+    if name in renamed:
+        warnings.warn(f"{owner}.{name} is deprecated: use {owner}.{renamed[name]}", DeprecationWarning, stacklevel=3)
+    return renamed.get(name, name)

@@ -1,0 +1,44 @@
+"""Tasks done one after the other in this process."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from ..sources import LoadedCache
+from .executor import Progress, label_of
+from .task import Task, TaskResult
+from .worker import TaskRunner
+
+
+class InProcessExecutor:
+    """Does one task after the other in this process; what is loaded stays for the next call."""
+
+    def __init__(self) -> None:
+        self._bench = TaskRunner()
+
+    def take_over(self, loaded: LoadedCache) -> None:
+        """Begin with a model and images that are loaded already."""
+        self._bench.adopt(loaded)
+
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
+        """Do the tasks in their order."""
+        for task in tasks:
+            name = label_of(task)
+            progress(name, 0)
+            count = Count(name, progress)
+            outcome = self._bench.do(task, count)
+            progress(name, task.images - count.images)
+            yield outcome
+
+
+class Count:
+    """What a task is given to report with: the images that are done, and each pass of an attack if that is wanted."""
+
+    def __init__(self, name: str, progress: Progress):
+        self.images, self._name, self._progress = 0, name, progress
+        asked = getattr(progress, "asked", None)
+        self.asked = None if asked is None else partial(asked, name)
+
+    def __call__(self, images: int) -> None:
+        """Report images that are done."""
+        self.images += images
+        self._progress(self._name, images)

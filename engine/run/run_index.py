@@ -1,0 +1,166 @@
+"""What of a plan is in a results folder: read, checked, put together, and never taken for another model's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ...adapters.models.remote.server_usage import ServerUsage, read_traffic
+from ...adapters.paths import is_file_name
+from ...errors import DavylampError, Unavailable
+from ..attack_run import AttackRun, ModelOnData, json_digest
+from ..plan.choices import chosen_of_cell
+from ..plan.plan import Plan
+from ..store.checksummed import ConflictingRecordsError, DamagedRecordError, Record
+from ..store.plan_records import join_shards, remove_pieces
+from ..store.record_validation import record_error
+from ..store.store import Kind, ResultsStore
+from ..store.transfers import lacks_logits
+from .provenance import run_metadata
+from .task import Task, TaskResult
+
+_KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "transfer"}  # of tasks, as the store says
+
+
+class RunIndex:
+    """The books of one evaluation.
+
+    Args:
+        plan: what is to be there.
+        store: where.
+        retry_failed: whether failed cells, and those with two results that differ, are run again.
+        trust_unknown: whether earlier records of models, attacks and metrics that cannot be known in full count.
+    """
+
+    def __init__(self, plan: Plan, store: ResultsStore, *, retry_failed: bool = False, trust_unknown: bool = False):
+        self.plan, self.store = plan, store
+        self.retry_failed, self.trust_unknown = retry_failed, trust_unknown
+        self.ran: set[str] = set()
+        self._finished: dict[str, str] = {}  # by key, why a cell failed, or nothing
+        self.damaged: list[str] = []
+        self.unmeasured: dict[str, str] = {}  # users' metrics, with why they could not be computed
+        self._retried: set[str] = set()
+        self.traffic = ServerUsage()  # of what was done for this evaluation
+
+    def has(self, task: Task) -> bool:
+        """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
+        if task.kind != "attack" or task.cell is None:
+            record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
+            return record is not None and not (task.keep_logits and not record.failed and lacks_logits(record))
+        if task.keep_images and not self.store.images_path(task.name).is_file():
+            return bool(self.failure(task.cell))
+        if self.failure(task.cell) is None and self._read_done("parts", task.name) is None:
+            return self.failure(task.cell) is not None
+        return True
+
+    def failure(self, cell: AttackRun) -> str | None:
+        """Why a cell has no result, "" if it has one; None: it is not finished."""
+        if cell.key not in self._finished:  # read and checked once is enough
+            try:
+                record = self._read_done("cells", cell.key)
+            except (
+                ConflictingRecordsError,
+                DavylampError,
+            ) as error:  # two results, or one that may not be read: for the user to say
+                self._finished[cell.key] = str(error)
+            else:
+                if record is not None:
+                    self._finished[cell.key] = record.meta["reason"]
+        return self._finished.get(cell.key)
+
+    def read(self, kind: Kind, key: str) -> Record | None:
+        """A record that can be trusted; a damaged file is noted and counts as not there.
+
+        Raises:
+            Conflict: if there are two results of a cell that differ.
+            DavylampError: if it may not be read, or was written in another format.
+        """
+        try:
+            record = self.store.read(kind, key)
+            if why := record_error(kind, key, record):
+                raise DamagedRecordError(f"{self.store.path(kind, key)} is damaged ({why})")
+        except FileNotFoundError:
+            return None
+        except DamagedRecordError as damage:
+            if kind == "cells" and isinstance(damage, ConflictingRecordsError) and not self.retry_failed:
+                raise
+            if str(damage) not in self.damaged:
+                self.damaged.append(str(damage))
+            self.store.remove(kind, key)
+            return None
+        return record if self._is_ours(record) else None
+
+    def save(self, outcome: TaskResult) -> None:
+        """Write what came of a task; what cannot be written as it is becomes a failure of that cell alone.
+
+        Raises:
+            Unavailable: if the store cannot be written.
+        """
+        self.traffic += read_traffic(outcome.traffic)
+        try:
+            self._save(outcome)
+        except (DavylampError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, Unavailable):
+                raise
+            reason = f"its result could not be kept: {type(error).__name__}: {' '.join(str(error).split())}"[:500]
+            self._save(outcome._replace(table=None, images=None, reason=reason))
+
+    def finish_interrupted(self) -> None:
+        """Finish what a killed run left: pieces of a cell all there but apart, or put together but not yet removed."""
+        left = {key.partition("-")[0] for key in self.store.keys("parts")}
+        for cell in self.plan.cells:
+            if cell.key in left and self.failure(cell) == "":
+                remove_pieces(self.store, cell)
+            elif cell.key in left:
+                self._join(cell)
+
+    def _is_ours(self, record: Record) -> bool:
+        """Whether a record is of what this plan has: where that is unknown in part, only what it has made itself."""
+        if self.trust_unknown or not self.plan.unknown:
+            return True
+        meta = record.meta
+        subjects = (meta.get("subject"), meta.get("spec", {}).get("subject"))
+        keys = [ModelOnData(**subject).key for subject in subjects if subject]
+        keys += [json_digest(meta["spec"])] if "spec" in meta else []
+        return self.plan.unknown.keys().isdisjoint(keys) or meta.get("identity", {}).get("plan") == self.plan.name
+
+    def _read_done(self, kind: Kind, key: str) -> Record | None:
+        """A record that is not to be computed again."""
+        record = self.read(kind, key)
+        again = record is not None and record.failed and self.retry_failed and key not in self._retried
+        return None if again else record
+
+    def _save(self, outcome: TaskResult) -> None:
+        task, config = outcome.task, self.plan.config
+        chosen = chosen_of_cell(config, task.cell) if task.cell else {}
+        meta = run_metadata(outcome, preset=config.preset, chosen=chosen)
+        keys = [task.subject.key, *((task.cell.subject.key, task.cell.key) if task.cell else ())]
+        if unknown := {name: why for key in keys for name, why in self.plan.unknown.get(key, {}).items()}:
+            meta["identity"] = {"unknown": list(unknown.values()), "plan": self.plan.name}
+        if task.kind == "attack":
+            self._save_attack(outcome, meta)
+            return
+        if outcome.table is None:
+            self._retried.add(task.name)
+        self.store.write(_KINDS.get(task.kind, "clean"), task.name, outcome.table or pa.table({}), meta)
+
+    def _save_attack(self, outcome: TaskResult, meta: dict[str, Any]) -> None:
+        task = outcome.task
+        assert task.cell is not None
+        self.ran.add(task.cell.key)
+        if outcome.table is None:
+            self._retried.add(task.cell.key)
+            self.store.write("cells", task.cell.key, pa.table({}), meta)
+            return
+        for name, reason in (outcome.unmeasured or {}).items():
+            if is_file_name(name):
+                self.unmeasured.setdefault(name, reason)
+        if outcome.images is not None:
+            self.store.write_images(task.name, {"inputs": outcome.images, "labels": outcome.table["label"].to_numpy()})
+        self.store.write("parts", task.name, outcome.table, meta)
+        self._join(task.cell)
+
+    def _join(self, cell: AttackRun) -> None:
+        """Put the pieces of a cell together once all are there."""
+        if join_shards(self.store, cell, lambda key: self.read("parts", key)):
+            self._finished.pop(cell.key, None)

@@ -1,0 +1,281 @@
+"""How the evaluations of a folder stand: what was asked for, the pieces of cells under way, and the state of each cell.
+
+A plan is a file with the cells of an evaluation, which stays until all of them are finished.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ...adapters.models.remote.server_usage import ServerUsage, read_traffic
+from ...errors import DavylampError
+from ..attack_run import AttackRun, call_as, describe_attack, json_digest, tell_apart
+from .checksummed import Record
+from .record_validation import order_of, read_records, unknown_attack, usable_record
+from .store import KINDS, Kind, ResultsStore
+
+ReadPiece = Callable[[str], "Record | None"]
+_FAILED = "failed"
+_NAMED = 8  # parts that a line names
+
+
+class CellState(NamedTuple):
+    """A cell of a folder and its status; `meta` has versions, times and device, once a record exists."""
+
+    key: str
+    cell: AttackRun
+    status: str
+    reason: str
+    meta: dict[str, Any]
+
+    @classmethod
+    def of(cls, key: str, record: Record) -> "CellState":
+        """The state of a cell that has a record; the reason of one whose attack is unknown here says so."""
+        meta, cell = dict(record.meta), AttackRun.from_record(record.meta)
+        return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
+
+
+class FolderStatus(NamedTuple):
+    """Contents of a folder: every cell with its state, and a line for every damaged file."""
+
+    states: list[CellState]
+    damaged: list[str]
+
+
+def list_cells(folder: str | Path) -> list[CellState]:
+    """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
+    return survey_folder(folder, ("parts", "cells"), headers=False).states
+
+
+def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> FolderStatus:
+    """The state of every cell, and what is damaged, by one look at each file.
+
+    Args:
+        folder: a results folder.
+        kinds: of the records that are looked at.
+        headers: only what each file says of itself is read, a few kilobytes; bytes that were altered elsewhere in it go
+            unnoticed here, and are found by all that reads its numbers. False: every byte is checked.
+
+    Raises:
+        Unavailable: if there is no such folder.
+        StoreMismatch: if it was written in another format.
+    """
+    store = ResultsStore(folder, create=False)
+    running = {name.partition("-")[0] for name in store.claimed()}
+    unfinished = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
+    damaged: list[str] = []
+    finished: dict[str, CellState] = {}
+    for kind in kinds:
+        for key, record in read_records(store, kind, (), headers=headers, damaged=damaged):
+            if kind == "parts":
+                cell_key, meta = key.partition("-")[0], dict(record.meta)
+                unfinished[cell_key] = CellState(cell_key, AttackRun.from_record(meta), "waiting", "", meta)
+            elif kind == "cells":
+                finished[key] = CellState.of(key, record)
+    unfinished = {key: each._replace(status="running") if key in running else each for key, each in unfinished.items()}
+    states = sorted({**unfinished, **finished}.values(), key=lambda state: order_of(state.cell))
+    names = tell_apart(state.cell.subject for state in states)
+    return FolderStatus([state._replace(cell=call_as(state.cell, names)) for state in states], damaged)
+
+
+class PartStatus(NamedTuple):
+    """How one part of an evaluation stands: of its pieces those that are not there, and those that are at work."""
+
+    number: int
+    of: int
+    pieces: int
+    missing: int
+    running: int
+
+
+def write_plan(
+    store: ResultsStore, cells: Sequence[AttackRun], parts: Mapping[str, Sequence[int]] | None = None, of: int = 0
+) -> None:
+    """Write down what an evaluation is to run, so that others see how much of it is there.
+
+    Args:
+        store: the folder.
+        cells: of the whole evaluation.
+        parts: by key of a cell the part of each of its shards, for an evaluation in parts.
+        of: how many parts there are.
+
+    Raises:
+        Unavailable: if the disk is full or not writable.
+    """
+    key = _plan_key(cells, of)
+    if not store.path("plans", key).is_file():
+        specs = [json.dumps(cell.spec, sort_keys=True) for cell in cells]
+        about = [json.dumps(describe_attack(cell), sort_keys=True) for cell in cells]
+        columns = {"cell": [cell.key for cell in cells], "spec": specs, "about": about}
+        if parts:
+            columns["parts"] = pa.array([list(parts[cell.key]) for cell in cells], pa.list_(pa.int32()))
+        meta = {"key": key, "kind": "plan", "status": "done", "reason": "", **({"of": of} if parts else {})}
+        store.write("plans", key, pa.table(columns), meta)
+
+
+def remove_plan(store: ResultsStore, cells: Sequence[AttackRun]) -> None:
+    """Remove the note of an evaluation that ended, and every other of which nothing is left to run."""
+    store.remove("plans", _plan_key(cells))
+    forget_finished(store)
+
+
+def forget_finished(store: ResultsStore) -> None:
+    """Remove the notes of evaluations all of whose cells are there: the last of several parts does."""
+    there = set(store.keys("cells"))
+    for key, record in read_records(store, "plans"):
+        with suppress(KeyError):  # a foreign file
+            if key != _FAILED and there.issuperset(record.table["cell"].to_pylist()):
+                store.remove("plans", key)
+
+
+def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
+    """Write down which models and implementations could not take part; of `others`, that they can by now.
+
+    Raises:
+        Unavailable: if the disk is full or not writable.
+    """
+    before, able = find_failed(store), set(others)
+    after = {name: reason for name, reason in before.items() if name not in able} | dict(failed)
+    if after == before:
+        return
+    if after:
+        table = pa.table({"cell": pa.array([], pa.string()), "spec": pa.array([], pa.string())})
+        meta = {"key": _FAILED, "kind": "plan", "status": "failed", "reason": "", "failed": after}
+        store.write("plans", _FAILED, table, meta)
+    else:
+        store.remove("plans", _FAILED)
+
+
+def find_failed(store: ResultsStore) -> dict[str, str]:
+    """Models and implementations that could not take part in an evaluation so far, each with the reason."""
+    with suppress(DavylampError, KeyError, TypeError, ValueError):
+        record = usable_record(store, "plans", _FAILED)
+        return {} if record is None else {str(name): str(why) for name, why in dict(record.meta["failed"]).items()}
+    return {}
+
+
+def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
+    """Cells by key that an evaluation was asked for and that have no file, in its order."""
+    there = set(store.keys("cells"))
+    missing: dict[str, AttackRun] = {}
+    for _, record in read_records(store, "plans"):
+        missing.update({key: cell for key, cell in _read_plan(record) if key not in there})
+    return missing
+
+
+def list_parts(store: ResultsStore) -> list[PartStatus]:
+    """Every part that has pieces of an evaluation in parts which is not finished, in their order."""
+    cells, pieces, running = set(store.keys("cells")), set(store.keys("parts")), store.claimed()
+    states: list[PartStatus] = []
+    for _, record in read_records(store, "plans"):
+        if "parts" not in record.table.column_names:
+            continue
+        with suppress(KeyError, TypeError, ValueError, AttributeError):  # a foreign file has none
+            of, shares = int(record.meta["of"]), _shares(record)
+            for number, names in sorted(shares.items()):
+                missing = {name for name in names if name not in pieces and name.partition("-")[0] not in cells}
+                states.append(PartStatus(number, of, len(names), len(missing), len(missing & running)))
+    return states
+
+
+def _shares(record: Record) -> dict[int, list[str]]:
+    """The pieces of each part, as a plan has them."""
+    shares: dict[int, list[str]] = {}
+    for key, owners in zip(*(record.table[name].to_pylist() for name in ("cell", "parts")), strict=True):
+        for shard, number in enumerate(owners):
+            shares.setdefault(number, []).append(f"{key}-{shard}")
+    return shares
+
+
+def missing_line(states: Sequence[PartStatus]) -> str:
+    """A line that names the parts of an evaluation with missing pieces; "" if there are none."""
+    lacking = [state for state in states if state.missing]
+    if not lacking:
+        return ""
+    names = [f"{state.number}/{state.of} ({state.missing} of {state.pieces})" for state in lacking[:_NAMED]]
+    more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
+    return f"pieces missing of parts {', '.join(names)}{more}: the command of such a part resumes it"
+
+
+def _read_plan(record: Record) -> Iterator[tuple[str, AttackRun]]:
+    """The cells of a plan by key; a foreign file has none."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
+        # davylamp 0.1.0 wrote no `about`
+        about = record.table["about"].to_pylist() if "about" in record.table.column_names else ["{}"] * len(keys)
+        for key, spec, text in zip(keys, specs, about, strict=True):
+            yield key, AttackRun.from_record({"spec": json.loads(spec), "about": json.loads(text)})
+
+
+def _plan_key(cells: Sequence[AttackRun], of: int = 0) -> str:
+    return json_digest({"plan": sorted(cell.key for cell in cells), **({"parts": of} if of else {})})
+
+
+def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
+    """Put the pieces of a cell together if all are there, and remove them.
+
+    Args:
+        store: where they are.
+        cell: whose.
+        read: a piece by its key; None: it is not there, or cannot be used.
+
+    Returns:
+        Whether the cell was written.
+
+    Raises:
+        Unavailable: if the store cannot be written.
+    """
+    pieces = [read(f"{cell.key}-{shard}") for shard in range(cell.shards)]
+    present = [piece for piece in pieces if piece is not None]
+    if len(present) < cell.shards:
+        return False
+    store.write("cells", cell.key, *_joined(present))
+    remove_pieces(store, cell)
+    return True
+
+
+def remove_pieces(store: ResultsStore, cell: AttackRun) -> None:
+    """Remove what there is of the pieces of a cell."""
+    for shard in range(cell.shards):
+        store.remove("parts", f"{cell.key}-{shard}")
+
+
+def join_all(store: ResultsStore) -> list[str]:
+    """Put together every cell all of whose pieces are there, in a folder into which several were merged.
+
+    Pieces of what cannot be known in full are joined only if one evaluation made them all.
+
+    Returns:
+        The keys of the cells that were written.
+
+    Raises:
+        Unavailable: if the store cannot be written.
+    """
+    pieces = {key: record for key in store.keys("parts") if (record := usable_record(store, "parts", key)) is not None}
+    cells = {key.partition("-")[0]: AttackRun.from_record(record.meta) for key, record in pieces.items()}
+    plans: dict[str, list[Any]] = {}
+    for key, record in pieces.items():
+        plans.setdefault(key.partition("-")[0], []).append(record.meta.get("identity", {}).get("plan"))
+    # A foreign piece may say that there are billions: they are not looked for one by one.
+    whole = [cell for key, cell in cells.items() if len(set(plans[key])) == 1 and len(plans[key]) >= cell.shards]
+    return [cell.key for cell in whole if join_shards(store, cell, pieces.get)]
+
+
+def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
+    """The table of all pieces and what it is about; of pieces that do not fit together why that is."""
+    meta = dict(pieces[0].meta)
+    try:
+        for name in ("seconds", "attack_seconds"):
+            meta[name] = sum(piece.meta[name] for piece in pieces)
+        if traffic := sum((read_traffic(piece.meta.get("traffic")) for piece in pieces), ServerUsage()):
+            meta["traffic"] = traffic.spec
+        meta["unmeasured"] = {symbol: why for piece in pieces for symbol, why in piece.meta["unmeasured"].items()}
+        table = pa.concat_tables([piece.table for piece in pieces], promote_options="default")
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        reason = f"its pieces do not fit together ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
+        return pa.table({}), {**meta, "status": "failed", "reason": reason}
+    return table, meta

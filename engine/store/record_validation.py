@@ -1,0 +1,233 @@
+"""Validation of records, of their columns and metadata: a sealed file may come from another program."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ...adapters import canonical_attack
+from ...errors import UnknownName
+from ..attack_run import AttackRun, ModelOnData
+from .checksummed import DamagedRecordError, Record, TableShape
+from .store import Kind, ResultsStore
+
+_IMAGES = {"index": pa.types.is_integer, "label": pa.types.is_integer, "image": pa.types.is_string}
+_FLAGS = dict.fromkeys(("attacked", "success", "success_8bit", "violated", "robust"), pa.types.is_boolean)
+_COUNTS = dict.fromkeys(("predicted", "adv_predicted", "forwards", "backwards"), pa.types.is_integer)
+_SIZES = dict.fromkeys(("seconds", "distance", "l0", "l1", "l2", "linf"), pa.types.is_floating)
+_LOGITS = pa.types.is_fixed_size_list
+_COLUMNS: Mapping[str, Mapping[str, Any]] = {
+    "clean": {
+        **_IMAGES,
+        "predicted": pa.types.is_integer,
+        "CA": pa.types.is_floating,
+        "CC": pa.types.is_floating,
+        "logits": _LOGITS,
+    },
+    "cells": {**_IMAGES, **_FLAGS, **_COUNTS, **_SIZES, "violations": pa.types.is_string, "adv_logits": _LOGITS},
+    "transfer": {"index": pa.types.is_integer, "adv_predicted": pa.types.is_integer},
+    "detections": {
+        "index": pa.types.is_integer,
+        "score": pa.types.is_floating,
+        "adv_score": pa.types.is_floating,
+        "seen": pa.types.is_boolean,
+    },
+    "references": {
+        "index": pa.types.is_integer,
+        "hash": pa.types.is_string,
+        **dict.fromkeys(("covered", "attacked", "crashed", "box_failure"), pa.types.is_boolean),
+        **dict.fromkeys(("distance", "final_distance", "forwards", "backwards"), pa.types.is_floating),
+    },
+}
+_COLUMNS = {**_COLUMNS, "parts": _COLUMNS["cells"]}
+NEEDED = tuple(name for name in _COLUMNS["cells"] if name != "adv_logits")  # numbers that every finished cell has
+_OF_CELLS = ("cells", "parts", "transfer", "detections")
+_OF_SUBJECTS = ("clean", "transfer", "references")
+_ABOUT = ("source", "attack", "norm", "file", "model", "dataset")  # of a reference
+# What any other column may hold: a number or a flag for each image, pictures and maps, or nothing.
+_OTHERS = (
+    pa.types.is_floating,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_nested,
+    pa.types.is_binary,
+    pa.types.is_null,
+)
+
+
+def read_records(
+    store: ResultsStore,
+    kind: Kind,
+    columns: Collection[str] | None = None,
+    *,
+    headers: bool = False,
+    keys: Collection[str] | None = None,
+    damaged: list[str] | None = None,
+) -> Iterator[tuple[str, Record]]:
+    """Every record of a kind that can be used, by key.
+
+    Args:
+        store: the folder.
+        kind: of the records.
+        columns: see `ResultsStore.read_all`.
+        headers: see there.
+        keys: see there.
+        damaged: gets a line for each record that cannot be used; None: they are passed over.
+    """
+    for key, record in store.read_all(kind, columns, headers=headers, keys=keys):
+        if isinstance(record, DamagedRecordError):
+            why = str(record)
+        elif why := record_error(kind, key, record):
+            why = f"{store.path(kind, key)} is damaged ({why})"
+        else:
+            yield key, record
+            continue
+        if damaged is not None:
+            damaged.append(why)
+
+
+def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = False) -> Record | None:
+    """A record by its key; None if there is none, or it is damaged; `headers`: see `ResultsStore.read_all`.
+
+    Raises:
+        StoreMismatch: if it was written in another format.
+        Unavailable: if it may not or cannot be read.
+    """
+    try:
+        record = store.read(kind, key, headers=headers)
+    except (FileNotFoundError, DamagedRecordError):
+        return None
+    return None if record_error(kind, key, record) else record
+
+
+def record_error(kind: Kind, key: str, record: Record) -> str:
+    """Why a record cannot be used; "" if it can."""
+    meta = record.meta
+    try:
+        cell = AttackRun.from_record(meta) if kind in _OF_CELLS else None
+        subject = ModelOnData(**meta["subject"]) if kind in _OF_SUBJECTS else cell and cell.subject
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"
+    if cell is not None and not _is_sane(cell):
+        return "it does not say what it is about: its spec holds other types"
+    stated = cell.key if cell is not None else subject.key if subject is not None else key
+    if key.partition("-")[0] != stated:
+        return "it is about something else than its name says"
+    if why := _find_silence(kind, meta):
+        return why
+    if record.failed or subject is None:
+        return ""
+    return _find_gap(kind, record.shape, meta, subject.images)
+
+
+def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
+    """The missing metadata about the evaluation, program or detector behind a record; "" if it is complete."""
+    made = meta.get("identity", {})
+    if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
+        return "it does not say which evaluation made it"
+    if kind == "references" and not _has_texts(meta.get("reference"), _ABOUT):
+        return "it does not say whose result it is"
+    if kind == "detections":
+        about = meta.get("detector")
+        named = isinstance(meta.get("examples_of"), str) and _has_texts(about, ("file", "digest", "name"))
+        scores = about.get("calibration") if isinstance(about, Mapping) else None
+        if not (named and isinstance(scores, list) and scores and all(type(each) is float for each in scores)):
+            return "it does not say which detector it is about"
+    return ""
+
+
+def _has_texts(about: Any, names: Iterable[str]) -> bool:
+    return isinstance(about, Mapping) and all(isinstance(about.get(name), str) for name in names)
+
+
+def unknown_attack(cell: AttackRun) -> str:
+    """A line if this version of davylamp does not have a cell's attack; "" if it does."""
+    try:
+        canonical_attack(cell.row)
+    except UnknownName as error:
+        return f"unknown attack: {cell.attack} ({error})"
+    return ""
+
+
+def edited_since(cells: Iterable[tuple[AttackRun, Mapping[str, Any]]]) -> dict[str, str]:
+    """Cells of a user's attack as it was before its code was edited, by key, each with a line that says so.
+
+    What counts is the code of the attack's latest result; of a second they are of one time.
+
+    Args:
+        cells: with the `meta` of their records.
+    """
+    latest: dict[str, list[tuple[str, str, AttackRun]]] = {}
+    for cell, meta in cells:
+        if cell.row.is_user_attack:
+            latest.setdefault(cell.attack, []).append((str(meta.get("written", "")), _code_of(cell), cell))
+    edited = {}
+    for attack, known in latest.items():
+        last = max(written for written, _, _ in known)
+        codes = {code for written, code, _ in known if written == last}
+        old = [cell for _, code, cell in known if code not in codes]
+        edited |= {cell.key: f"a result of {attack} as it was before its code was edited" for cell in old}
+    return edited
+
+
+def _code_of(cell: AttackRun) -> str:
+    return cell.version.partition(",")[0]
+
+
+def order_of(cell: AttackRun) -> tuple[str, str, str]:
+    """Sort key of the cells of a folder: model, attack, key."""
+    return cell.subject.model, cell.attack, cell.key
+
+
+def _is_sane(cell: AttackRun) -> bool:
+    """Whether the parts of a spec have the types that readers count on."""
+    texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
+    texts = (*texts, *(text for each in cell.surrogate for text in (each.model, each.model_digest)))
+    if cell.fitted_on is not None:
+        texts = (*texts, cell.fitted_on.data, cell.fitted_on.data_digest)
+    numbers = cell.seed, cell.shard_size, cell.rules, cell.subject.images
+    radius = cell.threat_model.epsilon
+    return (
+        bool(cell.attack)
+        and all(isinstance(text, str) for text in texts)
+        and all(type(number) is int for number in numbers)
+        and (radius is None or type(radius) in (int, float))
+        and cell.shard_size > 0 < cell.subject.images
+        and isinstance(cell.parameters, Mapping)
+        and (cell.search.kind != "worst-case" or _names_its_attacks(cell))
+        and isinstance(cell.grid, Mapping)
+    )
+
+
+def _names_its_attacks(cell: AttackRun) -> bool:
+    """Whether a worst case has parameters for each of its attacks, and for nothing else."""
+    return sorted(cell.parameters) == sorted(cell.search.members) and all(
+        isinstance(each, Mapping) for each in cell.parameters.values()
+    )
+
+
+def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: int) -> str:
+    """The defect of a finished record: columns, types, gaps or number of rows; "" if it has none."""
+    if not isinstance(meta.get("unmeasured", {}), dict):
+        return "it does not say what was not measured"
+    try:
+        if fault := next(_faults_of_columns(kind, shape), ""):
+            return fault
+    except OSError as error:  # of a column that is read for that
+        return f"its columns cannot be read: {' '.join(str(error).split())[:100]}"
+    return "" if kind == "parts" or shape.rows == images else f"it has {shape.rows} of {images} images"
+
+
+def _faults_of_columns(kind: Kind, shape: TableShape) -> Iterator[str]:
+    needed, names = _COLUMNS[kind], set(shape.schema.names)
+    yield from (f"it has no column {name}" for name in needed if name not in names)
+    if len(names) < len(shape.schema):
+        yield "it has two columns of one name"
+    for place, field in enumerate(shape.schema):
+        name = field.name
+        fitting = [needed[name]] if name in needed else _OTHERS
+        if not any(fits(field.type) for fits in fitting):
+            yield f"its column {name} holds {field.type}"
+        # The prediction of an example may be missing in "transfer": a model without an answer.
+        elif (pa.types.is_boolean(field.type) or (name in needed and kind != "transfer")) and shape.gaps(place):
+            yield f"its column {name} has gaps"

@@ -1,0 +1,523 @@
+"""The read model of a results folder: every cell and clean prediction as arrays, and what is missing."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ...adapters.paths import is_file_name
+from ...errors import Unavailable, UnknownName
+from ..attack_run import AttackRun, ModelOnData, call_as, tell_apart
+from ..finding import Finding, sentences
+from ..measure_groups import is_group
+from ..metric_names import NO_CONFIDENCES, needs_confidences
+from ..thread_map import thread_map
+from ..user_metrics import plain_name
+from .columns import Example, logits_of, pictures_of
+from .derived_columns import STORED_K, STORED_RATE, derive_columns, lacks_rate, needs_logits
+from .image_results import ImageResults
+from .imported import Reference, references_of
+from .notes import find_notes, unsteady_models
+from .other_records import fit_costs
+from .plan_records import CellState, find_missing, list_parts, missing_line
+from .record_validation import NEEDED, edited_since, order_of, read_records, unknown_attack
+from .store import Record, ResultsStore
+from .stored_columns import RepeatedArrays, StoredColumns, join_columns
+from .transfers import Predictions, Transfers, read_transfers
+
+_SAME = 1e-4  # relative to the largest logit: another batch rounds otherwise
+
+
+def has_confidences(meta: Mapping[str, Any]) -> bool:
+    """Whether the logits of a record are the model's, and not made from its labels."""
+    return meta.get("outputs") != "labels"
+
+
+@dataclass(frozen=True, eq=False)
+class CleanResult:
+    """A model's predictions on clean images: arrays of shape (n,) by column, logits, (n, K), and its record's `meta`.
+
+    `examples` are the first images as pictures, where they were asked for.
+    """
+
+    subject: ModelOnData
+    columns: Mapping[str, np.ndarray]
+    logits: Tensor
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def has_confidences(self) -> bool:
+        """Whether the model gives confidences, and not only labels."""
+        return has_confidences(self.meta)
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """A finished cell: arrays of shape (n,) by column, why some metrics were not measured, and its record's `meta`.
+
+    Of its columns only those that every cell has are held; the others are read from its file when they are asked for.
+
+    `find_silent` says which images the model gave no finite logits for (`silent`); None: none of them. Where they were
+    asked for, `examples` are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
+    """
+
+    cell: AttackRun
+    columns: Mapping[str, np.ndarray]
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    find_silent: Callable[[], np.ndarray] | None = None
+    examples: tuple[Example, ...] = ()
+    adv_logits: Tensor | None = None
+
+    @property
+    def has_confidences(self) -> bool:
+        """Whether the evaluated model gives confidences, and not only labels."""
+        return has_confidences(self.meta)
+
+    @cached_property
+    def non_finite(self) -> np.ndarray:
+        """Images that the model gave no finite logits for, (n,) bool; its file is read for that if it was not.
+
+        Raises:
+            Unavailable: if the file cannot be read any more, or has changed.
+        """
+        return np.zeros(len(self.columns["label"]), bool) if self.find_silent is None else self.find_silent()
+
+    @property
+    def is_minimum(self) -> bool:
+        """Whether its distances are the smallest that the attack found: minimum-norm attacks and searches."""
+        return self.cell.search.attack_kind(self.cell.row) == "minimum-norm"
+
+    @property
+    def results(self) -> ImageResults:
+        """The result of the attack on each image."""
+        return ImageResults(self.columns, self.cell.threat_model)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether its model draws random numbers, and was judged by many draws."""
+        return self.results.is_random
+
+    @property
+    def differs_unchanged(self) -> np.ndarray:
+        """Images that came back unchanged and yet are predicted otherwise, (n,) bool.
+
+        None where the example is not judged as the clean image is: on 8 bits, or by draws of a random model.
+        """
+        if self.cell.pixels or self.is_random:
+            return np.zeros(len(self.columns["label"]), bool)
+        return (self.columns["linf"] == 0) & (self.columns["adv_predicted"] != self.columns["predicted"])
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Images that prove something, (n,) bool: attacked, no violation, and within the radius."""
+        return self.results.usable
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A results folder.
+
+    Args:
+        store: the folder.
+        done: finished cells, ordered by model, attack and key.
+        failed: cells without a result, with the reason of each.
+        running: cells of which only some pieces are there.
+        clean: by key of the subject.
+        damaged: a line for each file that was left out because it cannot be trusted.
+        transfers: what other models predict on a cell's examples, (n,), NaN where a model gave no finite logits, by key
+            of the cell and of the tested subject; None: they were not read.
+        shown_shares: likewise of random models: the share of their draws that are wrong, (n,), where it was kept.
+        waiting: cells that an evaluation was asked for and of which nothing is there.
+        unknown: finished cells of attacks that this version does not have, or that were edited since, with a line that
+            says so.
+        refused: why a model could not be used on its clean images, by key of the subject.
+        states: every cell that has a record, by key: finished, failed or of an unknown attack.
+        lacking: which parts of an evaluation in parts lack pieces, in a line.
+        left_out: a line for each set of images that is part of a larger one of the same model, and so counts once.
+        references: what another program reports of the same images.
+    """
+
+    store: ResultsStore
+    done: tuple[RunResult, ...]
+    failed: tuple[tuple[AttackRun, str], ...]
+    running: tuple[AttackRun, ...]
+    clean: Mapping[str, CleanResult]
+    damaged: tuple[str, ...]
+    transfers: Transfers | None
+    waiting: tuple[AttackRun, ...] = ()
+    unknown: tuple[tuple[AttackRun, str], ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, CellState] = field(default_factory=dict)
+    references: tuple[Reference, ...] = ()
+    lacking: str = ""
+    shown_shares: Transfers = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def subjects(self) -> dict[str, ModelOnData]:
+        """Every model on its images by key, ordered by name."""
+        cells = [*(known.cell for known in self.done), *(cell for cell, _ in self.failed)]
+        subjects = {
+            known.key: known for known in (*(each.subject for each in self.clean.values()), *(c.subject for c in cells))
+        }
+        return dict(sorted(subjects.items(), key=lambda item: (item[1].model, item[1].data, item[1].images, item[0])))
+
+    @property
+    def unsteady(self) -> list[str]:
+        """A line for each model that answers one image differently each time and does not say so."""
+        return unsteady_models(self)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is not in the numbers: failed, unfinished, damaged, how searches ended, ..."""
+        return tuple(find_notes(self))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings in words."""
+        return sentences(self.findings)
+
+    def has_detector(self, subject: ModelOnData) -> bool:
+        """Whether "detected" is a class of a model, beside those of the data."""
+        return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
+
+    def is_random(self, subject: ModelOnData) -> bool:
+        """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
+        if any(each.is_random for each in self.done if each.cell.subject.key == subject.key):
+            return True
+        right = self.clean[subject.key].columns["CA"]
+        return bool(((right > 0) & (right < 1)).any())
+
+    @property
+    def judged_by_draws(self) -> set[str]:
+        """Names of the models that draw random numbers."""
+        return {each.subject.name for each in self.clean.values() if self.is_random(each.subject)}
+
+    @property
+    def users_symbols(self) -> tuple[str, ...]:
+        """Users' metrics that its records hold."""
+        return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
+
+
+def as_results(source: str | Path | Results, symbols: Sequence[str] = ()) -> Results:
+    """Read a folder, unless it has been read; then only transfers are, where they were left out and are needed.
+
+    Args:
+        source: a results folder, or what was read of it.
+        symbols: as for `read_outcomes`.
+
+    Raises:
+        DavylampError: as `read_outcomes`.
+    """
+    if not isinstance(source, Results):
+        return read_outcomes(source, symbols)
+    if "OTR" in symbols and source.transfers is None:
+        transfers, shares = read_transfers(read_records(source.store, "transfer"))
+        return replace(source, transfers=transfers, shown_shares=shares)
+    return source
+
+
+def read_outcomes(
+    folder: str | Path,
+    symbols: Sequence[str] = (),
+    *,
+    examples: bool = False,
+    keep_logits: Callable[[ModelOnData], bool] | None = None,
+    models: Collection[str] = (),
+) -> Results:
+    """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
+
+    Every byte of it is checked. What a cell has of metrics stays in its file until it is asked for (`StoredColumns`);
+    so do its logits, unless a symbol needs them.
+
+    Args:
+        folder: where `davylamp evaluate` put it.
+        symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
+        examples: the first images as pictures, too.
+        keep_logits: the models whose logits on adversarial images are kept; None: of no model.
+        models: only the cells of models of these names, and those whose examples were tried on them, if "OTR" is among
+            the symbols; empty: all.
+
+    Raises:
+        Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    store, damaged = ResultsStore(folder, create=False), list[str]()
+    repeated = RepeatedArrays()
+    clean, refused = _read_clean(read_records(store, "clean", damaged=damaged), repeated, examples=examples)
+    transfers: Transfers | None = None
+    shares: Transfers = {}
+    if "OTR" in symbols:
+        transfers, shares = read_transfers(read_records(store, "transfer", damaged=damaged))
+    states: list[CellState] = []
+    done: list[RunResult] = []
+
+    def look_at(item: tuple[str, Record]) -> tuple[CellState, RunResult | None]:
+        key, record = item
+        cell = AttackRun.from_record(record.meta)
+        state = CellState(key, cell, record.meta["status"], record.meta["reason"], dict(record.meta))
+        if record.failed or unknown_attack(cell):
+            return state, None
+        tested = (transfers or {}).get(key)
+        outcome = _outcome(cell, record, repeated, clean.get(cell.subject.key), symbols, tested)
+        if keep_logits is None or not keep_logits(cell.subject):
+            outcome = replace(outcome, adv_logits=None)
+        if not examples:
+            return state, outcome
+        return state, replace(outcome, examples=pictures_of(record, "adv_", confidences=outcome.has_confidences))
+
+    runs_users_code = any(map(is_file_name, symbols))  # which need not bear several threads
+    shown = ("adv_picture", "adv_cam") if examples else ()
+    stored = (STORED_RATE,) if f"FR@{STORED_K}" in symbols else ()
+    answers = ("adv_logits",) if keep_logits is not None or any(map(needs_logits, symbols)) else ()
+    keys = _keys_about(store, models, clean, transfers or {}) if models else None
+    records = read_records(store, "cells", (*NEEDED, *stored, *answers, *shown), keys=keys, damaged=damaged)
+    for state, outcome in (map if runs_users_code else thread_map)(look_at, records):
+        states.append(state)
+        done += [] if outcome is None else [outcome]
+    begun = read_records(store, "parts", (), damaged=damaged)
+    parts = {key.partition("-")[0]: AttackRun.from_record(record.meta) for key, record in begun}
+    references = references_of(read_records(store, "references", damaged=damaged))
+    known = {state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))}
+    left_out = edited_since((each.cell, each.meta) for each in states if not unknown_attack(each.cell))
+    left_out |= {each.key: why for each in states if each.status != "failed" and (why := unknown_attack(each.cell))}
+    outcomes = Results(
+        store=store,
+        done=tuple(
+            sorted((each for each in done if each.cell.key not in left_out), key=lambda each: order_of(each.cell))
+        ),
+        failed=tuple(
+            (each.cell, each.reason) for each in states if each.status == "failed" and each.key not in left_out
+        ),
+        running=tuple(cell for key, cell in parts.items() if key not in known),
+        clean=clean,
+        damaged=tuple(damaged),
+        transfers=transfers,
+        shown_shares=shares,
+        waiting=tuple(cell for key, cell in find_missing(store).items() if key not in parts),
+        lacking=missing_line(list_parts(store)),
+        unknown=tuple(
+            (each.cell, left_out[each.key]) for each in states if each.status != "failed" and each.key in left_out
+        ),
+        refused=refused,
+        states=known,
+        references=references,
+    )
+    outcomes = _leave_subsets(outcomes)
+    if not outcomes.done and not outcomes.failed:
+        raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")
+    return _with_model_names(outcomes)
+
+
+def _keys_about(
+    store: ResultsStore, models: Collection[str], clean: Mapping[str, CleanResult], transfers: Transfers
+) -> set[str]:
+    """The cells of models of these names, and those whose examples were tried on them, by what each file says."""
+    tested = {key for key, each in clean.items() if each.subject.model in models}
+    keys = {cell for cell, predictions in transfers.items() if not tested.isdisjoint(predictions)}
+    headers = read_records(store, "cells", (), headers=True)
+    return keys | {key for key, record in headers if record.meta["spec"]["subject"]["model"] in models}
+
+
+def _read_clean(
+    records: Iterable[tuple[str, Record]], repeated: RepeatedArrays, *, examples: bool
+) -> tuple[dict[str, CleanResult], dict[str, str]]:
+    """The clean predictions, and why a model has none, by key of the subject."""
+    clean, refused = {}, {}
+    for key, record in records:
+        if record.failed:
+            refused[key] = str(record.meta["reason"])
+            continue
+        pictures = pictures_of(record, "", confidences=has_confidences(record.meta)) if examples else ()
+        subject, columns = ModelOnData(**record.meta["subject"]), StoredColumns(record, repeated)
+        clean[key] = CleanResult(subject, columns, logits_of(record.table, "logits"), record.meta, pictures)
+    return clean, refused
+
+
+def _outcome(
+    cell: AttackRun,
+    record: Record,
+    repeated: RepeatedArrays,
+    clean: CleanResult | None,
+    symbols: Sequence[str],
+    tested: Predictions | None,
+) -> RunResult:
+    """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
+    costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
+    unmeasured = dict(record.meta.get("unmeasured", {}))
+    if not has_confidences(record.meta):
+        unmeasured |= {name: NO_CONFIDENCES for name in symbols if needs_confidences(name)}
+    outcome = RunResult(cell, join_columns(StoredColumns(record, repeated), costs), unmeasured, record.meta)
+    needed = any(lacks_rate(outcome, name) for name in symbols)
+    adv_logits = _adv_logits(record) if needed or "adv_logits" in record.table.column_names else None
+    known = None if adv_logits is None else _silent_images(adv_logits)
+    find_silent = None if known is None and record.more is None else _NonFiniteLookup(record, known)
+    outcome = replace(outcome, find_silent=find_silent, adv_logits=adv_logits)
+    further = derive_columns(outcome, None if clean is None else clean.logits, symbols, tested)
+    return replace(outcome, columns=join_columns(outcome.columns, further))
+
+
+def _adv_logits(record: Record) -> Tensor | None:
+    """The logits on adversarial images, (n, K), which are read if they were not read with the record."""
+    if "adv_logits" in record.table.column_names:
+        return logits_of(record.table, "adv_logits")
+    return None if record.more is None else logits_of(record.more(["adv_logits"]), "adv_logits")
+
+
+class _NonFiniteLookup:
+    """Finds images without finite logits: known, or read once. A class, as a local function cannot be pickled."""
+
+    def __init__(self, record: Record, known: np.ndarray | None):
+        self._more, self._known = record.more, known
+
+    def __call__(self) -> np.ndarray:
+        if self._known is None:
+            assert self._more is not None
+            self._known = _silent_images(logits_of(self._more(["adv_logits"]), "adv_logits"))
+        return self._known
+
+
+def _silent_images(logits: Tensor) -> np.ndarray:
+    """Images with a logit that is not finite, (n,) bool; a finite sum rules them out at once."""
+    if logits.sum().isfinite():
+        return np.zeros(len(logits), bool)
+    return ~logits.isfinite().all(1).numpy()
+
+
+def _with_model_names(outcomes: Results) -> Results:
+    """The same with each model called by a name of its own: retrained weights in one file are another model."""
+    names = tell_apart(outcomes.subjects.values())
+    if not names:
+        return outcomes
+    clean = {
+        key: replace(each, subject=replace(each.subject, called=names.get(key, "")))
+        for key, each in outcomes.clean.items()
+    }
+    return replace(
+        outcomes,
+        done=tuple(replace(each, cell=call_as(each.cell, names)) for each in outcomes.done),
+        failed=tuple((call_as(cell, names), why) for cell, why in outcomes.failed),
+        running=tuple(call_as(cell, names) for cell in outcomes.running),
+        waiting=tuple(call_as(cell, names) for cell in outcomes.waiting),
+        unknown=tuple((call_as(cell, names), why) for cell, why in outcomes.unknown),
+        states={key: each._replace(cell=call_as(each.cell, names)) for key, each in outcomes.states.items()},
+        clean=clean,
+    )
+
+
+def _what_is_there(outcomes: Results) -> str:
+    """Contents of a folder without a finished cell, for a message."""
+    counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
+    if outcomes.unknown:
+        counts["of unknown attacks"] = outcomes.unknown
+    if not any(counts.values()):
+        return "it is empty"
+    return ", ".join(f"{len(cells)} {name}" for name, cells in counts.items())
+
+
+def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
+    """Raise UnknownName unless every one of the models is in the folder."""
+    known = {name for subject in outcomes.subjects.values() for name in (subject.model, subject.name)}
+    for name in models or ():
+        if name not in known:
+            raise UnknownName("model", name, known)
+
+
+def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
+    """The settings that can differ between two cells of one implementation, threat model, model and seed."""
+    settings = dict(cell.parameters)
+    settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
+    settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
+    settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
+    users = [each for each in cell.measures if not is_group(each) and is_file_name(plain_name(each))]
+    if users := [*users, *(each for each in cell.measures if is_group(each) and ":" in each)]:
+        settings["metrics"] = users
+    settings |= {"draws": cell.draws, "eot": cell.eot} if cell.draws or cell.eot > 1 else {}
+    if cell.fitted_on is not None and cell.fitted_on.images:
+        settings["fitted on"] = f"{cell.fitted_on.data} [{cell.fitted_on.data_digest[:6]}]"
+    if cell.surrogate:
+        settings["surrogate"] = ", ".join(f"{each.model} [{each.model_digest[:6]}]" for each in cell.surrogate)
+    settings |= {"data": images_text(cell.subject)}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+
+
+def images_text(subject: ModelOnData) -> str:
+    """The images of a model: "demo:mnist (20)", with the first of those that were chosen by name."""
+    chosen = f" chosen: {subject.chosen[0]}, ..." if subject.chosen else ""
+    return f"{subject.data} ({subject.images}{chosen})"
+
+
+def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
+    """For models that were run several times on the same data: key of the larger set by the key of each part of it.
+
+    Two sets are of the same images if they have the same pixels; or of one name of data the same names and labels, and
+    the model says the same of them. Of equal sets the first by name of data stands, then by key.
+
+    Args:
+        clean: the predictions on clean images (`CleanResult`) by key of the subject.
+    """
+    families: dict[tuple[str, str], list[str]] = {}
+    for key, each in clean.items():
+        families.setdefault((each.subject.model, each.subject.model_digest), []).append(key)
+    larger: dict[str, str] = {}
+    for keys in families.values():
+        order = sorted(keys, key=lambda key: (-clean[key].subject.images, clean[key].subject.data, key))
+        for place, key in enumerate(order[1:], start=1):
+            within = next((other for other in order[:place] if _is_part(clean[key], clean[other])), None)
+            if within is not None:
+                larger[key] = larger.get(within, within)
+    return larger
+
+
+def _is_part(part: CleanResult, whole: CleanResult) -> bool:
+    """Whether all images of one are among those of the other: the same pixels, or of the same data each name once."""
+    if part.subject.data_digest == whole.subject.data_digest:
+        return True
+    if part.subject.data != whole.subject.data:
+        return False
+    places = {name: place for place, name in enumerate(whole.columns["image"])}
+    names = part.columns["image"]
+    if len(places) < len(whole.columns["image"]) or len(set(names)) < len(names) or not set(names) <= set(places):
+        return False
+    rows = [places[name] for name in names]
+    if not np.array_equal(part.columns["label"], whole.columns["label"][rows]):
+        return False
+    ours, theirs = part.logits.numpy(), whole.logits.numpy()[rows]
+    return ours.shape == theirs.shape and bool(np.allclose(ours, theirs, _SAME, _SAME * max(1.0, np.abs(ours).max())))
+
+
+def _leave_subsets(outcomes: Results) -> Results:
+    """The outcomes without those that were run again on more images, and a line for each set that is left out."""
+    larger = _find_subsets(outcomes.clean)
+    if not larger:
+        return outcomes
+    subjects = {key: each.subject for key, each in outcomes.clean.items()}
+    known = {each.cell.key for each in outcomes.done}
+
+    def is_again(cell: AttackRun) -> bool:
+        whole = larger.get(cell.subject.key)
+        return whole is not None and replace(cell, subject=subjects[whole]).key in known
+
+    done = tuple(each for each in outcomes.done if not is_again(each.cell))
+    failed = tuple((cell, why) for cell, why in outcomes.failed if not is_again(cell))
+    used = {cell.subject.key for cell in (*(each.cell for each in done), *(cell for cell, _ in failed))}
+    clean = {key: each for key, each in outcomes.clean.items() if key in used or key not in larger}
+    return replace(
+        outcomes, done=done, failed=failed, clean=clean, left_out=tuple(_subset_lines(outcomes, clean, larger))
+    )
+
+
+def _subset_lines(outcomes: Results, clean: Mapping[str, CleanResult], larger: Mapping[str, str]) -> Iterator[str]:
+    for key, whole in larger.items():
+        if key not in clean:
+            part, subject = outcomes.clean[key].subject, outcomes.clean[whole].subject
+            those = "the same images" if part.images == subject.images else f"they are among its {subject.images}"
+            of = "" if part.data == subject.data else f" of {subject.data}"
+            yield f"left out: {part.model} on {part.images} images of {part.data}: {those}{of}, counted once"

@@ -1,0 +1,176 @@
+"""Components: registered, described, shown to others or not, withdrawn, deleted where nothing depends on them."""
+
+import re
+import time
+from typing import Any, NamedTuple, get_args
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ...errors import InvalidInput, Unavailable
+from ..accounts.audit import Origin, note
+from ..database.permissions import Viewer, components_for, is_owner, note_visibility
+from ..database.records import KINDS, ComponentRow, TaskComponentRow, Visibility
+from ..folder import ServerFolder
+from .blobs import Upload, drop_unused, keep_upload, used_bytes
+from .validation import ComponentRequest, validate_component
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
+VERSION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,29}")
+_LONGEST_TEXT = 20_000
+
+
+class NotFoundError(Unavailable):
+    """Nothing of that number that the viewer may see; whether there is something that others see is not said."""
+
+
+class ForbiddenError(Unavailable):
+    """The viewer may see it, and not do this."""
+
+
+class ComponentCard(NamedTuple):
+    """What a component says of itself; all but name and version can be changed later."""
+
+    name: str
+    version: str = "1"
+    licence: str = ""
+    description: str = ""
+    visibility: str = "private"
+
+
+def register(
+    session: Session,
+    folder: ServerFolder,
+    viewer: Viewer,
+    card: ComponentCard,
+    wish: ComponentRequest,
+    upload: Upload | None = None,
+) -> ComponentRow:
+    """A new component of the viewer.
+
+    Args:
+        session: that writes.
+        folder: of the server.
+        viewer: whose it becomes.
+        card: what it says of itself.
+        wish: what it is; with the path of the upload, if there is one.
+        upload: its file.
+
+    Raises:
+        DavylampError: if the viewer may not, the name is taken, the file is not what it should be, or there is no room.
+    """
+    if viewer.id is None or not viewer.may_submit:
+        raise ForbiddenError("expected to be signed in with the right to submit")
+    if wish.kind not in KINDS:
+        raise InvalidInput(f"expected a kind of {', '.join(KINDS)}, got {str(wish.kind)[:40]!r}")
+    if wish.form == "url" and not viewer.is_admin:
+        raise ForbiddenError("expected an admin: the server asks whatever machine the address of a model names")
+    _check_card(card)
+    called = validate_component(wish)
+    where = (ComponentRow.creator_id == viewer.id, ComponentRow.kind == wish.kind)
+    taken = select(ComponentRow.id).where(*where, ComponentRow.name == card.name, ComponentRow.version == card.version)
+    if session.scalar(taken) is not None:
+        raise InvalidInput(f"expected a version of {card.name} that is new, got {card.version}; results refer to it")
+    if upload is not None:
+        _check_room(session, folder, viewer.id, upload)
+    blob = None if upload is None else keep_upload(session, folder.blobs, upload).digest
+    now = time.time()
+    row = ComponentRow(
+        kind=wish.kind,
+        creator_id=viewer.id,
+        form=wish.form,
+        entry=wish.entry,
+        file_name=called,
+        blob=blob,
+        state="active",
+        created=now,
+        changed=now,
+        **card._asdict(),
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def find_component(session: Session, viewer: Viewer, number: int) -> ComponentRow:
+    """A component that the viewer may see, or NotFoundError."""
+    row = session.scalar(components_for(viewer).where(ComponentRow.id == _number(number)))
+    if row is None:
+        raise NotFoundError(f"expected the number of a component, got {number}: there is none that you can see")
+    return row
+
+
+def change_card(session: Session, viewer: Viewer, number: int, changes: dict[str, Any]) -> ComponentRow:
+    """Change licence, description or visibility of one's component.
+
+    Raises:
+        DavylampError: if it is another's, or a value is none.
+    """
+    row = _mine(session, viewer, number)
+    known = {"licence": row.licence, "description": row.description, "visibility": row.visibility}
+    card = ComponentCard(
+        row.name, row.version, **{**known, **{name: changes[name] for name in changes if name in known}}
+    )
+    _check_card(card)
+    if card.visibility != row.visibility:
+        note_visibility(session)
+    row.licence, row.description, row.visibility = card.licence, card.description, card.visibility
+    row.changed = time.time()
+    return row
+
+
+def withdraw(session: Session, viewer: Viewer, number: int, *, back: bool = False) -> ComponentRow:
+    """Take a component out of what new tasks can use, or put it back; its results stay."""
+    row = _mine(session, viewer, number)
+    row.state, row.changed = "active" if back else "withdrawn", time.time()
+    return row
+
+
+def delete(session: Session, folder: ServerFolder, viewer: Viewer, number: int, origin: Origin) -> str:
+    """Delete a component, or archive one that some task refers to; "deleted" or "archived"."""
+    row = _mine(session, viewer, number)
+    what = f"{row.kind} {row.name} {row.version}"
+    if (
+        session.scalar(select(TaskComponentRow.task_id).where(TaskComponentRow.component_id == row.id).limit(1))
+        is not None
+    ):
+        row.state, row.changed = "archived", time.time()
+        note(session, origin, "archived a component", what)
+        return "archived"
+    blob = row.blob
+    session.delete(row)
+    session.flush()
+    if blob:
+        drop_unused(session, folder.blobs, blob)
+    note(session, origin, "deleted a component", what)
+    return "deleted"
+
+
+def _mine(session: Session, viewer: Viewer, number: int) -> ComponentRow:
+    row = find_component(session, viewer, number)
+    if not is_owner(viewer, row.creator_id):
+        raise ForbiddenError(f"expected a component of yours, got {row.name}, which is another user's")
+    return row
+
+
+def _check_card(card: ComponentCard) -> None:
+    if not NAME.fullmatch(card.name):
+        raise InvalidInput(
+            f"expected a name of at most 60 lowercase letters, digits, '_' and '-', got {card.name[:80]!r}"
+        )
+    if not VERSION.fullmatch(card.version) or ".." in card.version:
+        raise InvalidInput(f"expected a version of lowercase letters, digits, '.', '_', '-', got {card.version[:50]!r}")
+    if card.visibility not in get_args(Visibility):
+        raise InvalidInput(f"expected public or private, got {card.visibility[:40]!r}")
+    if len(card.licence) > 100 or len(card.description) > _LONGEST_TEXT:
+        raise InvalidInput(f"expected a licence of 100 and a description of {_LONGEST_TEXT} characters, got more")
+
+
+def _check_room(session: Session, folder: ServerFolder, user_id: int, upload: Upload) -> None:
+    if used_bytes(session, user_id) + upload.size > folder.settings.quota << 20:
+        raise InvalidInput(f"expected files of at most {folder.settings.quota} MiB of one user, got more; delete some")
+
+
+def _number(number: int) -> int:
+    """One that databases take; others are no number of anything."""
+    return number if 0 < number < 2**31 else -1

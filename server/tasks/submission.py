@@ -1,0 +1,252 @@
+"""A new task: which components, how; refused before it waits if it could never run."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, cast, get_args
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from ...adapters.threat_model import Norm
+from ...engine.plan.config import Order
+from ...errors import InvalidInput, MissingLibrary, UnknownName
+from ..components.registration import ForbiddenError, NotFoundError, find_component
+from ..components.validation import A_KIND, FOREIGN
+from ..database.permissions import Viewer, is_owner, note_visibility, tasks_for
+from ..database.records import ENDED, CellRow, ComponentRow, Kind, TaskComponentRow, TaskRow, Visibility
+from ..folder import ServerFolder
+from .sandboxed import why_not_isolated
+
+_TITLES: Mapping[str, Kind] = {"models": "model", "attacks": "attack", "defences": "defence", "data": "data"}
+_FLAGS = {"undefended": True, "pixels": False, "stop_when_fooled": False}
+_SETTINGS = ("limit", "seeds", "max_queries", "order", *_FLAGS, *_TITLES)
+_OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults")
+_MOST_SEEDS, _MOST_PARAMETERS = 20, 30
+
+
+class TaskRequest(NamedTuple):
+    """What somebody wants to be run.
+
+    Args:
+        settings: "models", "defences", "data": numbers of components; "attacks": the same, or tables with "component",
+            "norm", "epsilon", "target", "parameters", "defaults"; "limit": images; "seeds"; "max_queries";
+            "undefended": each model without a defence, too; "pixels"; "order" and "stop_when_fooled" as in
+            `davylamp evaluate`: with the latter each threat model is one cell of all its attacks, the worst case.
+        title: what it is called.
+        visibility: "public": shown to whoever may see all of its components; "private": to its owner.
+        priority: -10 to 10, among the owner's tasks.
+    """
+
+    settings: Mapping[str, Any]
+    title: str = ""
+    visibility: str = "private"
+    priority: int = 0
+
+
+def submit(session: Session, folder: ServerFolder, viewer: Viewer, wish: TaskRequest) -> TaskRow:
+    """A new task that waits.
+
+    Raises:
+        DavylampError: if the viewer may not, a component is not there or withdrawn, a setting is none or one that an
+            attack does not take, it is too large, or no worker could run its files.
+    """
+    if viewer.id is None or not viewer.may_submit:
+        raise ForbiddenError("expected to be signed in with the right to submit")
+    if wish.visibility not in get_args(Visibility):
+        raise InvalidInput(f"expected public or private, got {str(wish.visibility)[:40]!r}")
+    settings = read_settings(wish.settings)
+    parts = {name: _components(session, viewer, settings, name) for name in _TITLES}
+    _check_size(folder, settings)
+    _check_attacks(parts["attacks"], settings)
+    files = [row for rows in parts.values() for row in rows if row.blob is not None]
+    if files and (why := why_not_isolated(trust=folder.settings.trust)):
+        raise InvalidInput(f"expected no files, got {files[0].name}: {why}")
+    waiting = select(func.count()).where(TaskRow.owner_id == viewer.id, TaskRow.state.not_in(ENDED))
+    if (session.scalar(waiting) or 0) >= folder.settings.waiting:
+        raise InvalidInput(f"expected at most {folder.settings.waiting} tasks that are not ended, got one more")
+    row = TaskRow(
+        owner_id=viewer.id,
+        title=wish.title[:200],
+        settings=settings,
+        visibility=wish.visibility,
+        priority=_whole("priority", wish.priority, -10, 10),
+        state="waiting",
+        created=time.time(),
+    )
+    session.add(row)
+    session.flush()
+    numbers = {component.id for rows in parts.values() for component in rows}
+    session.add_all([TaskComponentRow(task_id=row.id, component_id=number) for number in sorted(numbers)])
+    session.flush()
+    return row
+
+
+def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a task with every default filled in.
+
+    Raises:
+        UnknownName: if one is not known.
+        InvalidInput: if a value is none.
+    """
+    for name in given:
+        if name not in _SETTINGS:
+            raise UnknownName("setting", str(name)[:60], _SETTINGS)
+    settings: dict[str, Any] = {name: _numbers(name, given.get(name, ())) for name in ("models", "defences", "data")}
+    settings["attacks"] = [_attack(each) for each in _list("attacks", given.get("attacks", ()))]
+    for name in ("models", "attacks", "data"):
+        if not settings[name]:
+            raise InvalidInput(f"expected one of the {name} at least, got none")
+    settings["limit"] = _whole("limit", given["limit"], 1, 10**6) if given.get("limit") is not None else None
+    queries = given.get("max_queries")
+    settings["max_queries"] = _whole("max_queries", queries, 1, 10**7) if queries is not None else None
+    settings["seeds"] = [_whole("seeds", each, 0, 2**32 - 1) for each in _list("seeds", given.get("seeds") or [0])]
+    if len(settings["seeds"]) > _MOST_SEEDS:
+        raise InvalidInput(f"expected at most {_MOST_SEEDS} seeds, got {len(settings['seeds'])}")
+    settings["order"] = given.get("order") or "given"
+    if settings["order"] not in get_args(Order):
+        raise UnknownName("order", str(settings["order"])[:40], get_args(Order))
+    for name, usual in _FLAGS.items():
+        settings[name] = given.get(name, usual)
+        if not isinstance(settings[name], bool):
+            raise InvalidInput(f"expected {name} as true or false, got {str(settings[name])[:40]!r}")
+    return settings
+
+
+def find_task(session: Session, viewer: Viewer, number: int) -> TaskRow:
+    """A task that the viewer may see, or NotFoundError."""
+    row = session.scalar(tasks_for(viewer).where(TaskRow.id == (number if 0 < number < 2**31 else -1)))
+    if row is None:
+        raise NotFoundError(f"expected the number of a task, got {number}: there is none that you can see")
+    return row
+
+
+def cancel(session: Session, viewer: Viewer, number: int) -> TaskRow:
+    """End a task: at once if it waits, else its worker ends it; what is finished is kept."""
+    row = _mine(session, viewer, number)
+    if row.state == "waiting":
+        row.state, row.finished, row.message = "cancelled", time.time(), "cancelled before it began"
+    elif row.state == "running":
+        row.cancelling = True
+    return row
+
+
+def retry(session: Session, viewer: Viewer, number: int) -> TaskRow:
+    """Let a task that failed or was cancelled wait again; what is finished is not run again."""
+    row = _mine(session, viewer, number)
+    if row.state not in ("failed", "cancelled"):
+        raise InvalidInput(f"expected a task that failed or was cancelled, got one that is {row.state}")
+    row.state, row.cancelling, row.message, row.attempts, row.finished = "waiting", False, "", 0, 0.0
+    session.execute(delete(CellRow).where(CellRow.task_id == row.id, CellRow.state == "failed"))
+    return row
+
+
+def change_task(session: Session, viewer: Viewer, number: int, changes: Mapping[str, Any]) -> TaskRow:
+    """Another title, visibility or priority."""
+    row = _mine(session, viewer, number)
+    visibility = changes.get("visibility", row.visibility)
+    if visibility not in get_args(Visibility):
+        raise InvalidInput(f"expected public or private, got {str(visibility)[:40]!r}")
+    if visibility != row.visibility:
+        note_visibility(session)
+    row.visibility, row.title = visibility, str(changes.get("title", row.title))[:200]
+    row.priority = _whole("priority", changes.get("priority", row.priority), -10, 10)
+    return row
+
+
+def _mine(session: Session, viewer: Viewer, number: int) -> TaskRow:
+    row = find_task(session, viewer, number)
+    if not is_owner(viewer, row.owner_id):
+        raise ForbiddenError(f"expected a task of yours, got {number}, which is another user's")
+    return row
+
+
+def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], name: str) -> list[ComponentRow]:
+    chosen = [each["component"] for each in settings[name]] if name == "attacks" else settings[name]
+    rows = [find_component(session, viewer, number) for number in chosen]
+    for row in rows:
+        if row.kind != _TITLES[name]:
+            raise InvalidInput(f"expected {name} only, got {row.name}, {A_KIND[cast('Kind', row.kind)]}")
+        if row.state != "active":
+            raise InvalidInput(f"expected components that are active, got {row.name} {row.version}: it is {row.state}")
+    return rows
+
+
+def _check_size(folder: ServerFolder, settings: Mapping[str, Any]) -> None:
+    models = len(settings["models"]) * (len(settings["defences"]) + bool(settings["undefended"]))
+    cells = models * len(settings["attacks"]) * len(settings["data"]) * len(settings["seeds"])
+    if not 0 < cells <= folder.settings.cells:
+        raise InvalidInput(
+            f"expected 1 to {folder.settings.cells} cells, got {cells} (models x attacks x data x seeds)"
+        )
+    if (settings["limit"] or 0) > folder.settings.images:
+        raise InvalidInput(f"expected a limit of at most {folder.settings.images} images, got {settings['limit']}")
+    settings["limit"] = settings["limit"] or folder.settings.images  # type: ignore[index] - it is a dict of ours
+
+
+def _check_attacks(rows: Sequence[ComponentRow], settings: Mapping[str, Any]) -> None:
+    """Refuse what the engine would refuse whatever the models are; attacks of files only their sandbox looks into."""
+    from ...engine.plan.build_plan import check_config
+    from ...engine.plan.config_file import config_from
+
+    names = {row.id: row.entry for row in rows if row.form not in FOREIGN}
+    attacks = [
+        {"attack": names[each["component"]], **{name: value for name, value in each.items() if name != "component"}}
+        for each in settings["attacks"]
+        if each["component"] in names
+    ]
+    shared = {name: settings[name] for name in ("limit", "seeds", "max_queries", "pixels") if settings[name]}
+    if len(attacks) == len(settings["attacks"]):
+        shared |= {name: settings[name] for name in ("order", "stop_when_fooled")}
+    if attacks:
+        with suppress(MissingLibrary):  # a worker may have it
+            check_config(config_from({**shared, "models": ["any"], "data": "any", "attacks": attacks}))
+
+
+def _attack(given: Any) -> dict[str, Any]:
+    table = dict(given) if isinstance(given, Mapping) else {"component": given}
+    for name in table:
+        if name not in _OF_ATTACKS:
+            raise UnknownName("setting of an attack", str(name)[:60], _OF_ATTACKS)
+    read: dict[str, Any] = {"component": _whole("component", table.get("component"), 1, 2**31)}
+    if table.get("norm") not in (None, ""):
+        if table["norm"] not in get_args(Norm):
+            raise UnknownName("norm", str(table["norm"])[:40], get_args(Norm))
+        read["norm"] = table["norm"]
+    if table.get("epsilon") not in (None, ""):
+        read["epsilon"] = _radius(table["epsilon"])
+    if table.get("target"):
+        read["target"] = str(table["target"])[:40]
+    parameters = table.get("parameters") or {}
+    plain = isinstance(parameters, Mapping) and len(parameters) <= _MOST_PARAMETERS
+    if not plain or any(not isinstance(value, (bool, int, float, str)) for value in parameters.values()):
+        raise InvalidInput("expected parameters as a table of plain values")
+    read["parameters"] = {str(name)[:60]: value for name, value in parameters.items()}
+    read["defaults"] = table.get("defaults") is True
+    return read
+
+
+def _radius(value: Any) -> float:
+    from ...adapters.parameters import parse_number
+
+    number = parse_number(value, "a radius") if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
+        raise InvalidInput(f"expected epsilon as a positive number, got {str(value)[:40]!r}")
+    return float(number)
+
+
+def _numbers(name: str, given: Any) -> list[int]:
+    return list(dict.fromkeys(_whole(name, each, 1, 2**31) for each in _list(name, given)))
+
+
+def _list(name: str, given: Any) -> Sequence[Any]:
+    if not isinstance(given, (list, tuple)) or len(given) > 1000:
+        raise InvalidInput(f"expected {name} as a list, got {str(given)[:40]!r}")
+    return given
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(f"expected {name} as a whole number from {low} to {high}, got {str(value)[:40]!r}")
+    return value

@@ -1,0 +1,155 @@
+"""What runs in the process of a task: plans, asks for cells that exist, evaluates; it knows its folder alone.
+
+`job.json` says what to do. `keys.json` is written once it is known which cells that are; then it waits for `given`,
+before which the worker puts those that exist into `results/`. `progress.json` and `outcome.json` say how it goes.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import DavylampError, InvalidInput
+from .sandboxed import machine_bytes
+
+_GIVEN_SECONDS = 300.0
+_PROGRESS_SECONDS = 0.3
+
+
+def main() -> int:
+    """Do the task in the folder that is named on the command line; 0 if some cell of it is done."""
+    from ...adapters.user_code_guard import protect_process
+    from ...memory import keep_freed_memory
+
+    folder = Path(sys.argv[1])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    keep_freed_memory()
+    protect_process()
+    try:
+        _limit_memory(folder)
+        outcome = run_task(folder)
+    except DavylampError as error:
+        outcome = {"error": str(error)}
+    except MemoryError:
+        outcome = {"error": "it needs more memory than this machine has"}
+    write_json(folder / "outcome.json", outcome)
+    return 1 if "error" in outcome else 0
+
+
+def _limit_memory(folder: Path) -> None:
+    """Leave a fifth of the machine's memory to others; a GPU's driver reserves more than there is."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    if sys.platform.startswith("linux") and all(each["device"] == "cpu" for each in job["configs"]):
+        import resource
+
+        size = machine_bytes() * 4 // 5
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(document), encoding="utf-8")
+    draft.replace(path)
+
+
+def run_task(folder: Path) -> dict[str, Any]:
+    """Plan and evaluate what a folder's `job.json` says; how it went.
+
+    Raises:
+        DavylampError: if nothing can be evaluated.
+    """
+    from ...engine.run.choose import choose_executor
+    from ...engine.run.evaluate import evaluate
+    from ...engine.store.store import ResultsStore
+
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    plans, left_out = _plan(folder, job["configs"])
+    store = ResultsStore(folder / "results")
+    write_json(folder / "keys.json", {"cells": _keys(plans)})
+    _wait_for(folder / "given")
+    device = plans[0][1].config.device
+    executor = choose_executor(job["executor"], workers=job["workers"], address=job["address"], device=device)
+    progress = _Progress(folder / "progress.json", sum(plan.images for _, plan in plans))
+    failed: dict[str, str] = {}
+    done = kept = 0
+    for _, plan in plans:
+        # What is known in part only is keyed by its file here, which never changes: what is there is of the same.
+        rules = {"trust_unknown": True, "retry_failed": job["retry_failed"]}
+        summary = evaluate(plan, store, executor=executor, progress=progress, **rules)
+        failed |= summary.failed
+        done, kept = done + summary.done, kept + summary.kept
+        left_out |= dict(plan.failed)
+    progress.write()
+    return {"done": done, "kept": kept, "failed": failed, "left_out": left_out}
+
+
+def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, Any]], dict[str, str]]:
+    """A plan for each data set that can be evaluated, with its place; and why others cannot."""
+    from ...engine.plan.build_plan import make_plan
+    from ...engine.plan.config_file import config_from, write_config
+
+    plans, left_out = [], {}
+    for place, table in enumerate(configs):
+        try:
+            config = config_from(table)
+            plans.append((place, make_plan(config)))
+            (folder / f"config-{place}.toml").write_text(write_config(config), encoding="utf-8")
+        except DavylampError as error:
+            left_out[str(table.get("data"))] = str(error)
+    if not plans:
+        raise InvalidInput("; ".join(dict.fromkeys(left_out.values())))
+    return plans, left_out
+
+
+def _keys(plans: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+    """Of each cell its key, the places of its data and its attacks, and the keys of what it is computed from."""
+    return {
+        cell.key: {
+            "data": place,
+            "attacks": list(plan.choices[cell.key]),
+            "clean": cell.subject.key,
+            "fit": cell.fit_key,
+            "seed": cell.seed,
+        }
+        for place, plan in plans
+        for cell in plan.cells
+    }
+
+
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + _GIVEN_SECONDS
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+class _Progress:
+    """Counts the images that are done, and writes it now and then."""
+
+    def __init__(self, path: Path, images: int):
+        self.path, self.images, self.done, self.written, self.label = path, images, 0, 0.0, ""
+
+    def __call__(self, label: str, images: int) -> None:
+        self.done, self.label = self.done + images, label or self.label
+        if time.monotonic() - self.written > _PROGRESS_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        self.written = time.monotonic()
+        write_json(self.path, {"images": self.images, "done": min(self.done, self.images), "label": self.label})
+
+
+def _end_with_parent() -> None:
+    """Nobody wants the result once the worker is dead; its end of this pipe is closed then."""
+    try:
+        os.read(0, 1)
+    finally:
+        os._exit(3)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

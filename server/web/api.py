@@ -1,0 +1,319 @@
+"""The JSON interface, under /api/v1: the same as the pages, for programs, with a description of every call."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, File, Form, Query, UploadFile
+from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
+
+from ..accounts.audit import note
+from ..accounts.users import add_user, generate_password, set_active
+from ..components.registration import ComponentCard, change_card, delete, find_component, withdraw
+from ..components.validation import ComponentRequest
+from ..database.permissions import components_for
+from ..database.records import AuditRow, ComponentRow, Kind, Role, UserRow
+from ..tasks.signing import public_key
+from ..tasks.submission import TaskRequest, cancel, change_task, find_task, retry
+from .account_pages import find_other
+from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, send_cell
+from .boards import BoardKind
+from .component_pages import register_upload, send_file
+from .rendering import plain_values
+from .request_context import Administering, Reading, Submitting
+from .rerun_command import rerun_command
+from .task_pages import cells_of, describe_task, read_log, send_export, submit_task, viewer_tasks
+
+router = APIRouter(prefix="/api/v1", tags=["davylamp"])
+Answer = dict[str, Any]
+_SHOWN = 1000
+
+
+class TaskBody(BaseModel):
+    """A new task."""
+
+    model_config = ConfigDict(extra="forbid")
+    models: list[int] = Field(description="numbers of components")
+    attacks: list[int | dict[str, Any]] = Field(
+        description="numbers, or tables with component, norm, epsilon, target, parameters, defaults"
+    )
+    data: list[int] = Field(description="numbers of components")
+    defences: list[int] = Field(default=[], description="numbers of components; each model is run with each of them")
+    undefended: bool = Field(default=True, description="run each model without a defence as well")
+    limit: int | None = Field(default=None, description="use at most this many images")
+    seeds: list[int] = Field(default=[0])
+    max_queries: int | None = None
+    pixels: bool = False
+    order: str = Field(default="given", description="of the attacks: given, or cheap-first")
+    stop_when_fooled: bool = Field(
+        default=False, description="worst case of the attacks only: each on the images that no earlier attack fooled"
+    )
+    title: str = ""
+    visibility: str = "private"
+    priority: int = 0
+
+
+class CardChange(BaseModel):
+    """The fields of a component that can be changed; omitted fields stay as they are."""
+
+    model_config = ConfigDict(extra="forbid")
+    licence: str | None = None
+    description: str | None = None
+    visibility: str | None = None
+    withdrawn: bool | None = None
+
+
+class TaskChange(BaseModel):
+    """The fields of a task that can be changed; omitted fields stay as they are."""
+
+    model_config = ConfigDict(extra="forbid")
+    title: str | None = None
+    visibility: str | None = None
+    priority: int | None = None
+
+
+class UserBody(BaseModel):
+    """A new user."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    role: Role = "user"
+
+
+class UserChange(BaseModel):
+    """The fields of a user that can be changed."""
+
+    model_config = ConfigDict(extra="forbid")
+    active: bool
+
+
+@router.get("/me")
+def me(visit: Reading) -> Answer:
+    """The current user, and the server's public key."""
+    viewer = visit.viewer
+    about = {"name": viewer.name, "admin": viewer.is_admin, "scopes": sorted(viewer.scopes)}
+    return {**about, "public_key": public_key(visit.folder)}
+
+
+@router.get("/components")
+def list_components(visit: Reading, kind: Kind | None = None) -> list[Answer]:
+    """The components that are visible to you."""
+    with visit.folder.database.reading() as session:
+        chosen = components_for(visit.viewer).order_by(ComponentRow.id).limit(_SHOWN)
+        rows = session.scalars(chosen.where(ComponentRow.kind == kind) if kind else chosen).all()
+        creators = {row.id: row.name for row in session.scalars(select(UserRow))}
+    return [describe_component(row, creators[row.creator_id]) for row in rows]
+
+
+@router.post("/components", status_code=201)
+def add_component(  # noqa: PLR0913, PLR0917 - a field each
+    visit: Submitting,
+    kind: Annotated[Kind, Form()],
+    form: Annotated[str, Form(description="named, url, code, onnx, weights, npz or folder")],
+    name: Annotated[str, Form()],
+    version: Annotated[str, Form()] = "1",
+    entry: Annotated[str, Form(description="the name, the function in the file, the architecture, the address")] = "",
+    licence: Annotated[str, Form()] = "",
+    description: Annotated[str, Form()] = "",
+    visibility: Annotated[str, Form()] = "private",
+    file: Annotated[UploadFile | None, File()] = None,
+) -> Answer:
+    """Add a component, with its file if the form has one."""
+    card = ComponentCard(name, version, licence, description, visibility)
+    row = register_upload(visit, card, ComponentRequest(kind, form, entry), file)
+    return describe_component(row, visit.viewer.name)
+
+
+@router.get("/components/{number}")
+def get_component(visit: Reading, number: int) -> Answer:
+    """A component."""
+    with visit.folder.database.reading() as session:
+        row = find_component(session, visit.viewer, number)
+        return describe_component(row, session.get_one(UserRow, row.creator_id).name)
+
+
+@router.patch("/components/{number}")
+def change_component(visit: Submitting, number: int, change: CardChange) -> Answer:
+    """Change a component of yours: its description, its visibility, whether new tasks may use it."""
+    given = {name: value for name, value in change.model_dump().items() if value is not None}
+    with visit.folder.database.writing() as session:
+        row = change_card(session, visit.viewer, number, given)
+        if change.withdrawn is not None:
+            row = withdraw(session, visit.viewer, number, back=not change.withdrawn)
+        note(session, visit.origin, "changed a component", f"{number}: {', '.join(sorted(given))}")
+        return describe_component(row, session.get_one(UserRow, row.creator_id).name)
+
+
+@router.delete("/components/{number}")
+def delete_component(visit: Submitting, number: int) -> Answer:
+    """Delete a component of yours; if a task refers to it, it is archived instead."""
+    with visit.folder.database.writing() as session:
+        return {"state": delete(session, visit.folder, visit.viewer, number, visit.origin)}
+
+
+@router.get("/components/{number}/history")
+def get_history(visit: Reading, number: int) -> list[Answer]:
+    """The ranks of a component on the public leaderboards over time, newest first."""
+    with visit.folder.database.reading() as session:
+        find_component(session, visit.viewer, number)
+        rows = visit.request.app.state.histories.of_component(session, visit.viewer, number)
+    names = ("time", "board", "data_id", "rank", "rank_low", "rank_high", "subjects", "score")
+    return [{name: getattr(row, name) for name in names} for row in rows]
+
+
+@router.get("/components/{number}/file")
+def get_component_file(visit: Reading, number: int) -> FileResponse:
+    """The file of a component."""
+    return send_file(visit, number)
+
+
+@router.get("/tasks")
+def list_tasks(visit: Reading, state: Annotated[str, Query(max_length=20)] = "") -> list[Answer]:
+    """The tasks that are visible to you, newest first."""
+    with visit.folder.database.reading() as session:
+        return plain_values(viewer_tasks(session, visit.viewer, state))
+
+
+@router.post("/tasks", status_code=201)
+def add_task(visit: Submitting, body: TaskBody) -> Answer:
+    """Submit a task."""
+    settings = body.model_dump(exclude={"title", "visibility", "priority"})
+    row = submit_task(visit, TaskRequest(settings, body.title, body.visibility, body.priority))
+    return plain_values(describe_task(row, visit.viewer.name))
+
+
+@router.get("/tasks/{number}")
+def get_task(visit: Reading, number: int) -> Answer:
+    """A task with its finished cells."""
+    with visit.folder.database.reading() as session:
+        row = find_task(session, visit.viewer, number)
+        owner = session.get_one(UserRow, row.owner_id).name
+        cells = [describe_cell(cell) for cell in cells_of(session, number)]
+    return plain_values({**describe_task(row, owner), "cells": cells})
+
+
+@router.patch("/tasks/{number}")
+def patch_task(visit: Submitting, number: int, change: TaskChange) -> Answer:
+    """Change the title, visibility or priority of a task of yours."""
+    given = {name: value for name, value in change.model_dump().items() if value is not None}
+    with visit.folder.database.writing() as session:
+        row = change_task(session, visit.viewer, number, given)
+        note(session, visit.origin, "changed a task", f"{number}: {', '.join(sorted(given))}")
+        return plain_values(describe_task(row, session.get_one(UserRow, row.owner_id).name))
+
+
+@router.post("/tasks/{number}/cancel")
+def cancel_task(visit: Submitting, number: int) -> Answer:
+    """Cancel a task of yours; finished cells are kept."""
+    with visit.folder.database.writing() as session:
+        row = cancel(session, visit.viewer, number)
+        note(session, visit.origin, "cancelled a task", str(number))
+        return {"id": row.id, "state": row.state, "cancelling": row.cancelling}
+
+
+@router.post("/tasks/{number}/retry")
+def retry_task(visit: Submitting, number: int) -> Answer:
+    """Queue a task of yours again that failed or was cancelled."""
+    with visit.folder.database.writing() as session:
+        row = retry(session, visit.viewer, number)
+        note(session, visit.origin, "tried a task again", str(number))
+        return {"id": row.id, "state": row.state}
+
+
+@router.get("/tasks/{number}/log", response_class=PlainTextResponse)
+def get_log(visit: Reading, number: int) -> PlainTextResponse:
+    """The end of a task's log."""
+    with visit.folder.database.reading() as session:
+        find_task(session, visit.viewer, number)
+    return PlainTextResponse(read_log(visit.folder, number))
+
+
+@router.get("/tasks/{number}/export", response_class=StreamingResponse)
+def get_export(visit: Reading, number: int) -> StreamingResponse:
+    """A signed task as one file; `davylamp verify FILE` checks it."""
+    return send_export(visit, number)
+
+
+@router.get("/cells")
+def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
+    """The finished cells that are visible to you, of one component or of all, newest first."""
+    with visit.folder.database.reading() as session:
+        if component:
+            find_component(session, visit.viewer, component)
+        rows = session.scalars(of_component(visit.viewer, component).limit(_SHOWN)).all()
+    return [plain_values(describe_cell(row)) for row in rows]
+
+
+@router.get("/cells/{number}")
+def get_cell(visit: Reading, number: int) -> Answer:
+    """A cell, with the command that reproduces it, and the same as a configuration file for `davylamp evaluate`."""
+    with visit.folder.database.reading() as session:
+        row = find_cell(session, visit.viewer, number)
+    line, config = rerun_command(visit.folder, row)
+    return plain_values({**describe_cell(row), "sha256": row.digest, "line": line, "config": config})
+
+
+@router.get("/cells/{number}/file")
+def get_cell_file(visit: Reading, number: int) -> FileResponse:
+    """The record of a cell, a Parquet file."""
+    return send_cell(visit, number)
+
+
+@router.get("/compare")
+def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
+    """Two components of a kind: pairs of cells that differ in nothing else, and the difference of the rates."""
+    with visit.folder.database.reading() as session:
+        pair = [find_component(session, visit.viewer, number) for number in (first, second)]
+        return plain_values(compare_cells(session, visit.viewer, *pair))
+
+
+@router.get("/leaderboards/{kind}")
+def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
+    """A leaderboard: mean response and rank with 95 % intervals, and the cells behind each score."""
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
+    about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
+    return plain_values({"rows": [row._asdict() for row in board.rows], **about})
+
+
+@router.get("/users")
+def list_users(visit: Administering) -> list[Answer]:
+    """All users; for admins."""
+    with visit.folder.database.reading() as session:
+        rows = session.scalars(select(UserRow).order_by(UserRow.name)).all()
+    return [{"name": row.name, "role": row.role, "active": row.active, "created": row.created} for row in rows]
+
+
+@router.post("/users", status_code=201)
+def post_user(visit: Administering, body: UserBody) -> Answer:
+    """Add a user; the answer contains the password, which is shown only once."""
+    password = generate_password()
+    with visit.folder.database.writing() as session:
+        add_user(session, visit.folder.hasher, body.name, password, body.role)
+        note(session, visit.origin, "added a user", f"{body.name[:60]}: {body.role}")
+    return {"name": body.name, "role": body.role, "password": password}
+
+
+@router.patch("/users/{name}")
+def patch_user(visit: Administering, name: str, change: UserChange) -> Answer:
+    """Block or unblock a user."""
+    with visit.folder.database.writing() as session:
+        user = find_other(session, visit, name)
+        set_active(session, user, active=change.active)
+        note(session, visit.origin, "changed a user", f"{name[:60]}: {'in' if change.active else 'out'}")
+        return {"name": user.name, "role": user.role, "active": user.active}
+
+
+@router.get("/audit")
+def list_audit(visit: Administering) -> list[Answer]:
+    """The end of the log; for admins."""
+    with visit.folder.database.reading() as session:
+        rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(_SHOWN)).all()
+    names = ("time", "who", "address", "action", "about")
+    return [plain_values({name: getattr(row, name) for name in names}) for row in rows]
+
+
+def describe_component(row: ComponentRow, creator: str) -> Answer:
+    """What answers say of a component."""
+    names = ("id", "kind", "name", "version", "licence", "visibility", "description", "form", "entry", "file_name")
+    about = {name: getattr(row, name) for name in (*names, "state", "created", "changed")}
+    return plain_values({**about, "creator": creator, "sha256": row.blob})

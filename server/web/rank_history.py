@@ -1,0 +1,101 @@
+"""How the rank of components went: noted when the public leaderboard of a data set changes."""
+
+import contextlib
+import threading
+import time
+import traceback
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from ..database.permissions import VISITOR, Viewer, cells_for, private_scope, tasks_for
+from ..database.records import CellRow, HistoryRow, TaskRow
+from ..folder import ServerFolder
+from .boards import BOARDS, Board, BoardKind, BoardRow, Boards, Filters
+
+_SHOWN, _READ = 50, 500
+_EVERY_SECONDS = 60.0
+
+
+class Histories:
+    """Notes and shows ranks; only of what every visitor sees, so that nothing private is in them."""
+
+    def __init__(self, folder: ServerFolder):
+        self.folder = folder
+
+    def note_board(self, viewer: Viewer, kind: BoardKind, filters: Filters, board: Board) -> None:
+        """Note the ranks of a public leaderboard without filters where they have changed."""
+        if viewer.is_admin or filters._replace(data=0) != Filters() or not board.rows:
+            return
+        with self.folder.database.writing() as session:
+            if private_scope(session, viewer):
+                return
+            best: dict[int, BoardRow] = {}  # an attack with several settings has a row for each
+            defended = _defended_cells(session, board) if kind == "models" else set()
+            for row in board.rows:
+                if row.component is not None and defended.isdisjoint(row.cells[:1]):
+                    best.setdefault(row.component, row)
+            for row in best.values():
+                mine = (HistoryRow.component_id == row.component, HistoryRow.board == kind)
+                last = select(HistoryRow).where(*mine, HistoryRow.data_id == board.data).order_by(HistoryRow.id.desc())
+                before = session.scalar(last.limit(1))
+                now = (row.rank, row.rank_low, row.rank_high, len(board.rows))
+                if before is not None and (before.rank, before.rank_low, before.rank_high, before.subjects) == now:
+                    continue
+                ranks = {"rank": row.rank, "rank_low": row.rank_low, "rank_high": row.rank_high, "score": row.score}
+                about = {"component_id": row.component, "board": kind, "data_id": board.data, "time": time.time()}
+                session.add(HistoryRow(subjects=len(board.rows), tasks=list(board.tasks), **ranks, **about))
+
+    def of_component(self, session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
+        """The ranks of a component, the newest first, on leaderboards of nothing that the viewer may not see."""
+        mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
+        rows = session.scalars(mine.limit(_READ)).all()
+        behind = {number for row in rows for number in row.tasks}
+        seen = set(session.scalars(tasks_for(viewer).where(TaskRow.id.in_(behind)).with_only_columns(TaskRow.id)))
+        return [row for row in rows if seen.issuperset(row.tasks)][:_SHOWN]
+
+
+def _defended_cells(session: Session, board: Board) -> set[int]:
+    """Which of the first cells of rows have a defence in front of the model: their rank is not that of the model."""
+    first = [number for row in board.rows for number in row.cells[:1]]
+    chosen = select(CellRow.id).where(CellRow.id.in_(first), CellRow.defence_id.is_not(None))
+    return set(session.scalars(chosen))
+
+
+def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
+    """Make the public leaderboards of data that have new results, whose ranks are then noted.
+
+    Args:
+        folder: of the server.
+        boards: that note what they make.
+        after: number of the newest cell when this was done last.
+
+    Returns:
+        The number of the newest cell now.
+    """
+    with folder.database.reading() as session:
+        newest = session.scalar(select(func.max(CellRow.id))) or 0
+        fresh = cells_for(VISITOR).where(CellRow.id > after).with_only_columns(CellRow.data_id).distinct()
+        data = session.scalars(fresh).all()
+    for number in data:
+        for kind in BOARDS:
+            try:
+                boards.show(VISITOR, kind, Filters(data=number))
+            except SQLAlchemyError:
+                raise
+            except Exception:  # a board that cannot be made keeps no other from being noted
+                traceback.print_exc()
+    return newest
+
+
+def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) -> None:
+    """Note ranks every minute, in a thread of its own: whether somebody looks or not."""
+
+    def work() -> None:
+        newest = 0
+        while not stopped.wait(_EVERY_SECONDS):
+            with contextlib.suppress(SQLAlchemyError):  # away, or busy, for a while
+                newest = make_boards(folder, boards, newest)
+
+    threading.Thread(target=work, daemon=True).start()

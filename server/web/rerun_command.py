@@ -1,0 +1,41 @@
+"""The line that makes a cell again, and the same as a file."""
+
+import shlex
+
+from ...engine.attack_run import AttackRun
+from ...engine.plan.config_file import write_config
+from ...engine.plan.rerun import configs_of
+from ...engine.store.store import DamagedRecordError, ResultsStore
+from ...errors import DavylampError
+from ..database.records import CellRow
+from ..folder import ServerFolder
+
+
+def rerun_command(folder: ServerFolder, row: CellRow) -> tuple[str, str]:
+    """A line of `davylamp evaluate`, and its TOML file; empty if the cell's record cannot be read.
+
+    Files of components are called as they lie in a task's `room/`: creator/kind-name-version/file.
+    """
+    try:
+        record = ResultsStore(folder.task(row.task_id) / "results", create=False).read("cells", row.key)
+        cell = AttackRun.from_record(record.meta)
+        (config,) = configs_of([cell])
+        return _line(cell), write_config(config)
+    except (DamagedRecordError, DavylampError, FileNotFoundError, KeyError, TypeError, ValueError):
+        return "", ""
+
+
+def _line(cell: AttackRun) -> str:
+    if cell.search.kind == "worst-case":  # parameters of several attacks do not fit a line: the file has them
+        return "davylamp evaluate cell.toml -o again"
+    threat, subject = cell.as_planned.threat_model, cell.subject
+    options: list[tuple[str, object]] = [("models", subject.model), ("attacks", cell.attack), ("norm", threat.norm)]
+    if threat.epsilon is not None:
+        options.append(("epsilon", threat.epsilon))
+    if cell.target:
+        options.append(("target", cell.target))
+    options += [("param", f"{name}={value}") for name, value in cell.parameters.items()]
+    options += [("data", subject.data), ("limit", subject.images), ("seed", cell.seed)]
+    words = [word for name, value in options for word in (f"--{name}", str(value))]
+    flags = ["--defaults", *(["--pixels"] if cell.pixels else [])]
+    return shlex.join(["davylamp", "evaluate", *words, *flags, "-o", "again"])

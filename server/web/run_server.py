@@ -1,0 +1,124 @@
+"""A server at its address: the application by Uvicorn, and workers beside it that are started again when they die."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...adapters.http_limits import configure
+from ...adapters.http_names import listen
+from ..accounts.users import has_admin
+from ..components.blobs import clean_uploads
+from ..components.seeds import seed_components
+from ..folder import ServerFolder
+from ..tasks.first_task import seed_task
+from .application import make_application
+from .rank_history import keep_noting
+
+_AGAIN_SECONDS = 2.0
+
+
+class WorkerProcesses:
+    """Workers as processes of their own; each ends when this process does, however that ends.
+
+    Args:
+        command: that starts one.
+        count: how many.
+        more: variables of their environment: an address with a password is no argument that others see.
+    """
+
+    def __init__(self, command: Sequence[str], count: int, more: Mapping[str, str] | None = None):
+        self.command, self.count, self.environment = command, count, {**os.environ, **(more or {})}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look_after, daemon=True)
+
+    def __enter__(self) -> "WorkerProcesses":
+        self._processes = [self._start() for _ in range(self.count)]
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        for process in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()  # which it takes for the end
+        for process in self._processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(self.command, stdin=subprocess.PIPE, env=self.environment, start_new_session=True)
+
+    def _look_after(self) -> None:
+        while not self._stopping.wait(_AGAIN_SECONDS):
+            for place, process in enumerate(self._processes):
+                if process.poll() is not None:
+                    if process.stdin is not None:
+                        process.stdin.close()
+                    self._processes[place] = self._start()
+
+
+def end_with_parent(stopped: threading.Event) -> None:
+    """Set an event once standard input ends: the process that started this one is gone, or wants it to stop."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        stopped.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def serve_tasks(
+    folder: ServerFolder,
+    *,
+    host: str,
+    port: int,
+    names: Sequence[str],
+    workers: WorkerProcesses,
+    started: Callable[[str, bool], object],
+    proxy: bool = False,
+) -> None:
+    """Serve until interrupted.
+
+    Args:
+        folder: of the server; embedded components are added, and to an empty one a task over them.
+        host: address to listen at.
+        port: 0: any that is free.
+        names: further names under which it may be asked for.
+        workers: beside it.
+        started: called with the address, and whether somebody is an admin, once it listens.
+        proxy: see `configure`.
+
+    Raises:
+        DavylampError: if the address cannot be listened at.
+    """
+    import uvicorn
+
+    folder.check_hidden()
+    with folder.database.writing() as session:
+        seed_components(session)
+        seed_task(session, folder)
+        admin = has_admin(session)
+    clean_uploads(folder.uploads)
+    tempfile.tempdir = str(folder.uploads)  # where forms are read to: /tmp may be small, or memory
+    application: Any = make_application(folder, host=host, names=names)
+    stopped = threading.Event()
+    keep_noting(folder, application.application.state.boards, stopped)
+    with listen(host, port) as listener:
+        config = configure(application, proxy=proxy)
+        with workers:
+            shown = f"[{host}]" if ":" in host else host
+            started(f"http://{shown}:{listener.getsockname()[1]}/", admin)
+            try:
+                uvicorn.Server(config).run(sockets=[listener])
+            finally:
+                stopped.set()
