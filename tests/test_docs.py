@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from davylamp.adapters.running.judge import KINDS
 from davylamp.benchmarks import Options, PaperTable
 from davylamp.benchmarks.reproductions import find_table, list_tables
 from davylamp.benchmarks.shared.paper_numbers import load_rows
+from davylamp.engine.challenge.challenge_verdict import FEWEST_DRAWS, LEFT, OF_GRADIENTS, WITHIN, Verdict
 from davylamp.engine.checks.cell_checks import _JUDGES
 from davylamp.engine.checks.indicators import INDICATORS
 from davylamp.engine.plan.config import AttackChoice, Config
@@ -412,13 +414,43 @@ def test_the_row_of_the_page_is_one_of_davylamps(digits):
 
 def test_the_defences_of_the_page_are_names(run):
     text = (DOCS / "defences.md").read_text(encoding="utf-8")
-    names = set(re.findall(r"demo:efficientnet-lite0\+([a-z0-9=:-]+)", text)) | set(
+    names = set(re.findall(r"demo:mnist-lenet5\+(?!my_)([a-z0-9=:-]+[a-z0-9])", text)) | set(
         re.findall(r"--defence ([a-z]\S+=\S+)", text)
     )
-    assert {"jpeg:quality=50", "bit-depth:bits=4"} <= names
+    assert {"jpeg:quality=50", "bit-depth:bits=2"} <= names
     for name in names:
         parse_defence(name)
     code, out, _ = run("defences", "--json")
     shown = {way for row in json.loads(out)["defences"] for way in row["gradients"]}
     assert code == 0
     assert shown == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
+
+
+def test_the_defence_of_the_page_is_the_named_one(tmp_path):
+    """Four grey levels with the gradient of the identity: `bit-depth:bits=2`, bit for bit."""
+    write("defences.md", tmp_path)
+    inputs, labels, _ = davylamp.load_data("demo:mnist", limit=4)
+    logits, gradients = [], []
+    for defence in (f"{tmp_path}/my_defence.py:defend", "bit-depth:bits=2"):
+        model = davylamp.load_model(f"demo:mnist-lenet5+{defence}")
+        asked = inputs.clone().requires_grad_()
+        answers = model(asked)
+        torch.nn.functional.cross_entropy(answers, labels).backward()
+        logits.append(answers.detach())
+        gradients.append(asked.grad)
+    assert torch.equal(*logits)
+    assert torch.allclose(*gradients, atol=1e-6)
+    assert bool(gradients[0].any())
+
+
+def test_the_verdicts_of_the_page_are_those_of_a_challenge():
+    text = (DOCS / "challenge-verdicts.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| [a-z ]+ \| `([^`]+)` \| `([a-z]+)` \|", text, re.MULTILINE)
+    assert {word for _, word in table} == set(get_args(Verdict))
+    source = inspect.getsource(importlib.import_module("davylamp.engine.challenge.challenge_verdict"))
+    for printed, _ in table:
+        assert re.split(r"N |\.\.\.", printed)[0].rstrip(": ") in source
+    assert (WITHIN, FEWEST_DRAWS, LEFT) == (0.05, 10, 0.01)
+    for said in ("at most five points above", "by fewer than 10 samples", "lower end of the interval above 1 %"):
+        assert said in text
+    assert len(OF_GRADIENTS) == 3

@@ -11,10 +11,10 @@ from page_parts import prose, table
 
 from davylamp.adapters import IMPLEMENTATIONS, PARAMETERS
 from davylamp.adapters.catalogue.lookup import accepted
+from davylamp.adapters.display_text import radius_text
 from davylamp.adapters.parameters import FOREIGN
 from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
-from davylamp.adapters.display_text import radius_text
 from davylamp.engine.checks import indicators as thresholds
 from davylamp.engine.checks.indicators import INDICATORS
 from davylamp.engine.plan.config import AttackChoice, Config

@@ -26,7 +26,7 @@ LIBRARIES = {
     "torchattacks": ("torchattacks", torchattacks, TorchAttack),
     "torchattack": ("torchattack", torchattack, torchattack.Attack),
 }
-FIRST = "Learn from other images first"
+FIRST = "Fitted on other images first"
 
 
 def sections() -> dict[str, list[str]]:
