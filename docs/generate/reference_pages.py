@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from page_parts import prose, table
 
 from davylamp.adapters import IMPLEMENTATIONS, PARAMETERS
-from davylamp.adapters.catalogue.lookup import accepted
+from davylamp.adapters.catalogue.lookup import accepted_parameters
 from davylamp.adapters.display_text import radius_text
 from davylamp.adapters.parameters import FOREIGN
 from davylamp.adapters.result import fault_of
@@ -62,7 +62,7 @@ def parameters() -> str:
         `davylamp.compare("pgd", ..., steps=20)`. On the command line: `--param steps=20`. The page of each
         [attack](attacks/index.md) has each library's own name and default.
     """)
-    taken = Counter(name for row in IMPLEMENTATIONS.values() for name in accepted(row))
+    taken = Counter(name for row in IMPLEMENTATIONS.values() for name in accepted_parameters(row))
     rows = []
     for name, each in PARAMETERS.items():
         others = ", ".join(f"`{other}`" for other, meant in FOREIGN.items() if meant == name)
