@@ -11,7 +11,7 @@ from page_parts import prose, table
 
 from davylamp.adapters import IMPLEMENTATIONS, PARAMETERS
 from davylamp.adapters.catalogue.lookup import accepted_parameters
-from davylamp.adapters.display_text import radius_text
+from davylamp.adapters.display_text import format_radius
 from davylamp.adapters.parameters import FOREIGN
 from davylamp.adapters.result import fault_of
 from davylamp.adapters.running.judge import KINDS
@@ -290,8 +290,8 @@ def _page(symbol: str) -> str:
 
 
 def _attack(choice: AttackChoice, radii: Any) -> list[str]:
-    small_large = [radius_text(choice.norm, each) for each in radii.get(choice.norm, ())]
-    radius = radius_text(choice.norm, choice.epsilon) if choice.epsilon else " or ".join(small_large)
+    small_large = [format_radius(choice.norm, each) for each in radii.get(choice.norm, ())]
+    radius = format_radius(choice.norm, choice.epsilon) if choice.epsilon else " or ".join(small_large)
     given = ", ".join(f"`{name}={value}`" for name, value in choice.parameters.items())
     via = f" via {' + '.join(choice.surrogate)}" if choice.surrogate else ""
     return [f"`{choice.attack}`{via}", choice.norm or "", radius, choice.target, given]
