@@ -388,9 +388,9 @@ def test_a_process_is_ended_when_it_has_to_be_and_its_log_is_bounded(tmp_path):
 def test_a_task_that_needs_more_memory_than_it_may_have_says_so(tmp_path):
     """As in the process of a task: its limit is there, and what goes beyond it is a reason and not a crash."""
     program = (
-        "import sys, resource, json, pathlib; from davylamp.server.tasks import child; "
-        "child.machine_bytes = lambda: 8 << 30; child.run_task = lambda folder: bytearray(100 << 30); "
-        "sys.argv = ['', sys.argv[1]]; child.main()"
+        "import sys, resource, json, pathlib; from davylamp.server.tasks import task_process; "
+        "task_process.machine_bytes = lambda: 8 << 30; task_process.run_task = lambda folder: bytearray(100 << 30); "
+        "sys.argv = ['', sys.argv[1]]; task_process.main()"
     )
     (tmp_path / "job.json").write_text(json.dumps({"configs": [{"device": "cpu"}]}))
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE) as process:
