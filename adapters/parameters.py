@@ -102,6 +102,8 @@ def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Pa
         return more[name]
     if name not in PARAMETERS:
         meant = FOREIGN.get(name.strip().lower(), "")
+        if name == "device":
+            raise UnknownName("parameter", name, (), hint="an attack runs where its model is: model.to(device)")
         raise UnknownName("parameter", name, {*PARAMETERS, *(more or {})}, meant=meant)
     return PARAMETERS[name]
 

@@ -31,7 +31,7 @@ from ..scoring.placement import align_results
 from ..scoring.responses import Responses, build_against
 from .evaluation import Evaluation, no_progress
 from .evaluation import evaluate as evaluate_models
-from .python_inputs import classifiers_from_modules, coerce_data
+from .python_inputs import classifiers_from_modules, coerce_data, with_gradients
 
 WIDTH = 1  # default of worst minus best rank of an interval that is enough
 _COMPUTED = ("batch_size", "shard_size", "device", "keep_images", "isolate", "time_limit", "memory_limit")
@@ -147,6 +147,7 @@ def place_on_baseline(
     return tuple(placements)
 
 
+@with_gradients
 def place(
     models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str],
     inputs: Any = None,

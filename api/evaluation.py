@@ -49,6 +49,7 @@ from .python_inputs import (
     name_models,
     name_surrogates,
     split_settings,
+    with_gradients,
 )
 
 _MOST = 2**31 - 1  # of a whole number
@@ -182,6 +183,7 @@ def configure(
     return settled.config
 
 
+@with_gradients
 def evaluate(
     models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str] | None = None,
     inputs: Any = None,

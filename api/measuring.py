@@ -43,6 +43,7 @@ from .python_inputs import (
     read_numbers,
     silent,
     take_source,
+    with_gradients,
 )
 from .verb_result import VerbResult
 from .verbs import rows_of
@@ -50,6 +51,7 @@ from .verbs import rows_of
 _MOST = 10**7  # noise samples, and what is spent on an image
 
 
+@with_gradients
 def robust_accuracy(
     model: nn.Module | str,
     inputs: Any = None,
@@ -120,6 +122,7 @@ def robust_accuracy(
     return replace(measured, warnings=(*measured.warnings, *filter(None, [rounded])))
 
 
+@with_gradients
 def challenge(
     model: nn.Module | str,
     inputs: Any = None,
@@ -212,6 +215,7 @@ def _read_effort(effort: Any) -> dict[str, int]:
     return {name: read_int(value, f"`{name}` as a whole number from 1", 1, _MOST) for name, value in given.items()}
 
 
+@with_gradients
 def certify(
     model: nn.Module | str,
     inputs: Any = None,
@@ -306,6 +310,7 @@ def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
     return f"{text} images: they stand for no class and stay among the draws" if of else ""
 
 
+@with_gradients
 def saturation(
     attack: Any,
     model: nn.Module | str = "demo:efficientnet-lite0",

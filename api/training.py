@@ -42,10 +42,12 @@ from .python_inputs import (
     lend_model,
     loading_of,
     read_limit,
+    with_gradients,
 )
 from .verb_result import VerbResult
 
 
+@with_gradients
 def harden(
     model: nn.Module | str,
     data: Any,
@@ -105,6 +107,7 @@ def harden(
         return harden_classifier(classifier, *prepared[:3], base=base, out=out, progress=count)
 
 
+@with_gradients
 def train(
     what: str,
     model: nn.Module | str = "demo:efficientnet-lite0",

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from ..adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
@@ -47,6 +48,7 @@ from ..errors import InvalidInput
 from .python_inputs import (
     as_model_list,
     coerce_images,
+    with_gradients,
 )
 
 _MOST = 2**31 - 1  # of a whole number
@@ -61,6 +63,7 @@ __all__ = [
 ]
 
 
+@with_gradients
 def run_attack(
     attack: Any,
     model: nn.Module,
@@ -70,7 +73,7 @@ def run_attack(
     *,
     norm: str | None = None,
     epsilon: float | str | None = None,
-    target: str = "",
+    target: Any = "",
     surrogate: nn.Module | Iterable[nn.Module] | None = None,
     **parameters: Any,
 ) -> AttackResult:
@@ -84,7 +87,8 @@ def run_attack(
         threat_model: or its norm and radius by keyword.
         norm: "linf", "l2", "l1", "l0", "unrestricted"; None: as `choose_threat_model` has it; the result says which.
         epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one, if the attack needs one.
-        target: "second-likely", "least-likely", "random" or a class number; empty: untargeted.
+        target: "second-likely", "least-likely", "random", a class number, or the class of each image, shape
+            (N,); empty: untargeted.
         surrogate: attack this module instead, which is known in full, and judge the examples on the model, which the
             attack never asks (`knowledge` is "transfer"); several: the mean of their logits. Targets are the
             surrogate's, too.
@@ -99,10 +103,15 @@ def run_attack(
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
     """
-    row, epsilon, target = resolve_implementation(attack), read_radius(epsilon), read_target(target)
+    row, epsilon = resolve_implementation(attack), read_radius(epsilon)
     (inputs, rounded), seed = coerce_images(inputs), read_seed(parameters.get("seed", 0))
     labels = read_labels(labels, len(inputs))
-    rules = _rules(threat_model, [row], inputs, norm, epsilon, target)
+    if isinstance(target, Tensor | np.ndarray | list | tuple):
+        parameters, target = {**parameters, "targets": target}, ""
+    if parameters.get("targets") is not None:
+        parameters |= {"targets": read_labels(parameters["targets"], len(inputs))}
+    target = read_target(target)
+    rules = _rules(threat_model, [row], inputs, norm, epsilon, target, targeted="targets" in parameters)
     parameters = resolve_step_size(parameters, rules.epsilon)
     asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
     notes = _notes([row], rules if threat_model is not None else asked, rules, rounded)
@@ -132,6 +141,7 @@ def run_attack(
         return replace(result, notes=(*result.notes, *notes, *filter(None, said)))
 
 
+@with_gradients
 def fit_attack(
     attack: Any,
     model: nn.Module,
@@ -167,6 +177,7 @@ def fit_attack(
         return fit_row(row, classifier, images, labels, rules, target=goal, **parameters)
 
 
+@with_gradients
 def compare(
     attack: Any,
     model: nn.Module,
@@ -296,13 +307,16 @@ def _rules(
     norm: str | None,
     epsilon: float | None,
     target: str,
+    *,
+    targeted: bool = False,
 ) -> ThreatModel:
     """The threat model that was given, or that of the keywords: one of them says it, not both."""
     if threat_model is not None and not isinstance(threat_model, ThreatModel):
         raise type_error("a ThreatModel, or norm and epsilon by keyword", threat_model)
     if threat_model is None:
         size = inputs[0].numel()
-        return choose_threat_model(rows[0].attack, rows, size, norm=norm, epsilon=epsilon, targeted=bool(target))
+        targeted = targeted or bool(target)
+        return choose_threat_model(rows[0].attack, rows, size, norm=norm, epsilon=epsilon, targeted=targeted)
     if norm is not None or epsilon is not None:
         raise InvalidInput("expected a threat model or norm and epsilon, got both")
     if target and not threat_model.targeted:

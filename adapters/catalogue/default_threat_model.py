@@ -64,7 +64,7 @@ def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float
         InvalidInput: if it would be read in a norm that nobody named.
     """
     wanted = f"expected a norm beside epsilon {format_radius('linf', epsilon)} for {row.attack}, got none"
-    name_it = f"name it: --norm {' or '.join(have)}"
+    name_it = f"name it: `norm={' or '.join(have)}`"
     if canonical_attack(row).kind == "minimum-norm":
         meaning = "it looks for the smallest change, and counts as fooled what lies within that radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")

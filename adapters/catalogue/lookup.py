@@ -65,8 +65,12 @@ def find_implementation(name: str) -> Implementation:
         find_attack(name)
         raise UnknownName("implementation", name, (row.name for row in implementations_of(name)))
     find_library(library)
-    find_attack(attack.partition("@")[0])
-    raise UnknownName("implementation", name, IMPLEMENTATIONS)
+    canonical = find_attack(attack.partition("@")[0]).name
+    have = [row.name for row in implementations_of(canonical)]
+    if any(row.startswith(f"{library}:") for row in have):
+        raise UnknownName("implementation", name, have)
+    hint = f"{library} has no {canonical}; there are: {', '.join(have)}"
+    raise UnknownName("implementation", name, (), hint=hint)
 
 
 def resolve_implementation(attack: Any) -> Implementation:

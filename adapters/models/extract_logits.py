@@ -151,17 +151,12 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
         ask: the model; raises ModelFailed where it fails.
         inputs: the images (N, C, H, W) that it failed on.
     """
-    count, channels, height, width = inputs.shape
+    _, channels, height, width = inputs.shape
     end = time.monotonic() + _SECONDS
-    if count > 1 and _answers(ask, inputs[:1].clone()):
-        if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
-            return "it fails on some images only"
-        return "it takes one image at a time; make it take batches"
-    if count == 1 and any(_answers(ask, inputs.repeat(more, 1, 1, 1)) for more in _BATCHES):
-        return (
-            "it takes no single image, and davylamp asks about single images, too, whatever is handed over: make it "
-            "take any number of images"
-        )
+    if line := _explain_count(ask, inputs):
+        return line
+    if width in (1, 3) and channels not in (1, 3) and _answers(ask, inputs[:1].permute(0, 3, 1, 2).contiguous()):
+        return "the channels come last: pass images of shape (N, C, H, W), `inputs.permute(0, 3, 1, 2)`"
     given = (channels, height, width)
     shapes = [(other, height, width) for other in (1, 3, 4)]
     shapes += [(channels, side, side) for side in _SIDES]
@@ -171,6 +166,21 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
             return ""
         if shape != given and _answers(ask, inputs.new_full((1, *shape), 0.5)):
             return f"it works on images of {' x '.join(map(str, shape))}, got {' x '.join(map(str, given))}"
+    return ""
+
+
+def _explain_count(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
+    """Whether the model fails for the number of images in a call, "" if that is not the reason."""
+    count = len(inputs)
+    if count > 1 and _answers(ask, inputs[:1].clone()):
+        if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
+            return "it fails on some images only"
+        return "it takes one image at a time; make it take batches"
+    if count == 1 and any(_answers(ask, inputs.repeat(more, 1, 1, 1)) for more in _BATCHES):
+        return (
+            "it takes no single image, and davylamp asks about single images, too, whatever is handed over: make it "
+            "take any number of images"
+        )
     return ""
 
 

@@ -191,7 +191,15 @@ def _run(
     inputs = inputs.detach().float()
     reset_processes(classifier)
     check_unchanged(classifier)
-    with naming_replaced(), classifier.frozen(), sampling_context(classifier, draws=options.draws, eot=options.eot):
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        naming_replaced(),
+        classifier.frozen(),
+        sampling_context(classifier, draws=options.draws, eot=options.eot),
+    ):
+        if inputs.is_inference():
+            inputs, labels = inputs.clone(), labels.clone()
         logits = clean_logits(classifier, inputs, labels, options.logits)
         labels = labels.to(inputs.device, torch.long)
         check_targeted_required(classifier, threat_model)

@@ -162,6 +162,8 @@ def _meant_source(name: str) -> str:
     """The name with the source that its misspelt one is nearest to: "torchvison:resnet18"; "" if none is near."""
     before, plus, last = name.rpartition("+")
     source, colon, rest = last.partition(":")
+    if not colon and f"torchvision:{last}" in PROVIDERS["torchvision"].list_names():
+        return f"{before}{plus}torchvision:{last}"
     close = get_close_matches(source, PROVIDERS, n=1) if colon else []
     return f"{before}{plus}{close[0]}:{rest}" if close and close[0] != source else ""
 

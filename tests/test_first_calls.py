@@ -1,0 +1,59 @@
+"""Calls as a newcomer makes them: what davylamp takes as it is, and what the one line says where it cannot."""
+
+import pytest
+import torch
+
+import davylamp
+from davylamp.adapters import Classifier, ThreatModel
+from davylamp.adapters import run_attack as run_row
+from davylamp.errors import ModelFailed, UnknownName
+
+
+@pytest.fixture(scope="module")
+def digits_cnn():
+    data = davylamp.load_data("demo:digits", limit=24)
+    return davylamp.load_model("demo:digits-cnn"), data.inputs, data.labels
+
+
+@pytest.mark.parametrize("switched_off", [torch.no_grad, torch.inference_mode])
+def test_a_caller_without_gradients_gets_the_same_result(digits_cnn, switched_off, tmp_path):
+    model, images, labels = digits_cnn
+    asked = {"norm": "linf", "epsilon": 0.1, "steps": 5}
+    expected = davylamp.run_attack("foolbox:pgd", model, images, labels, **asked)
+    stored = davylamp.evaluate(model, images, labels, attacks="foolbox:pgd", out=tmp_path / "on", **asked)
+    with switched_off():
+        result = davylamp.run_attack("foolbox:pgd", model, images + 0, labels + 0, **asked)
+        again = davylamp.evaluate(model, images + 0, labels + 0, attacks="foolbox:pgd", out=tmp_path / "off", **asked)
+        assert torch.is_grad_enabled() is False
+    assert torch.equal(result.adv_inputs, expected.adv_inputs)
+    success = stored.to_frame()["success"]
+    assert success.any()
+    assert success.equals(again.to_frame()["success"])
+
+
+def test_a_class_for_each_image_is_its_target(digits_cnn):
+    model, images, labels = digits_cnn
+    wanted = (labels + 3) % 10
+    aimed = ThreatModel("linf", 0.2, targeted=True)
+    expected = run_row("foolbox:pgd", Classifier(model), images, labels, aimed, targets=wanted, steps=20)
+    for given in (wanted, wanted.numpy(), wanted.tolist()):
+        result = davylamp.run_attack("foolbox:pgd", model, images, labels, epsilon=0.2, target=given, steps=20)
+        assert torch.equal(result.adv_inputs, expected.adv_inputs)
+    assert result.success.any()
+    assert (model(result.adv_inputs).argmax(1) == wanted)[result.success].all()
+
+
+def test_channels_that_come_last_are_named(digits_cnn):
+    model, images, labels = digits_cnn
+    with pytest.raises(ModelFailed, match=r"permute\(0, 3, 1, 2\)"):
+        davylamp.run_attack("foolbox:pgd", model, images.permute(0, 2, 3, 1), labels, epsilon=0.1)
+
+
+def test_what_a_library_does_not_have_is_named_with_what_there_is(digits_cnn):
+    model, images, labels = digits_cnn
+    with pytest.raises(UnknownName, match="pyautoattack:autoattack"):
+        davylamp.run_attack("foolbox:autoattack", model, images, labels, epsilon=0.1)
+    with pytest.raises(UnknownName, match="torchvision:resnet18"):
+        davylamp.load_model("resnet18")
+    with pytest.raises(UnknownName, match=r"model\.to\(device\)"):
+        davylamp.run_attack("foolbox:pgd", model, images, labels, epsilon=0.1, device="cpu")
