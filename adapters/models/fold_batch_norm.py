@@ -18,18 +18,18 @@ _TOLERANCE = 1e-3  # relative to the largest logit; correct folding changes logi
 def fold_batch_norms(classifier: Classifier, side: int) -> int:
     """Fold, in place, each `BatchNorm2d` that takes the output of a `Conv2d` into that convolution.
 
-    Normalisation by fixed statistics and the convolution before it are one affine map; as one layer they take less time
-    and memory, above all for gradients (`tools/speed/models.py`). The layers are found by running the model once;
-    its logits are compared before and after, and where they differ nothing is folded: a model may use a convolution's
-    output besides, or compute its weights. A folded layer's place is taken by what else it did, mostly `nn.Identity`;
-    the output there stays what it was.
+    Normalisation with fixed statistics and the preceding convolution are one affine map. One layer takes less time and
+    memory, above all for gradients (`tools/speed/models.py`). The layers are found by running the model once. Its
+    logits are compared before and after; if they differ, nothing is folded, because a model may use a convolution's
+    output elsewhere, or compute its weights. The normalisation layer is replaced by the rest of what it did, usually
+    `nn.Identity`, so the output at that place stays the same.
 
     Args:
-        classifier: in `digest_model` it stays what it was.
-        side: of an image that the model takes.
+        classifier: the model to change. Its `digest_model` stays the same.
+        side: side of an image that the model takes.
 
     Returns:
-        How many were folded.
+        The number of folded layers.
     """
     with classifier.frozen():
         if not any(isinstance(layer, nn.BatchNorm2d) for layer in _candidates(classifier)):

@@ -225,7 +225,7 @@ def _is_part(value: Any) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are one, or plain and equal."""
+    """Whether two values are identical, or plain and equal."""
     if one is other:
         return True
     if type(one) is not type(other):

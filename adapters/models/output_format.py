@@ -120,7 +120,7 @@ class OutputFormat:
 
     @property
     def has_other_class(self) -> bool:
-        """Whether the last class stands for labels that nobody knew of."""
+        """Whether the last class stands for all labels beyond the known ones."""
         members = any(member.has_other_class for member in self._members)
         return self.outputs == "labels" and (members if self._members else self.classes is None)
 

@@ -157,7 +157,7 @@ def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, fold
         kept.unlink()
     code, _, err = run("detect", "r", "--detector", "d.pt", "--isolate", "auto")
     assert code == 1
-    assert "net.py:make: in a process of its own" in err
+    assert "net.py:make: in a separate process" in err
     assert "got none: net.py:make: this needs the model's layers, and net.py:make runs in a process of its own" in err
 
 
