@@ -249,7 +249,7 @@ FAILURES = {
     "prints_escapes": "ValueError: ?[31mred next line",
     "returns_ten_gigabytes": "it announced 10 GiB, expected at most 1 GiB",
     "returns_another_shape": "/attack.py:returns_another_shape, got (1, 3, 16, 16)",
-    "asks_about_an_array": "TypeError: expected a tensor of images for the model, got a NumPy array: torch.from_numpy",
+    "asks_about_an_array": "TypeError: expected a tensor of images for the model, got a NumPy array; convert it with",
     "returns_nothing": "to return the adversarial images, got NoneType",
     "lies_about_a_tensor": "sent an invalid message",
     "blames_the_model": "attack.py:blames_the_model crashed",
