@@ -180,7 +180,7 @@ def change_config(folder, **changes):
         (
             lambda f: (f / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 2, "width": 3}})),
             Unsupported,
-            "only square ones",
+            "only square images",
         ),
     ],
 )
