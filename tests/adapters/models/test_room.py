@@ -297,7 +297,7 @@ def test_answers_are_dropped_with_their_graph(isolated, digits):
 def test_second_derivatives_are_refused(isolated, digits):
     leaf = digits.inputs[:2].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(isolated(leaf).logsumexp(1).sum(), leaf, create_graph=True)
-    with pytest.raises(Unsupported, match="second derivatives of .* separate process"):
+    with pytest.raises(Unsupported, match=r"second derivatives of .* separate process"):
         gradient.square().sum().backward()
 
 

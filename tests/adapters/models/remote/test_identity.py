@@ -204,7 +204,7 @@ def test_an_answer_that_differs_later_is_an_unstable_prediction(digits, serve):
 
 def test_what_is_no_file_of_answers_is_one_line(tmp_path):
     (tmp_path / "answers.sqlite").write_text("something else, and long enough to be no database at all" * 20)
-    with pytest.raises(Unavailable, match=r"which failed \(file is not a database\); move the file away"):
+    with pytest.raises(Unavailable, match=r"\(file is not a database\)\. Move the file away"):
         AnswerCache(tmp_path / "answers.sqlite")
 
 
