@@ -245,7 +245,6 @@ class Classifier(nn.Module):
         return logits
 
     def _ask_differentiably(self, inputs: Tensor) -> Tensor:
-        """Compute logits, with a gradient if the model has one."""
         if self.gradients:
             return self._ask(inputs)
         with torch.no_grad():
@@ -362,7 +361,6 @@ def check_several(logits: Tensor) -> None:
 
 
 def _normalisation(mean: Any, std: Any) -> tuple[list[float] | None, list[float] | None]:
-    """Return both as lists of numbers, one per channel, or two Nones."""
     if (mean is None) != (std is None):
         raise InvalidInput("mean and std must be given together, got only one of them")
     if mean is None:

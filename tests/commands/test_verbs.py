@@ -128,7 +128,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.curve("none", against="passes", out="a.svg"), "without `out` and `budget`"),
         (lambda net: davylamp.curve("none", budget="x"), "expected `budget` as a number"),
         (lambda net: davylamp.check("none", run=True), "none"),
-        (lambda net: davylamp.detect("none", "none.pt"), "found none at none.pt"),
+        (lambda net: davylamp.detect("none", "none.pt"), "no such file: none.pt"),
         (lambda net: davylamp.export("none", "x.zip", data="d"), "expected `data` with form='attackbench'"),
         (lambda net: davylamp.export("none", "x", form="croissant"), "unknown format 'croissant'"),
         (lambda net: davylamp.export("none", "x", form="attackbench", creator="me"), "attackbench without `creator`"),

@@ -416,7 +416,6 @@ def _slots(kind: type) -> list[str]:
 
 
 def _unrolled(reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the data that rebuilds an object, with its iterators as lists."""
     return (*reduced[:3], *(None if each is None else list(each) for each in reduced[3:5]))
 
 
@@ -458,6 +457,5 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:
-    """Return a function's code and that of its inner functions."""
     inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return [code, *(deep for each in inner for deep in _codes(each))]

@@ -193,7 +193,6 @@ def _words(node: Any) -> Iterator[str]:
 
 
 def _imported_files(path: Path) -> list[Path]:
-    """Return the local files that a file imports, anywhere in its code."""
     try:
         imports = _imports_in(path.read_bytes())
     except OSError:

@@ -179,12 +179,13 @@ def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
     _write(out, {key: answer for key, answer in answers.items() if key not in differing}, fingerprints, spent)
     lines = [f"{model}: {count} images billed in {len(files)} folders" for model, (count, _) in sorted(spent.items())]
     if differing:
-        lines.append(f"{len(differing)} cached answers differ between the folders and are omitted")
+        lines.append(
+            f"cached answers that differ between the folders, omitted and to be requested again: {len(differing)}"
+        )
     return lines if len(files) > 1 else []
 
 
 def _read(path: Path) -> tuple[dict, dict, dict]:
-    """Read answers, fingerprints and payments from a file, opened read-only."""
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         kept = {(model, image): answer for model, image, answer in database.execute("SELECT * FROM answers")}

@@ -14,7 +14,7 @@ class ServerUsage:
 
     Args:
         asked: images in queries by attacks, judge and probes.
-        paid: images sent to the server and billed. The others were in the answer cache, or duplicates in a batch.
+        paid: images answered by the server, and billed. The others were in the answer cache, or duplicates in a batch.
         probes: billed images of queries that bypass the answer cache.
         retried: images resent after failed requests, which the server may have processed as well.
         requests: answered requests.

@@ -171,7 +171,6 @@ def _strict_paths(visible: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def _python() -> list[Path]:
-    """Return the paths of Python, its packages and davylamp."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     paths = [sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[name] for name in names)]
     package = [*(_PACKAGE / name for name in _FOLDERS), *(_PACKAGE / f"{name}.py" for name in _MODULES)]
@@ -179,7 +178,6 @@ def _python() -> list[Path]:
 
 
 def _devices() -> list[str]:
-    """Return the paths of GPU devices under /dev."""
     return [str(path) for path in Path("/dev").glob("nvidia*")]
 
 

@@ -114,7 +114,6 @@ class _ForkServer:
         return [processes[file] for file, _ in watched.poll(0)]
 
     def _reap(self) -> None:
-        """Report workers that have ended by themselves."""
         for process in list(self.workers):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
@@ -273,7 +272,6 @@ def _clear(folder: Path) -> None:
 
 
 def _load(names: list[str]) -> None:
-    """Import packages that workers need, once for all of them."""
     for name in names:
         if name not in sys.modules:
             with suppress(Exception):  # the worker that needs it reports the error

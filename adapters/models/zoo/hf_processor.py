@@ -37,7 +37,6 @@ def read_processor(processor: Mapping[str, Any] | None, side: int | None) -> tup
 
 
 def _sizes(processor: Mapping[str, Any]) -> tuple[int | None, int | None, list[str]]:
-    """Return the sides of the shorter edge and of the crop, and notes on differences."""
     size = processor.get("size") if processor.get("do_resize", True) else None
     crop = _square(processor.get("crop_size")) if processor.get("do_center_crop") else None
     if size is None:
@@ -65,7 +64,6 @@ def _square(size: Any) -> int | None:
 
 
 def _normalisation(processor: Mapping[str, Any]) -> tuple[list[float] | None, list[float] | None]:
-    """Return mean and standard deviation for pixels in [0, 1]."""
     scale = _BYTE * processor.get("rescale_factor", 1 / _BYTE) if processor.get("do_rescale", True) else _BYTE
     shift = 1.0 if processor.get("rescale_offset") and processor.get("do_rescale", True) else 0.0
     mean, std = [0.0] * 3, [1.0] * 3

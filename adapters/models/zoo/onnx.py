@@ -84,7 +84,6 @@ def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
 
 
 def _random_images(channels: int, height: int, width: int) -> Tensor:
-    """Return six seeded random images, two for each input range of models."""
     generator = torch.Generator().manual_seed(0)
     shape = (_SHOWN, channels, height, width)
     return torch.cat([low + (high - low) * torch.rand(shape, generator=generator) for low, high in _SPREADS])

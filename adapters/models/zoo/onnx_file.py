@@ -100,7 +100,6 @@ def digest_again(path: Path) -> str:
 
 
 def _files_beside(proto: Any) -> list[str]:
-    """Return the names of the external files with a model's tensors."""
     from onnx.external_data_helper import uses_external_data
 
     entries = [entry for tensor in _tensors(proto) if uses_external_data(tensor) for entry in tensor.external_data]

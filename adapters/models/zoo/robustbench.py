@@ -150,7 +150,6 @@ def weights_folder() -> Path:
 
 
 def _weights_of(listed: ZooEntry, name: str) -> list[Path]:
-    """Return the files with a model's weights, downloaded if missing."""
     source = listed.entry["gdrive_id"]
     if listed.dataset == "imagenet" and listed.name.startswith("Standard"):
         raise Unsupported(f"{name} is torchvision's ResNet-50; name it torchvision:resnet50:IMAGENET1K_V1")

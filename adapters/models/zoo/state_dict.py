@@ -164,6 +164,5 @@ def _common_part(names: Mapping[str, Any]) -> str:
 
 
 def _named(names: Any) -> str:
-    """Format the first names, and mark that there are more."""
     shown = [str(name) for name in names]
     return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")
