@@ -179,9 +179,7 @@ def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
     _write(out, {key: answer for key, answer in answers.items() if key not in differing}, fingerprints, spent)
     lines = [f"{model}: {count} images billed in {len(files)} folders" for model, (count, _) in sorted(spent.items())]
     if differing:
-        lines.append(
-            f"cached answers that differ between the folders, omitted and to be requested again: {len(differing)}"
-        )
+        lines.append(f"cached answers that differ between the folders, to be requested again: {len(differing)}")
     return lines if len(files) > 1 else []
 
 

@@ -240,4 +240,4 @@ def test_what_a_detector_asks_of_a_server_is_said(run, serve, images, tmp_path):
     assert code == 0, err
     assert server.images() > before
     (note,) = [note for note in json.loads(out)["notes"] if "sent to the server" in note]
-    assert f" {server.images() - before} paid" in note
+    assert f" {server.images() - before} sent to the server" in note
