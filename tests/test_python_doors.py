@@ -90,15 +90,15 @@ def test_so_does_a_classifier(argument, small):
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
-        ({"labels": None}, r"labels as class numbers, a tensor or an array of shape \(4,\), got None"),
-        ({"labels": ["cat"] * 4}, "labels as class numbers, .*, got 'cat'"),
+        ({"labels": None}, r"labels as class indices, a tensor or an array of shape \(4,\), got None"),
+        ({"labels": ["cat"] * 4}, "labels as class indices, .*, got 'cat'"),
         ({"norm": math.inf}, "a norm of linf, .*, got inf; did you mean 'linf'"),
         ({"norm": 2}, "got 2; did you mean 'l2'"),
         ({"epsilon": [0.1, 0.2]}, "epsilon as a number or a fraction such as '8/255', got list; .*evaluate takes"),
         ({"epsilon": None, "threat_model": 0.1}, "a ThreatModel, or norm and epsilon by keyword, got 0.1"),
         ({"model": None}, r"a model as a torch\.nn\.Module, got NoneType"),
         ({"model": lambda images: images}, r"a model as a torch\.nn\.Module, got function"),
-        ({"model": "demo:mnist-lenet5"}, "got str; load_model gives the one of a name"),
+        ({"model": "demo:mnist-lenet5"}, "got str; load_model loads one by name"),
         ({"seed": None}, r"a seed from 0 to 2\*\*32 - 1, got None"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_wrong_type_is_an_error_of_davylamp_and_python(verb, keywords, words, 
 def test_a_classifier_names_what_is_wrong(small):
     for keywords, kind, words in (
         ({"mean": 0.5, "std": 0.5}, WrongType, "mean as a list of one number for each channel, got 0.5"),
-        ({"mean": [0.5] * 3, "std": [0.5] * 2}, InvalidInput, "as many channels, got 3 and 2"),
+        ({"mean": [0.5] * 3, "std": [0.5] * 2}, InvalidInput, "number of channels, got 3 and 2"),
         ({"mean": [math.nan], "std": [1.0]}, InvalidInput, "finite, got"),
         ({"num_classes": "ten"}, WrongType, "num_classes as a whole number from 1, got 'ten'"),
         ({"device": "gpu"}, DavylampError, "a device that torch can use here, got 'gpu'"),
@@ -208,7 +208,7 @@ class Pair(nn.Module):
 def test_how_the_outputs_of_a_model_were_read_is_said(small, tmp_path):
     net, *images = small
     for module, words in (
-        (nn.Sequential(net, nn.Softmax(1)), "gives probabilities"),
+        (nn.Sequential(net, nn.Softmax(1)), "returns probabilities"),
         (Pair(net), "of the tuple that the model Pair returns"),
     ):
         settings = {"norm": "linf", "epsilon": 0.1}

@@ -1,1 +1,1 @@
-"""Classifiers: their outputs, their identity, and where they come from."""
+"""Classifiers: their outputs, their identity, and the sources that they are loaded from."""

@@ -1,4 +1,4 @@
-"""The models that a classifier asks in the end: itself, or those inside a defence, a detector or an ensemble."""
+"""Finds the innermost models of a classifier: itself, or those inside a defence, a detector or an ensemble."""
 
 from itertools import chain
 
@@ -8,7 +8,7 @@ from .classifier import Classifier
 
 
 def base_classifiers(classifier: Classifier) -> list[Classifier]:
-    """The classifiers in a classifier that have none in them; itself, if it has none."""
+    """Return the innermost classifiers inside a classifier, or the classifier itself if it contains no others."""
     inner = [part for part in classifier.model.modules() if isinstance(part, Classifier)]
     return [part for part in inner if not any(isinstance(each, Classifier) for each in part.model.modules())] or [
         classifier
@@ -16,12 +16,12 @@ def base_classifiers(classifier: Classifier) -> list[Classifier]:
 
 
 def is_float32_in_torch(classifier: Classifier) -> bool:
-    """Whether torch computes what a classifier asks in the end, all of it in float32, here or in its room."""
+    """Whether torch computes all innermost models in float32, in this process or in a model process."""
     return all(_is_in_torch(part) and part.anchor.dtype == torch.float32 for part in base_classifiers(classifier))
 
 
 def _is_in_torch(classifier: Classifier) -> bool:
-    """Whether it has weights here: a server or ONNX Runtime has none that torch sees."""
-    of_room: bool | None = getattr(classifier, "in_torch", None)
+    """Whether it has weights in torch; a server or ONNX Runtime has none."""
+    of_process: bool | None = getattr(classifier, "in_torch", None)
     held = chain(classifier.model.parameters(), classifier.model.buffers())
-    return any(each.is_floating_point() and each.numel() for each in held) if of_room is None else of_room
+    return any(each.is_floating_point() and each.numel() for each in held) if of_process is None else of_process

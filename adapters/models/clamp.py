@@ -1,7 +1,7 @@
-"""Images cut off to [0, 1], with a gradient for those that lie on the edge.
+"""Clamping of images to [0, 1], with a gradient at the bounds.
 
-Since torch 2.15 the gradient of `clamp` is 0 at its bounds (https://github.com/pytorch/pytorch/issues/184574), so an
-attack through it is told nothing of a black or a white pixel, which could only be moved inwards.
+Since torch 2.15 the gradient of `clamp` is 0 at its bounds (https://github.com/pytorch/pytorch/issues/184574). An
+attack would therefore get no gradient for a black or white pixel, which can only move inwards.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ _ROUNDING = 1e-4
 
 
 def describe_out_of_range(images: Tensor) -> str:
-    """From where to where values reach, as "from -0.5 to 2"; "" if that is within [0, 1] but for rounding."""
+    """Describe the range of values, as "from -0.5 to 2"; "" if they are within [0, 1] up to rounding."""
     if not images.numel():
         return ""
     low, high = (float(end) for end in images.detach().aminmax())
@@ -21,7 +21,7 @@ def describe_out_of_range(images: Tensor) -> str:
 
 
 def clamp_with_edge_gradient(images: Tensor) -> Tensor:
-    """As `images.clamp(0, 1)`; the gradient is 1 from 0 to 1, both included, and 0 outside."""
+    """Clamp images to [0, 1] with gradient 1 inside and at the bounds, and 0 outside."""
     return _Cut.apply(images)
 
 

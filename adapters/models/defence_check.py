@@ -1,4 +1,4 @@
-"""What a defence from a file hands to the classifier that it stands before, looked at in its first answer."""
+"""Checks the first output of a defence from a file: range of the images, and number of classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +10,16 @@ from .clamp import describe_out_of_range
 
 
 class DefenceCheck:
-    """A look at a defence that nobody but its author knows: it has to keep the range of the images and the classes.
+    """Check of a user's defence: it must keep the range of the images and the number of classes.
 
-    The look is at the first answer only: afterwards a pass costs nothing more.
+    Only the first output is checked, so later queries cost nothing extra.
 
     Args:
-        classifier: the original.
-        function: the defence, for messages.
-        keeps_classes: False: it may have another number of classes, as one that says which images it detected.
-        is_random: it draws random numbers: noise may leave the range.
+        classifier: the undefended model.
+        function: name of the defence, for messages.
+        keeps_classes: whether the number of classes must stay the same. False for a defence with a class for detected
+            images.
+        is_random: whether it draws random numbers. Its noise may leave the range.
     """
 
     def __init__(self, classifier: nn.Module, function: str, *, keeps_classes: bool, is_random: bool):
@@ -28,14 +29,14 @@ class DefenceCheck:
         self._looked = False
 
     def check_first_output(self, ask: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """Logits of the defended model, (N, K), with a note if the original was given images outside [0, 1].
+        """Compute logits of the defended model, (N, K), and note values outside [0, 1] that reach the model.
 
         Args:
             ask: the defended model.
             inputs: images, (N, C, H, W).
 
         Raises:
-            InvalidInput: if the original has another number of classes.
+            InvalidInput: if the number of classes changes.
         """
         if self._looked:
             return ask(inputs)
@@ -58,9 +59,9 @@ class DefenceCheck:
 
     def _check_classes(self, before: int, classes: int) -> None:
         if self.keeps_classes and classes != before:
-            raise InvalidInput(f"expected {self.function} to keep the {before} classes of the model, got {classes}")
+            raise InvalidInput(f"{self.function} returned {classes} classes; a defence must keep the model's {before}")
 
     def _note_range(self, inputs: Tensor, given: Tensor) -> None:
         if self.is_random or describe_out_of_range(inputs) or not (text := describe_out_of_range(given)):
             return
-        self.note = f"{self.function} gives the model images with values {text}, outside [0, 1]: scale or clip them"
+        self.note = f"{self.function} passes images to the model with values {text}, outside [0, 1]: scale or clip them"

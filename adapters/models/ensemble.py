@@ -17,21 +17,21 @@ class MeanLogits(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of shape (N, K) for images in [0, 1] of shape (N, C, H, W)."""
+        """Compute logits of shape (N, K) for images in [0, 1] of shape (N, C, H, W)."""
         answers = [member(inputs) for member in self.members]
         return torch.stack([answer.to(answers[0].device) for answer in answers]).mean(0)
 
 
 def mean_logit_ensemble(members: Sequence[Classifier]) -> Classifier:
-    """A classifier of the mean of several classifiers' logits; a single one is returned as it is.
+    """Build a classifier that returns the mean of several classifiers' logits.
 
-    One pass of the ensemble is one pass of each member.
+    A single classifier is returned unchanged. One query of the ensemble is one query of each member.
 
     Args:
-        members: they see the same images, and have the same classes in the same order.
+        members: classifiers that take the same images and have the same classes in the same order.
 
     Raises:
-        InvalidInput: if there is none.
+        InvalidInput: if `members` is empty.
     """
     if not members:
         raise InvalidInput("expected at least one surrogate, got none")
@@ -42,11 +42,11 @@ def mean_logit_ensemble(members: Sequence[Classifier]) -> Classifier:
 
 
 def members_of(classifier: Classifier) -> list[Classifier]:
-    """The classifiers whose logits an ensemble averages; of any other classifier itself."""
+    """Return the classifiers whose logits an ensemble averages, or the classifier itself if it is not an ensemble."""
     members = classifier.model.members if isinstance(classifier.model, MeanLogits) else [classifier]
     return [member for member in members if isinstance(member, Classifier)]
 
 
 def ensemble_name(names: Sequence[str]) -> str:
-    """What several models are called together: "demo:a + demo:b"."""
+    """Return the joint name of several models: "demo:a + demo:b"."""
     return " + ".join(names)

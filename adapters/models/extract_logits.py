@@ -1,4 +1,4 @@
-"""Logits out of whatever a model returns, and why there are none: one line each."""
+"""Extracts logits from a model's output, or explains why it cannot."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,33 +12,34 @@ from torch import Tensor
 from ...errors import InvalidInput, ModelFailed
 from ...intervals import proportion_interval
 
-_SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # of the images that published models take
+_SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # image sides that published models take
 _KEYS = ("logits", "out", "output")
 _OF_NO_IMAGE = (OSError, MemoryError, ImportError, SystemExit, KeyboardInterrupt, AttributeError, NameError)
-_BATCHES = (2, 16)  # images that a model is asked about which fails on one
-_SECONDS = 2.0  # that a model which fails is asked what it wants instead
-_FEW = 0.05  # right answers that are next to none, however many classes there are
-_BY_CHANCE = 0.05  # a p that may be chance
-OF_ONE_LOGIT = "of one logit for two classes say outputs logit, of one probability outputs probability"
+_BATCHES = (2, 16)  # batch sizes to try on a model that fails on one image
+_SECONDS = 2.0  # time for finding out what a failing model expects
+_FEW = 0.05  # proportion of correct predictions that counts as almost none, for any number of classes
+_BY_CHANCE = 0.05  # significance level
+OF_ONE_LOGIT = "declare one logit for two classes as outputs logit, one probability as outputs probability"
 
 
 def extract_logits(
     output: Any, name: str, count: int, classes: int | None = None, *, first: bool = False
 ) -> tuple[Tensor, str]:
-    """The logits in a model's output, and how they were chosen ("" for a plain tensor).
+    """Return the logits in a model's output, and how they were chosen ("" for a plain tensor).
 
-    `.logits` of a dataclass, a named tuple or a ModelOutput; `["logits"]` (or `out`, `output`) of a dict, or its only
-    tensor; of a tuple or a list the only tensor that could be logits, or else the first.
+    These are `.logits` of a dataclass, a named tuple or a ModelOutput; `["logits"]` (or `out`, `output`) of a dict, or
+    its only tensor; or the only tensor of a tuple or list that could be logits, else its first tensor.
 
     Args:
-        output: what the model returned.
-        name: of the model, for messages.
-        count: how many images it was asked about.
-        classes: how many it has, where that is known.
-        first: it is said to give labels, or one number for two classes: the first tensor of a tuple.
+        output: output of the model.
+        name: name of the model, for messages.
+        count: number of images in the query.
+        classes: number of classes, if known.
+        first: whether the model is declared to return labels, or one number for two classes; then the first tensor of a
+            tuple is used.
 
     Raises:
-        ModelFailed: if there is no tensor to take, or more than one without a name.
+        ModelFailed: if there is no tensor, or more than one without a name.
     """
     if isinstance(output, Tensor):
         return output, ""
@@ -57,12 +58,12 @@ def extract_logits(
     taken = next(iter(tensors)) if first else _place_of_logits(tensors, kind, name, count, classes)
     which = "first tensor" if taken == next(iter(tensors)) else "tensor of shape (N, classes)"
     shapes = ", ".join(str(tuple(part.shape)) for place, part in tensors.items() if place != taken)
-    others = f" (left out: {shapes})" if shapes else ""
+    others = f" (ignored: {shapes})" if shapes else ""
     return tensors[taken], f"took the {which} of the {kind} that {name} returns{others}"
 
 
 def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
-    """Where the only tensor is that could be logits; of several that of so many classes; of none the first."""
+    """Return the position of the only possible logits; if several, those with `classes`; if none, the first tensor."""
     likely = [
         place
         for place, each in tensors.items()
@@ -105,7 +106,7 @@ def _from_mapping(output: Mapping[Any, Any], kind: str, name: str) -> tuple[Tens
 
 
 def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> None:
-    """Raise ModelFailed unless these are real floating point numbers of shape (count, classes)."""
+    """Raise ModelFailed unless the logits are real floating point numbers of shape (count, classes)."""
     if logits.ndim != 2 or len(logits) != count or classes not in (None, logits.shape[1]):
         wanted = f"({count}, {classes or 'classes'})"
         got = f"{tuple(logits.shape)}{_advice_on_shape(logits, count)}"
@@ -117,39 +118,39 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
 
 
 def _advice_on_shape(output: Tensor, count: int) -> str:
-    """What to do about outputs of a shape that models are known to give."""
+    """Return advice on outputs with a shape that some models are known to return."""
     if output.shape in ((count,), (count, 1)):
-        return f"; {OF_ONE_LOGIT}; of labels say outputs labels"
+        return f"; {OF_ONE_LOGIT}, labels as outputs labels"
     if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
         return "; return outputs.flatten(1)"
     return ""
 
 
 def _describe_numbers(output: Tensor) -> str:
-    """What numbers a model gives for each class where they are no floating point, and what to do."""
+    """Describe outputs that are not floating point, with advice."""
     dtype = str(output.dtype)
     if output.is_complex() or output.dtype == torch.bool:
         return f"{dtype.removeprefix('torch.')} ({dtype})"
     if bool(((output == 0) | (output == 1)).all()) and bool((output.sum(1) == 1).all()):
-        return f"one-hot labels ({dtype}): return the scores that they are made of, or say outputs labels"
-    return f"integers ({dtype}): return the scores as they are before they are rounded"
+        return f"one-hot labels ({dtype}): return the underlying scores, or declare outputs labels"
+    return f"integers ({dtype}): return the scores before rounding"
 
 
 def failure_depends_on_images(failure: ModelFailed) -> bool:
-    """Whether a model may have failed for the images that it got: not where its process or the machine is the reason.
+    """Whether a model may have failed because of its images, and not because of its process or the machine.
 
-    A model that forks, fills the disk or exits would do so again whatever it is asked about.
+    A model that forks, fills the disk or exits would do so on any images.
     """
     return not isinstance(failure.__cause__, _OF_NO_IMAGE) and "memory" not in str(failure)
 
 
 @torch.no_grad()
 def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
-    """What the model seems to want instead of these images, "" if that cannot be known in two seconds.
+    """Describe the input that the model seems to expect instead; "" if that is not found within two seconds.
 
     Args:
-        ask: the model; raises ModelFailed where it fails.
-        inputs: the images (N, C, H, W) that it failed on.
+        ask: the model, which raises ModelFailed if it fails.
+        inputs: the images (N, C, H, W) on which it failed.
     """
     _, channels, height, width = inputs.shape
     end = time.monotonic() + _SECONDS
@@ -178,8 +179,7 @@ def _explain_count(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
         return "it takes one image at a time; make it take batches"
     if count == 1 and any(_answers(ask, inputs.repeat(more, 1, 1, 1)) for more in _BATCHES):
         return (
-            "it takes no single image, and davylamp asks about single images, too, whatever is handed over: make it "
-            "take any number of images"
+            "it does not take single images, but davylamp also queries single images: make it take any number of images"
         )
     return ""
 
@@ -193,31 +193,33 @@ def _answers(ask: Callable[[Tensor], object], inputs: Tensor) -> bool:
 
 
 def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
-    """Why a classifier may get (almost) nothing right: a line to print, or None where it does better than chance.
+    """Explain why a classifier is at or below chance accuracy: a sentence to print, or None if it is better.
 
     Args:
-        logits: of clean images, shape (N, K).
+        logits: logits of clean images, shape (N, K).
         labels: shape (N,).
     """
     return explain_predictions(logits.argmax(1).cpu(), labels.cpu(), logits.shape[1])
 
 
 def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str | None:
-    """The same of predictions, shape (N,), among so many classes."""
+    """Explain low accuracy from predictions, shape (N,), among `classes` classes; None if it is above chance."""
     hit = predicted == labels
     count, right = len(labels), int(hit.sum())
     low, high = proportion_interval(right, count, 1 - 2 * _BY_CHANCE)
-    # Better than by chance, or maybe as good as half way from chance to perfect: nothing to explain.
+    # Better than chance, or possibly at least half way from chance to perfect: nothing to explain.
     if not count or (low > 1 / classes and right > _FEW * count) or high >= (1 + 1 / classes) / 2:
         return None
     line = f"{right} of {count} images are classified correctly: "
     for shift, words in ((1, "start at 1 instead of 0"), (-1, "lack the model's first class, as a background class")):
         agreeing = int((predicted == labels - shift).sum())
-        if 2 * agreeing >= count and agreeing * classes > 2 * count:  # of two classes that change places half agree
+        if 2 * agreeing >= count and agreeing * classes > 2 * count:  # half agree if two classes are swapped
             return f"{line}the labels seem to {words} (with labels {-shift:+d}, more than half are)"
     if len(predicted.unique()) == 1:
         only = int(predicted[0])
-        return f"{line}the model gives every image class {only}; check the normalisation (mean, std) and the weights"
+        return (
+            f"{line}the model assigns class {only} to every image; check the normalisation (mean, std) and the weights"
+        )
     named, rows = labels.unique(return_inverse=True)
     given, columns = predicted.unique(return_inverse=True)
     seen = torch.zeros(len(named), len(given)).index_put_((rows, columns), torch.ones(count), accumulate=True)
@@ -228,5 +230,5 @@ def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str 
     if enough and scipy.stats.binomtest(worse, better + worse).pvalue < _BY_CHANCE:
         pairs = ((int(named[row]), int(given[column])) for row, column in order.items())
         label, other = next(each for each in pairs if each[0] != each[1])
-        return f"{line}the classes seem to come in another order (label {label} is mostly predicted as {other})"
+        return f"{line}the classes seem to be in a different order (label {label} is mostly predicted as {other})"
     return f"{line}check the order of the classes, the normalisation (mean, std) and the image size"

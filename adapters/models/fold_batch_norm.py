@@ -1,4 +1,4 @@
-"""Batch normalisation folded into the convolution before it: the same function of the image, with less to compute."""
+"""Folds batch normalisation into the preceding convolution: the same function, with less to compute."""
 
 from contextlib import suppress
 from typing import Any
@@ -10,31 +10,31 @@ from torch.nn.utils import fuse_conv_bn_weights
 from .classifier import Classifier
 from .identity.digest import digest_model
 
-_WITH_ACTIVATION = "BatchNormAct2d"  # timm's, which holds dropout and activation besides
-_TOLERANCE = 1e-3  # of the largest logit; folding right changes them by some 1e-6
+_WITH_ACTIVATION = "BatchNormAct2d"  # timm's class, which also contains dropout and activation
+_TOLERANCE = 1e-3  # relative to the largest logit; correct folding changes logits by about 1e-6
 
 
 @torch.no_grad()
 def fold_batch_norms(classifier: Classifier, side: int) -> int:
     """Fold, in place, each `BatchNorm2d` that takes the output of a `Conv2d` into that convolution.
 
-    Normalisation by fixed statistics and the convolution before it are one affine map; as one layer they take less time
-    and memory, above all for gradients (`tools/speed/models.py`). The layers are found by running the model once;
-    its logits are compared before and after, and where they differ nothing is folded: a model may use a convolution's
-    output besides, or compute its weights. A folded layer's place is taken by what else it did, mostly `nn.Identity`;
-    the output there stays what it was.
+    Normalisation with fixed statistics and the preceding convolution are one affine map. One layer takes less time and
+    memory, above all for gradients (`tools/speed/models.py`). The layers are found by running the model once. Its
+    logits are compared before and after; if they differ, nothing is folded, because a model may use a convolution's
+    output elsewhere, or compute its weights. The normalisation layer is replaced by the rest of what it did, usually
+    `nn.Identity`, so the output at that place stays the same.
 
     Args:
-        classifier: in `digest_model` it stays what it was.
-        side: of an image that the model takes.
+        classifier: the model to change. Its `digest_model` stays the same.
+        side: side of an image that the model takes.
 
     Returns:
-        How many were folded.
+        The number of folded layers.
     """
     with classifier.frozen():
         if not any(isinstance(layer, nn.BatchNorm2d) for layer in _candidates(classifier)):
             return 0
-        digest = digest_model(classifier)  # before a pass that may count itself
+        digest = digest_model(classifier)  # before a forward pass, which may change counters
         shape = (1, classifier.channels or 3, side, side)
         probe = torch.rand(shape, generator=torch.Generator().manual_seed(0), device="cpu").to(classifier.device)
         pairs, before = _find_pairs(classifier, probe)
@@ -46,7 +46,7 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
             _fold(convolution, norm)
             setattr(*parents[norm], _rest(norm))
         after = torch.full_like(before, torch.nan)
-        with suppress(Exception):  # the model may want something of the layer that is gone
+        with suppress(Exception):  # the model may use an attribute of the replaced layer
             after = classifier(probe)
         if (after - before).abs().max() <= _TOLERANCE * before.abs().max():
             classifier.known_as[digest_model(classifier)] = digest
@@ -58,8 +58,8 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
 
 
 def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
-    """Convolutions and the norms that take their output as it is, each run once for the probe; and its logits."""
-    # By the output's id; the output is kept so that no other gets that id, its version tells what was done in place.
+    """Return convolutions with the norms that take their output unchanged, each run once, and the probe's logits."""
+    # Keyed by the output's id; the output is stored so that its id is not reused. Its version reveals in-place changes.
     made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
     runs: dict[nn.Module, int] = {}
     pairs = []
@@ -89,14 +89,14 @@ def _candidates(classifier: Classifier) -> list[nn.Module]:
 def _takes_part(layer: nn.Module) -> bool:
     """Whether a layer is a convolution or plain batch normalisation by fixed statistics, in float32."""
     if isinstance(layer, nn.Conv2d):
-        weight = dict(layer.named_parameters(recurse=False)).get("weight")  # none where it is computed from others
+        weight = dict(layer.named_parameters(recurse=False)).get("weight")  # missing if it is computed
         return weight is not None and weight.dtype == torch.float32
     plain = type(layer) is nn.BatchNorm2d or type(layer).__name__ == _WITH_ACTIVATION
     return plain and layer.running_mean is not None and not layer.training
 
 
 def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    """Give the convolution weight and bias of both, computed in double precision and rounded once."""
+    """Set the convolution's weight and bias to those of both layers, computed in double precision and rounded once."""
     of_norm = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     mean, variance, scale, shift = map(_doubled, of_norm)
     device = convolution.weight.device
@@ -108,16 +108,16 @@ def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
 
 
 def _doubled(tensor: Tensor | None) -> Tensor | None:
-    """In double precision, on the CPU: not every device has it."""
+    """Convert to double precision on the CPU, because not every device supports it."""
     return None if tensor is None else tensor.detach().cpu().double()
 
 
 def _rest(norm: Any) -> nn.Module:
-    """What a folded layer still does."""
+    """Return the remaining operations of a folded layer."""
     rest = nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
     return rest.eval()
 
 
 def _parents(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:
-    """Of each layer, the module that holds it and its name there."""
+    """Map each layer to its parent module and its name there."""
     return {layer: (parent, name) for parent in model.modules() for name, layer in parent.named_children()}

@@ -1,4 +1,4 @@
-"""What a model computes with beside its tensors: attributes, lists, globals, classes, the functions of torch."""
+"""State that a model uses besides its tensors: attributes, lists, globals, classes, and torch's functions."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,20 +16,20 @@ from ...errors import DavylampError, Unsupported
 
 _ABSENT = object()
 _PLAIN = (bool, int, float, complex, str, bytes)
-_OF_MODULES = frozenset(vars(nn.Module())) | {"training", "forward"}  # which `StateGuard` looks at by itself
+_OF_MODULES = frozenset(vars(nn.Module())) | {"training", "forward"}  # `StateGuard` checks these itself
 _OURS = __name__.partition(".")[0]
 _SPACES = (torch, functional, torch.autograd, torch.linalg, torch.special, torch.Tensor)
 _BY_TORCH = frozenset({"manual_seed"})  # replaced by torch itself when its compiler is loaded
-_DEPTH, _MOST = 4, 1000  # of lists in lists, and of elements that are looked into
+_DEPTH, _MOST = 4, 1000  # depth of nested lists, and largest number of elements to search
 
 
 class Held:
-    """What a module, a class, a list or a dictionary holds: noted, and put back where it is another.
+    """Recorded contents of a module, class, list or dictionary, restored if they have changed.
 
     Args:
-        owner: whose attributes or elements they are.
-        skip: names that are not looked at.
-        only: these names alone; None: all.
+        owner: the object whose attributes or elements are recorded.
+        skip: names to ignore.
+        only: the only names to record. None for all.
     """
 
     def __init__(self, owner: Any, skip: frozenset[Any] = frozenset(), *, only: Iterable[str] | None = None):
@@ -37,7 +37,7 @@ class Held:
         self._before = self._now()
 
     def moved(self) -> dict[Any, Any]:
-        """What is not as it was, by name, as it is now; of a list the whole, by None."""
+        """Return the current values that differ, by name; for a list, the whole list under None."""
         before, whole = self._before, self._only is None and not isinstance(self._owner, list)
         now = _dictionary(self._owner) if whole else self._now()
         if len(now) == len(before) and all(map(is_, now.values(), before.values())):
@@ -50,16 +50,16 @@ class Held:
             name: value
             for name, value in differing.items()
             if not _alike(value, before.get(name, _ABSENT))
-            # Torch loads some of its parts when they are first used.
+            # Torch loads some of its submodules on first use.
             and not (isinstance(self._owner, ModuleType) and {*map(_is_part, (value, before.get(name)))} == {True})
         }
 
     def leave(self, differing: Mapping[Any, Any]) -> None:
-        """Look no more at what has changed again since it was noted so: the model does that by itself."""
+        """Ignore values that have changed again since `differing` was recorded: the model changes them itself."""
         self._skip |= {name for name, value in self.moved().items() if not _alike(value, differing.get(name, _ABSENT))}
 
     def put_back(self) -> bool:
-        """Put back what is not as it was; whether anything was not."""
+        """Restore changed values, and return whether there were any."""
         differing = self.moved()
         self.put(
             {name: [*self._before.values()] if name is None else self._before.get(name, _ABSENT) for name in differing}
@@ -67,7 +67,7 @@ class Held:
         return bool(differing)
 
     def put(self, values: Mapping[Any, Any]) -> None:
-        """Have these values, as `moved` says them, in place of those that are there."""
+        """Replace the current values by these, given in the format of `moved`."""
         owner = self._owner
         for name, value in values.items():
             if isinstance(owner, list):
@@ -87,13 +87,13 @@ class Held:
 
 
 class _Codes:
-    """The code inside functions, which stay the same functions."""
+    """Recorded code of functions, which can change while the function objects stay the same."""
 
     def __init__(self, functions: Iterable[FunctionType]):
         self._before = [(each, each.__code__, each.__defaults__, each.__kwdefaults__) for each in functions]
 
     def put_back(self) -> bool:
-        """Put back what is not as it was; whether anything was not."""
+        """Restore changed code, and return whether there was any."""
         changed = False
         for each, code, defaults, named in self._before:
             if each.__code__ is not code or each.__defaults__ is not defaults or each.__kwdefaults__ is not named:
@@ -103,7 +103,7 @@ class _Codes:
 
 
 def hidden_in(model: nn.Module) -> tuple[list[nn.Module], list[Tensor]]:
-    """Every layer of a model, also those in plain lists and dictionaries, and the tensors that are in these."""
+    """Return every layer of a model, including those in plain lists and dictionaries, and the tensors in these."""
     modules, tensors = {id(module): module for module in model.modules()}, []
     waiting = [*modules.values()]
     while waiting:
@@ -118,10 +118,10 @@ def hidden_in(model: nn.Module) -> tuple[list[nn.Module], list[Tensor]]:
 
 
 def held_by(modules: Iterable[nn.Module]) -> list[Held]:
-    """What layers compute with beside their tensors, which a model may change itself.
+    """Record the state of layers besides their tensors, which a model may change itself.
 
-    That is: their plain attributes, with lists and dictionaries in these; attributes and methods of classes that are
-    not torch's, and the globals that these use. What is inside other objects is not seen.
+    It consists of their plain attributes, with nested lists and dictionaries; attributes and methods of classes outside
+    torch; and the globals that these use. The contents of other objects are not recorded.
     """
     of_layers = [vars(module) for module in modules if not type(module).__module__.startswith(_OURS)]
     inner = [each for attributes in of_layers for each in _elements(attributes) if isinstance(each, (list, dict))]
@@ -135,7 +135,7 @@ def held_by(modules: Iterable[nn.Module]) -> list[Held]:
 
 
 def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
-    """What no model changes: torch's functions and classes, the code in them, and its hooks for all modules."""
+    """Record state that no model changes: torch's functions and classes, their code, and its global module hooks."""
     kinds = _kinds(modules)
     tables = (table for name, table in vars(of_all_modules).items() if name.startswith("_global_"))
     return [
@@ -148,7 +148,10 @@ def torchs_for(modules: Iterable[nn.Module]) -> list[Held | _Codes]:
 
 @contextmanager
 def naming_replaced() -> Iterator[None]:
-    """A block in which an error that is none of ours says which functions of tensors somebody has replaced, if any."""
+    """Raise Unsupported with the replaced tensor functions, if the block fails while some are replaced.
+
+    davylamp's own errors pass unchanged.
+    """
     try:
         yield
     except DavylampError:
@@ -163,8 +166,10 @@ def naming_replaced() -> Iterator[None]:
         ]
         if not replaced:
             raise
-        said = f"{type(error).__name__}: {error}"
-        raise Unsupported(f"expected torch as it is, got {', '.join(replaced)} replaced, and then {said}") from error
+        failure = f"{type(error).__name__}: {error}"
+        raise Unsupported(
+            f"expected unmodified torch, got {', '.join(replaced)}, which then failed: {failure}"
+        ) from error
 
 
 @cache
@@ -181,7 +186,7 @@ def _is_fixed(kind: type) -> bool:
 
 
 def _elements(attributes: Mapping[str, Any]) -> Iterator[Any]:
-    """The lists and dictionaries among a layer's plain attributes, and whatever is in them and in tuples."""
+    """Yield the lists and dictionaries among a layer's plain attributes, and everything in them and in tuples."""
     waiting = [(attributes[name], 0) for name in attributes.keys() - _OF_MODULES]
     while waiting:
         value, depth = waiting.pop()
@@ -195,7 +200,7 @@ def _elements(attributes: Mapping[str, Any]) -> Iterator[Any]:
 
 @cache
 def _globals_of(kind: type) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
-    """The globals that the methods of a class use, by name."""
+    """Return the globals that the methods of a class use, by name."""
     names: dict[int, tuple[dict[str, Any], set[str]]] = {}
     for each in _functions_of(kind):
         space, used = names.setdefault(id(each.__globals__), (each.__globals__, set()))
@@ -215,12 +220,12 @@ def _dictionary(owner: Any) -> Any:
 
 
 def _is_part(value: Any) -> bool:
-    """Whether a value in torch is a part of it or data, and not a function."""
+    """Whether a value in torch is a submodule, a class or data, and not a function."""
     return isinstance(value, (type, ModuleType)) or not callable(value)
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are one, or plain and equal."""
+    """Whether two values are identical, or plain and equal."""
     if one is other:
         return True
     if type(one) is not type(other):

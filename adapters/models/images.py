@@ -1,4 +1,4 @@
-"""Images and labels as every attack relies on them: one line where they are not."""
+"""Validates images and labels."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ def check_images(inputs: Any) -> None:
     if not isinstance(inputs, Tensor):
         raise WrongType(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
     if inputs.ndim == 4 and not len(inputs):
-        raise InvalidInput("expected images of shape (N, C, H, W), at least one, got none")
+        raise InvalidInput("expected at least one image of shape (N, C, H, W), got 0")
     if inputs.ndim != 4 or 0 in inputs.shape:
         raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
     if not inputs.is_floating_point():
@@ -27,7 +27,7 @@ def check_images(inputs: Any) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise InvalidInput("expected images in [0, 1], got NaN or infinity")
     if low < 0 or high > 1:
-        advice = "divide 8-bit images by 255" if low >= 0 else "undo the normalisation (mean, std): the model's part"
+        advice = "divide 8-bit images by 255" if low >= 0 else "undo the normalisation (the model applies mean, std)"
         raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; {advice}")
 
 
@@ -41,7 +41,7 @@ def check_labels(labels: Any, count: int, num_classes: int) -> None:
 
 
 def check_form_of_labels(labels: Any, count: int) -> None:
-    """The same where nobody knows the number of classes yet."""
+    """Raise InvalidInput unless `labels` are `count` integers, if the number of classes is not known yet."""
     if not isinstance(labels, Tensor):
         raise WrongType(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
     if labels.shape != (count,):
@@ -51,19 +51,19 @@ def check_form_of_labels(labels: Any, count: int) -> None:
 
 
 def read_labels(labels: Any, count: int) -> Tensor:
-    """The labels of `count` images, a tensor, an array or a list, as a tensor.
+    """Convert the labels of `count` images (a tensor, an array or a list) to a tensor.
 
     Raises:
-        InvalidInput: unless there is a class number for each image; a WrongType for what is no array of numbers.
+        InvalidInput: unless there is a class index for each image. A WrongType if `labels` is not an array of numbers.
     """
     if not isinstance(labels, Tensor):
         try:
             array = np.asarray(labels)
-        except (TypeError, ValueError):  # lists of several lengths
+        except (TypeError, ValueError):  # lists of different lengths
             array = np.asarray(None)
         if array.dtype.kind not in "biuf":
             got = str(array.flat[0]) if array.dtype.kind == "U" and array.size else labels
-            raise type_error(f"labels as class numbers, a tensor or an array of shape ({count},)", got)
-        labels = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))  # also of other byte orders
+            raise type_error(f"labels as class indices, a tensor or an array of shape ({count},)", got)
+        labels = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))  # converts other byte orders
     check_form_of_labels(labels, count)
     return labels

@@ -1,4 +1,4 @@
-"""A module put back as it was: after library calls, after a while of being frozen, after a whole evaluation."""
+"""Restores a module's state: after library calls, after it was frozen, and after a whole evaluation."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,24 +11,24 @@ from torch import Tensor, nn
 from ...errors import ModelFailed, ModelSpoiled
 from .held import held_by, hidden_in, torchs_for
 
-_PATIENCE = 50  # a check is made as soon as it has cost less than a fiftieth of the time since the last one
+_PATIENCE = 50  # a check is due once the last one cost less than a fiftieth of the time since then
 _ABSENT = object()
-_EMPTY: dict[Any, Any] = {}  # most tables are: hundreds a model, which every run looks at
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # as long as an element, in bytes
-# Every dictionary that torch keeps in a module: parameters, buffers, sub-modules and all kinds of hooks.
+_EMPTY: dict[Any, Any] = {}  # most tables are empty: hundreds per model, checked in every run
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integer types by element size in bytes
+# All dictionaries of torch modules: parameters, buffers, submodules and all kinds of hooks.
 _TABLES = tuple(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
 
 
 class StateGuard:
-    """The state of a model as it was, to be compared with and put back after library calls.
+    """Recorded state of a model, compared and restored after library calls.
 
-    Compared are, of every module: its class, mode, an assigned `forward`, hooks, and which parameters, buffers and
-    sub-modules it has; of every tensor among them, or among the module's attributes and in lists there, its values,
-    dtype and whether it requires gradients; and all that the model computes with beside that: see `held_by`. What the
-    model itself changes when it is asked is its business: it may count its calls.
+    It covers, for every module: its class, mode, an assigned `forward`, hooks, and which parameters, buffers and
+    submodules it has; for every tensor among them, or among the module's attributes and lists there: its values, dtype
+    and whether it requires gradients; and the other state that the model computes with (see `held_by`). Changes that
+    the model makes itself when it is queried, such as counting calls, are allowed.
 
     Args:
-        model: what is guarded; must not change in between by other hands.
+        model: the guarded model. Nothing else may change it in the meantime.
     """
 
     def __init__(self, model: nn.Module):
@@ -39,18 +39,18 @@ class StateGuard:
         self._tensors |= {id(tensor): _Copy(tensor) for tensor in tensors}
         self._held, self._torchs = held_by(modules), torchs_for(modules)
         self._cost, self._last = time.perf_counter() - start, time.perf_counter()
-        self._drifting: set[int] = set()  # tensors that the model itself changes whenever it is asked
+        self._drifting: set[int] = set()  # tensors that the model itself changes in every query
 
     @property
     def is_due(self) -> bool:
-        """Whether enough has happened since the last check that another costs next to nothing."""
+        """Whether enough time has passed since the last check that its cost is negligible."""
         return time.perf_counter() - self._last > _PATIENCE * self._cost
 
     def restore(self, ask: Callable[[], Tensor]) -> bool:
-        """Put back what is not as it was; whether anything was not.
+        """Restore everything that has changed, and return whether anything had.
 
-        What the model changes by itself is not put down to the library: `ask` it once, and see. Nor is an attribute
-        that makes no difference to the answers, as a list of what a hook has seen: it stays.
+        Changes that the model makes itself do not count: `ask` is called once to detect them. An attribute that does
+        not affect the outputs, such as a list filled by a hook, keeps its new value.
 
         Args:
             ask: a forward pass of the model.
@@ -66,7 +66,7 @@ class StateGuard:
         return changed
 
     def restore_silently(self) -> None:
-        """Put back what is not as it was, whoever changed it; the model is not asked."""
+        """Restore everything that has changed, for any reason, without querying the model."""
         self._restore_modules(plain=True)
         self._restore_tensors()
 
@@ -95,13 +95,13 @@ class StateGuard:
 
 
 class _Module:
-    """One module's structure, shared with nothing that a library can reach."""
+    """Structure of one module, in objects that no library can reach."""
 
     def __init__(self, module: nn.Module):
         self.module, self.kind, self.training = module, type(module), module.training
         self.forward = module.__dict__.get("forward", _ABSENT)
         attributes = module.__dict__
-        self.tables: dict[str, dict[Any, Any]] = {  # those of TorchScript are no dictionaries
+        self.tables: dict[str, dict[Any, Any]] = {  # those of TorchScript are not dictionaries
             name: dict(attributes[name]) if attributes[name] else _EMPTY
             for name in _TABLES
             if isinstance(attributes.get(name), dict)
@@ -109,13 +109,13 @@ class _Module:
         self.plain = {name: value for name, value in module.__dict__.items() if isinstance(value, Tensor)}
 
     def tensors(self) -> Iterator[Tensor]:
-        """Parameters, buffers and tensors that are plain attributes."""
+        """Yield parameters, buffers and tensors in plain attributes."""
         yield from self.module.parameters(recurse=False)
         yield from self.module.buffers(recurse=False)
         yield from self.plain.values()
 
     def restore(self, *, plain: bool = True) -> bool:
-        """Put back the structure, and `plain` attributes that are tensors; whether it was another."""
+        """Restore the structure (and tensors in `plain` attributes), and return whether it had changed."""
         now, changed = self.module.__dict__, type(self.module) is not self.kind
         if changed:
             self.module.__class__ = self.kind
@@ -129,7 +129,7 @@ class _Module:
                 now["forward"] = self.forward
         for name, table in self.tables.items():
             if (table or now[name]) and not _same(now[name], table):
-                now[name].clear()  # in place: handles of hooks refer to it
+                now[name].clear()  # in place, because handles of hooks refer to it
                 now[name].update(table)
                 changed = True
         for name, tensor in self.plain.items() if plain else ():
@@ -139,7 +139,7 @@ class _Module:
 
 
 class _TensorRef:
-    """Where the values of one tensor lie, and its gradient; the values themselves are not copied."""
+    """Location of one tensor's values, and its gradient. The values are not copied."""
 
     def __init__(self, tensor: Tensor):
         self.tensor, self.storage = tensor, tensor.data
@@ -148,24 +148,24 @@ class _TensorRef:
 
     @torch.no_grad()
     def restore(self) -> bool:
-        """Put back what is not as it was; whether anything was not that the model computes with."""
+        """Restore everything that has changed, and return whether the change affects the model's computation."""
         tensor, changed = self.tensor, False
         if tensor.is_leaf and tensor.requires_grad is not self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
             changed = True
         now, before = tensor.data, self.storage
         if now.data_ptr() != before.data_ptr() or now.shape != before.shape or now.dtype != before.dtype:
-            tensor.data = before  # another tensor was put in its place, or it was moved
+            tensor.data = before  # the tensor was replaced or moved
             changed = True
         if tensor.is_leaf and tensor.grad is not self.grad:
-            tensor.grad = self.grad  # no change of the model: nothing is computed from it
+            tensor.grad = self.grad  # not a change of the model: nothing is computed from it
         if self.grad is not None and self.gradient is not None and not _equal(self.grad, self.gradient):
             self.grad.copy_(self.gradient)
         return changed
 
 
 class _Copy(_TensorRef):
-    """The values of one tensor, too; they are put back by themselves."""
+    """Location and values of one tensor. The values are restored separately."""
 
     def __init__(self, tensor: Tensor):
         super().__init__(tensor)
@@ -173,7 +173,7 @@ class _Copy(_TensorRef):
 
     @torch.no_grad()
     def restore_values(self) -> bool:
-        """Put back the values; whether they were others."""
+        """Restore the values, and return whether they had changed."""
         changed = not _equal(self.tensor.data, self.data)
         if changed:
             self.tensor.data.copy_(self.data)
@@ -185,7 +185,7 @@ def _same(now: Any, before: dict[Any, Any]) -> bool:
 
 
 def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
-    """Keys of the pairs that may differ. Every answer of a GPU is waited for: there one is about all of its tensors."""
+    """Return the keys of pairs that may differ. Reads from a GPU block, so all its tensors share one."""
     suspects: list[int] = []
     flags: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for key, now, before in pairs:
@@ -201,14 +201,14 @@ def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
-    """Bit by bit, so that a NaN equals itself."""
+    """Compare bit by bit, so that a NaN equals itself."""
     if torch.equal(a, b):
         return True
     return bool(((a == b) | (a.isnan() & b.isnan())).all()) if a.is_floating_point() or a.is_complex() else False
 
 
 def answers_of(ask: Callable[[], Tensor]) -> Tensor | None:
-    """What a model answers; None if it fails."""
+    """Return the model's outputs, or None if it fails."""
     try:
         return ask().detach()
     except ModelFailed:
@@ -216,7 +216,7 @@ def answers_of(ask: Callable[[], Tensor]) -> Tensor | None:
 
 
 def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-4) -> bool:
-    """Whether answers are the same but for `rounding`, relative to the largest: a GPU asked again may do so."""
+    """Whether outputs are equal up to `rounding`, relative to the largest, as repeated GPU queries may differ."""
     if one is None or other is None or one.shape != other.shape:
         return one is other
     close = (one - other).abs() <= rounding * one.abs().amax(1, keepdim=True)
@@ -224,7 +224,7 @@ def same_answers(one: Tensor | None, other: Tensor | None, rounding: float = 1e-
 
 
 class ChangeByAttack(NamedTuple):
-    """What could not be put back: whose doing it was, images (n, C, H, W), and the answers (n, K) before it."""
+    """Change that could not be undone: the attack's name, images (n, C, H, W), and the outputs (n, K) before it."""
 
     attack: str
     inputs: Tensor
@@ -232,24 +232,24 @@ class ChangeByAttack(NamedTuple):
 
 
 def is_changed(classifier: Any, before: ChangeByAttack) -> bool:
-    """Whether a classifier answers otherwise than before, whatever it is asked about beside."""
+    """Whether the classifier's outputs differ from those before the change."""
     return not same_answers(before.answers, answers_of(lambda: classifier.predict_logits(before.inputs)), 1e-2)
 
 
 def check_unchanged(classifier: Any) -> None:
-    """Raise ModelSpoiled if an attack has changed a classifier, or the process, and it still answers otherwise."""
+    """Raise ModelSpoiled if an attack has changed a classifier or the process, and its outputs still differ."""
     change: ChangeByAttack | None = classifier.changed_by
     if change is not None and is_changed(classifier, change):
         raise ModelSpoiled(
-            f"the model {classifier.name} answers otherwise since {change.attack}, in a way that could not be put "
-            "back: load it again, in a new process; nothing more is measured with it"
+            f"{change.attack} changed the outputs of the model {classifier.name} in a way that could not be undone. "
+            "Load it again in a new process; nothing more is measured with it."
         )
     if change is not None:
         classifier.changed_by = None
 
 
 def state_modes(module: nn.Module) -> None:
-    """Give `training` to modules without: those of `torch.jit.freeze`, which is for evaluation mode alone."""
+    """Set `training` on modules that lack it: those of `torch.jit.freeze`, which are always in evaluation mode."""
     for part in module.modules():
         if not hasattr(part, "training"):
             part.training = False
@@ -257,9 +257,9 @@ def state_modes(module: nn.Module) -> None:
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """In the block a module is in evaluation mode and no parameter requires gradients; then both are as they were.
+    """Put a module in evaluation mode without parameters that require gradients, and restore both on exit.
 
-    Where the module's class overrides `train` (one that merges weights), it is called as torch would.
+    If the module's class overrides `train` (for example to merge weights), its override is called as torch would.
     """
     modes = [(part, part.training) for part in module.modules()]
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad and parameter.is_leaf]
@@ -281,11 +281,11 @@ def frozen(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def preserve_module_state(module: nn.Module) -> Iterator[None]:
-    """After the block the module is as it was, but for the values of its weights and buffers, which are not copied.
+    """Restore a module's state on exit, except for the values of its weights and buffers, which are not copied.
 
-    That is: sub-modules, parameters and buffers; hooks, modes, an assigned `forward`; for every tensor its device,
-    layout, dtype, whether it requires gradients, and `.grad`. Of a tensor that is moved in the block, the memory at
-    its old place is kept meanwhile.
+    The state consists of submodules, parameters and buffers; hooks, modes, an assigned `forward`; and each tensor's
+    device, layout, dtype, `.grad`, and whether it requires gradients. If a tensor is moved inside the block, its
+    original memory stays allocated until exit.
     """
     state_modes(module)
     parts = [_Module(part) for part in module.modules()]

@@ -1,4 +1,4 @@
-"""A user's module as a classifier for a while, and afterwards as it was."""
+"""Wraps a user's module as a classifier temporarily."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +13,22 @@ from .zoo.declared_outputs import read_version
 
 @contextmanager
 def as_classifier(model: nn.Module, version: str = "") -> Iterator[Classifier]:
-    """The module as a frozen classifier inside the block; all of it but the values of its weights is put back after it.
+    """Wrap a module as a frozen `Classifier`, and restore its state (except weight values) on exit.
 
-    No weights are copied; see `restoring.restored` for what is put back. A `Classifier` is used as it is.
+    No weights are copied. See `state_guard.preserve_module_state` for the restored state. A `Classifier` is used as it
+    is.
 
     Args:
         model: returns logits for images in [0, 1].
-        version: a part of what it is, to be changed with what cannot be seen of it; "": none.
+        version: part of the model identity, to be changed when anything that davylamp cannot see changes. "" for no
+            version.
 
     Raises:
-        InvalidInput: if it is no version.
-        WrongType: if it is no module.
+        InvalidInput: if `version` is not valid.
+        WrongType: if `model` is not a module.
     """
     if not isinstance(model, nn.Module):
-        name = "; load_model gives the one of a name" if isinstance(model, str) else ""
+        name = "; load_model loads one by name" if isinstance(model, str) else ""
         raise WrongType(f"expected a model as a torch.nn.Module, got {type(model).__name__}{name}")
     with preserve_module_state(model):
         classifier = model if isinstance(model, Classifier) else Classifier(model)

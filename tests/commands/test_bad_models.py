@@ -89,7 +89,7 @@ WRONG = {
     "factory_exits": "bad.py:factory_exits called sys.exit(0) (line",
     "factory_hard_exit": "bad.py:factory_hard_exit called os._exit(0) (line",
     "factory_raises": "bad.py:factory_raises raised ValueError: no weights (line",
-    "nothing": "got NoneType; the factory has to return the model",
+    "nothing": "got NoneType; the factory must return the model",
     "many": "expected a function without arguments as bad.py:many, got missing a required argument",
     "later": "got a coroutine; make the factory a plain function, not async",
 }

@@ -66,12 +66,10 @@ def test_a_crash_costs_its_cell(run):
     code, out, err = run("evaluate", *models, *WITH, "--out", "out")
     assert code == 0
     assert out.startswith("out: 3 cells run, 1 failed") or out.startswith("out: 4 cells run, 1 failed")
-    assert (
-        "- left out: net.py:worse: the model net.py:worse was killed (signal 11, SIGSEGV) (while it was loaded)" in out
-    )
+    assert "- left out: net.py:worse: the model net.py:worse was killed (signal 11, SIGSEGV) (while loading)" in out
     (failed,) = (line for line in out.splitlines() if line.startswith("- failed: foolbox:fgsm on net.py:bad: "))
     assert "the model net.py:bad was killed (signal 11, SIGSEGV)" in failed
-    assert "net.py:worse, net.py:bad, net.py:good: in a process of their own" in err
+    assert "net.py:worse, net.py:bad, net.py:good: in separate processes" in err
     records = load("out")
     assert {(model, attack) for model, attack in zip(records["model"], records["attack"], strict=True)} == {
         ("net.py:bad", "hopskipjump"),
@@ -114,14 +112,14 @@ def test_a_crash_does_not_reach_the_command(run, command):
     code, out, err = run(*command, "--data", "npz:images.npz")
     assert code == 1
     assert not out
-    assert ": in a process of its own" in err
-    assert "was killed (signal 11, SIGSEGV) (while it was loaded)" in err.splitlines()[-1]
+    assert ": in a separate process" in err
+    assert "was killed (signal 11, SIGSEGV) (while loading)" in err.splitlines()[-1]
 
 
 def test_a_served_model_is_in_a_room(run):
     code, out, err = run("serve-model", "net.py:worse")
     assert (code, out) == (1, "")
-    assert "was killed (signal 11, SIGSEGV) (while it was loaded)" in err.splitlines()[-1]
+    assert "was killed (signal 11, SIGSEGV) (while loading)" in err.splitlines()[-1]
 
 
 def test_a_folder_is_probed_in_a_room(run):
@@ -129,7 +127,7 @@ def test_a_folder_is_probed_in_a_room(run):
     assert run("evaluate", *models, *WITH, "--out", "out")[0] == 0
     code, out, err = run("check", "out", "--run", "--images", "2")
     assert code == 0
-    assert ": in a process of their own" in err
+    assert ": in separate processes" in err
     assert "net.py:bad" in out
 
 
@@ -139,8 +137,8 @@ def test_a_newcomer_is_in_a_room_too(run):
     assert run("evaluate", *models, "--data", "npz:images.npz", *attack, "--out", "base")[0] == 0
     code, out, err = run("evaluate", "--models", "net.py:worse", "--against", "base", "--out", "new")
     assert (code, out) == (1, "")
-    assert "- net.py:worse: in a process of its own" in err
-    assert "was killed (signal 11, SIGSEGV) (while it was loaded)" in err.splitlines()[-1]
+    assert "- net.py:worse: in a separate process" in err
+    assert "was killed (signal 11, SIGSEGV) (while loading)" in err.splitlines()[-1]
     assert run("evaluate", "--models", "net.py:other", "--against", "base", "--isolate", "perhaps")[0] == 1
 
 

@@ -128,7 +128,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.curve("none", against="passes", out="a.svg"), "without `out` and `budget`"),
         (lambda net: davylamp.curve("none", budget="x"), "expected `budget` as a number"),
         (lambda net: davylamp.check("none", run=True), "none"),
-        (lambda net: davylamp.detect("none", "none.pt"), "found none at none.pt"),
+        (lambda net: davylamp.detect("none", "none.pt"), "no such file: none.pt"),
         (lambda net: davylamp.export("none", "x.zip", data="d"), "expected `data` with form='attackbench'"),
         (lambda net: davylamp.export("none", "x", form="croissant"), "unknown format 'croissant'"),
         (lambda net: davylamp.export("none", "x", form="attackbench", creator="me"), "attackbench without `creator`"),
@@ -292,8 +292,8 @@ def test_compare_says_of_defences_and_draws_what_the_command_says(run, tmp_path,
     monkeypatch.chdir(tmp_path)
     inputs, labels, _ = davylamp.load_data("demo:digits", limit=2)
     for part, note in (
-        ("bit-depth:bits=3", "gradients pass art:bit-depth as if it changed nothing (BPDA)"),
-        ("noise:sigma=0.1", "every example is judged by 20 draws; the attack takes it for deterministic: `eot=20`"),
+        ("bit-depth:bits=3", "gradients pass through art:bit-depth as if it were the identity (BPDA)"),
+        ("noise:sigma=0.1", "judged on 20 samples; the attack treats the model as deterministic: `eot=20`"),
     ):
         name = f"demo:digits-cnn+{part}"
         options = ("--model", name, "--data", "demo:digits", "--limit", "2", "--epsilon", "0.1", "--library", "foolbox")

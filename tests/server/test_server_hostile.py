@@ -28,7 +28,7 @@ DEEDS = {
     "forks": ("while True: os.fork() or os.setsid()", "started more than"),
     "disk": ("for n in range(999): open(f'/tmp/{n}', 'wb').write(bytes(1 << 24))", "No space left on device"),
     "memory": ("torch.ones(100 << 28)", "allocate memory"),
-    "shares": ("many()", "GiB of memory in all of its processes"),
+    "shares": ("many()", "GiB across its processes"),
     "writes": ("open(os.path.join(os.path.dirname(__file__), 'x'), 'w')", "Read-only file system"),
     "escapes": ("print('\\x1b[2J'); raise ValueError('\\x1b[31mred')", "ValueError: ?[31mred"),
     "returns": ("return torch.zeros(1).expand(10 << 28)", ""),  # a model says it differently than an attack
@@ -141,7 +141,7 @@ def check_failures(task, cells, tmp_path):
             continue
         assert cells[name].state == "failed", (name, cells[name].fooled)
         # By the hard limit; or a child of its answers first, while its identity is found out.
-        seen = ("Resource temporarily unavailable", "sent something that is no answer")
+        seen = ("Resource temporarily unavailable", "sent an invalid message")
         is_refused = name == "forks" and any(text in cells[name].reason for text in seen)
         assert line in cells[name].reason or is_refused, (name, cells[name].reason)
         assert not {"\n", "\x1b"} & set(cells[name].reason)

@@ -247,7 +247,7 @@ def test_a_task_says_why_it_failed_and_what_was_left_out(folder, wait, embedded,
     TaskWorker(folder).run_one()
     TaskWorker(folder).run_one()
     assert see(folder, wrong).state == "failed"
-    assert "expected data of the classes of demo:efficientnet-lite0" in see(folder, wrong).message
+    assert "expected data with the classes of demo:efficientnet-lite0" in see(folder, wrong).message
     assert see(folder, half).state == "done"
     assert "demo:efficientnet-lite0: expected data" in see(folder, half).message
 

@@ -1,1 +1,1 @@
-"""Defences in front of a model, by name: transformations of the input, from the libraries that have them."""
+"""Defences in front of a model, by name: input transformations from the libraries that implement them."""

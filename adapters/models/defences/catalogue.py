@@ -1,4 +1,4 @@
-"""The defences that have a name: one row each, and why others have none."""
+"""The named defences, and the reasons for omitting others."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ ROWS = (
         ".transforms:ArtJpeg",
         "art",
         {"quality": (_QUALITY, 50)},
-        findings=("pixels are cut off to 8 bits instead of rounded: half a grey level darker before it compresses",),
+        findings=("truncates pixels to 8 bits instead of rounding, so images are half a grey level darker",),
     ),
     DefenceSpec(
         "jpeg",
@@ -94,7 +94,7 @@ ROWS = (
 
 DEFENCES: Mapping[str, DefenceSpec] = {row.full_name: row for row in ROWS}
 LEFT_OUT: Mapping[str, str] = {
-    "art: ThermometerEncoding": "it changes the number of channels: a model has to be trained for it",
-    "art: PixelDefend": "it needs a PixelCNN, which no package ships",
-    "art: Cutout, CutMix, Mixup, LabelSmoothing": "they change training, not the answers of a model",
+    "art: ThermometerEncoding": "changes the number of channels, so the model must be trained for it",
+    "art: PixelDefend": "needs a PixelCNN, which no package provides",
+    "art: Cutout, CutMix, Mixup, LabelSmoothing": "they change training, not the outputs of a trained model",
 }

@@ -1,4 +1,4 @@
-"""A model with a defence in front of it."""
+"""Puts a defence in front of a model."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,25 +13,26 @@ from ..classifier import Classifier
 from .names import parse_defence
 from .spec import Gradients
 
-_EXTRAS = {"art": "art", "kornia": "kornia"}  # of davylamp, that install what a defence needs
+_EXTRAS = {"art": "art", "kornia": "kornia"}  # extras of davylamp that install the library of a defence
 
 
 def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
-    """Put a defence in front of a classifier, which stays as it is.
+    """Put a defence in front of a classifier, which is not changed.
 
     Args:
-        classifier: the original.
+        classifier: the undefended model.
         defence: "jpeg", "art:jpeg:quality=50", "jpeg:gradients=none": see `davylamp defences`.
-        name: of the defended model; empty: the original's and the defence's.
+        name: name of the defended model. If empty, it is built from the model's and the defence's names.
 
     Returns:
-        A classifier of as many classes, for images of the same size; each pass through it is one through the original
-        (of `smoothing` as many as it has draws). It is `random` if the defence draws random numbers or the original is.
+        A classifier with the same number of classes, for images of the same size. Each query of it is one query of the
+        undefended model (for `smoothing`, as many as its draws). It is `random` if the defence or the undefended model
+        is.
 
     Raises:
         UnknownName: if there is no such defence or parameter.
-        InvalidInput: if a parameter has no such value.
-        MissingLibrary: if the library whose code it is is not installed.
+        InvalidInput: if the value of a parameter is invalid.
+        MissingLibrary: if the library that implements the defence is not installed.
     """
     row, parameters, gradients = parse_defence(defence)
     if find_spec(row.module) is None:
@@ -51,13 +52,13 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
 
 
 class Defended(nn.Module):
-    """A transformation of the images before a classifier.
+    """A classifier with a transformation of its input images.
 
     Args:
-        classifier: the original.
+        classifier: the undefended model.
         transform: maps images (N, C, H, W) in [0, 1] to images of the same shape.
-        defence: its name, for messages.
-        gradients: how they pass the transformation.
+        defence: name of the defence, for messages.
+        gradients: how gradients pass through the transformation.
     """
 
     def __init__(self, classifier: Classifier, transform: nn.Module, defence: str, gradients: Gradients):
@@ -66,7 +67,7 @@ class Defended(nn.Module):
         self.defence, self.gradients = defence, gradients
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of the transformed images; outside [0, 1], where no defence is defined, of the nearest inside."""
+        """Compute logits of the transformed images. Values outside [0, 1] are clipped first."""
         if self.gradients == "exact":
             return self.classifier(self._check(inputs, self.transform(clamp_with_edge_gradient(inputs.nan_to_num()))))
         with torch.no_grad():
@@ -77,14 +78,14 @@ class Defended(nn.Module):
     def _check(self, inputs: Tensor, changed: Tensor) -> Tensor:
         if changed.shape != inputs.shape:
             got = f"{tuple(inputs.shape)} to {tuple(changed.shape)}"
-            raise ModelFailed(f"expected {self.defence} to keep the shape of the images, got {got}")
+            raise ModelFailed(f"{self.defence} must keep the shape of the images, but changed it from {got}")
         if reach := describe_out_of_range(changed):
-            raise ModelFailed(f"expected {self.defence} to give images in [0, 1], got values {reach}")
-        return changed.where(inputs.isfinite(), torch.nan)  # what was no image stays none
+            raise ModelFailed(f"{self.defence} must return images in [0, 1], got values {reach}")
+        return changed.where(inputs.isfinite(), torch.nan)  # non-finite pixels stay non-finite
 
 
 class _Replaced(torch.autograd.Function):
-    """The second tensor, with gradients that go to the first."""
+    """Returns the second tensor, and passes its gradients to the first."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, changed: Tensor) -> Tensor:  # noqa: ARG004 - torch's signature

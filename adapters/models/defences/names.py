@@ -1,4 +1,4 @@
-"""A defence by its name: `jpeg`, `art:jpeg:quality=50`, `jpeg:quality=50,gradients=none`."""
+"""Parses names of defences: `jpeg`, `art:jpeg:quality=50`, `jpeg:quality=50,gradients=none`."""
 
 import re
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")
 
 
 class NamedDefence(NamedTuple):
-    """A defence with every parameter, and how gradients pass it."""
+    """A defence with all parameters, and how gradients pass through it."""
 
     defence: DefenceSpec
     parameters: dict[str, Any]
@@ -20,55 +20,56 @@ class NamedDefence(NamedTuple):
 
 
 def known_defences() -> list[str]:
-    """Every name, the short ones first."""
+    """Return all names of defences, the short ones first."""
     return [*dict.fromkeys(row.name for row in ROWS), *DEFENCES]
 
 
 def is_defence(text: str) -> bool:
-    """Whether a text begins as the name of a defence does, whatever its parameters."""
+    """Whether a string starts with the name of a defence, whatever its parameters."""
     head, _, rest = text.partition(":")
     return head in {row.name for row in ROWS} or f"{head}:{rest.partition(':')[0]}" in DEFENCES
 
 
 def describe_gradients(model: str) -> str:
-    """How gradients pass the named defences of a model, where they are not exact; "" where there is nothing to say."""
-    said = {
-        "straight-through": "gradients pass {} as if it changed nothing (BPDA): that it stands is no proof",
-        "none": "no gradients pass {}: attacks by gradients cannot succeed, which says nothing of the defence",
+    """Describe non-exact gradients of a model's named defences; "" if all are exact."""
+    notes = {
+        "straight-through": "gradients pass through {} as if it were the identity (BPDA). "
+        "Surviving this attack does not show robustness.",
+        "none": "{} blocks gradients, so gradient attacks cannot succeed. This says nothing about the defence.",
     }
     named = [parse_defence(part) for part in model.split("+")[1:] if is_defence(part)]
-    lines = [said[each.gradients].format(each.defence.full_name) for each in named if each.gradients in said]
-    return "; ".join(dict.fromkeys(lines))
+    lines = [notes[each.gradients].format(each.defence.full_name) for each in named if each.gradients in notes]
+    return " ".join(dict.fromkeys(lines))
 
 
 def describe_sampling(model: str, *, is_random: bool, draws: int, eot: int) -> str:
-    """How a random model is judged, and what to do where the attack takes it for deterministic; "" for others.
+    """Describe how a random model is judged, and warn if the attack treats it as deterministic; "" for other models.
 
     Args:
-        model: its name; the defences that draw are named.
+        model: name of the model, from which its random defences are read.
         is_random: whether it draws random numbers.
-        draws: that judge an example.
-        eot: whose mean the attack sees.
+        draws: samples on which an example is judged.
+        eot: samples that the attack averages.
     """
     if not is_random:
         return ""
     named = [parse_defence(part).defence for part in model.split("+")[1:] if is_defence(part)]
     drawn = ", ".join(dict.fromkeys(each.full_name for each in named if each.random)) or "the model"
-    line = f"{drawn} draws random numbers: every example is judged by {draws} draws"
+    line = f"{drawn} draws random numbers, so each example is judged on {draws} samples"
     if eot > 1:
-        return f"{line}; attacks see the mean of {eot}, each a query (EOT)"
-    return f"{line}; the attack takes it for deterministic: `eot=20` lets it see the mean of 20 draws (EOT)"
+        return f"{line}; attacks see the mean of {eot} samples, each counted as a query (EOT)"
+    return f"{line}; the attack treats the model as deterministic: `eot=20` averages 20 samples per query (EOT)"
 
 
 def parse_defence(text: str) -> NamedDefence:
-    """The defence that a text names, with its parameters.
+    """Parse the name of a defence and its parameters.
 
     Args:
-        text: NAME or LIBRARY:NAME, perhaps with ":key=value,key=value" behind it.
+        text: NAME or LIBRARY:NAME, optionally followed by ":key=value,key=value".
 
     Raises:
         UnknownName: if there is no such defence, or it has no such parameter.
-        InvalidInput: if a value is none, or gradients cannot pass it so.
+        InvalidInput: if a value is invalid, or the defence does not support the gradients.
     """
     *names, settings = text.split(":") if "=" in text else [*text.split(":"), ""]
     name = ":".join(names)

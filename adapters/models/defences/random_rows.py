@@ -1,4 +1,4 @@
-"""The defences with a name that draw random numbers: one row each."""
+"""The named defences that draw random numbers."""
 
 from ...attack import Parameter
 from .spec import DefenceSpec, Gradients
@@ -20,15 +20,15 @@ RANDOM_ROWS = (
         _EXACT,
         random=True,
         findings=(
-            "the image is made smaller, by up to a tenth, and padded to its old size, where the paper makes it larger "
-            "(299 to 310-331 pixels) and pads it to 331: every model gets images of its size",
+            "shrinks the image by up to a tenth and pads it to its original size, because the model's input size is "
+            "fixed; the paper enlarges it (from 299 to 310-331 pixels) and pads it to 331",
         ),
     ),
     DefenceSpec(
         "crop-rescale",
         "torchvision",
         "Random crop, rescaled",
-        f"{_GUO}: one crop, where the paper averages 30",
+        f"{_GUO}: one crop; the paper averages 30",
         ".random_transforms:TorchvisionCropRescale",
         "torchvision",
         {"scale": (Parameter(float, 0, 1, "side of the crop relative to the image", 0), 0.9)},
@@ -50,7 +50,7 @@ RANDOM_ROWS = (
         "noise",
         "art",
         "Gaussian noise",
-        "Zantedeschi et al. 2017, Efficient Defenses Against Adversarial Attacks: its noise at answers",
+        "Zantedeschi et al. 2017, Efficient Defenses Against Adversarial Attacks: its noise at inference",
         ".random_transforms:ArtNoise",
         "art",
         {"sigma": (_SIGMA, 0.1)},
@@ -64,12 +64,12 @@ RANDOM_ROWS = (
         ".random_transforms:ArtTotalVarMin",
         "art",
         {
-            "kept": (Parameter(float, 0, 1, "chance of each pixel to be kept", 0), 0.3),
+            "kept": (Parameter(float, 0, 1, "probability of keeping each pixel", 0), 0.3),
             "weight": (Parameter(float, 0, 1e6, "weight of the variation against the kept pixels"), 0.5),
             "steps": (Parameter(int, 1, 10_000, "iterations of L-BFGS-B for each channel"), 10),
         },
         random=True,
-        findings=("SciPy's optimiser runs on one channel of one image at a time: seconds an image at 224 x 224",),
+        findings=("runs SciPy's optimiser on one channel of one image at a time: seconds per image at 224 x 224",),
     ),
     DefenceSpec(
         "smoothing",
@@ -80,14 +80,14 @@ RANDOM_ROWS = (
         "torch",
         {
             "sigma": (_SIGMA, 0.25),
-            "draws": (Parameter(int, 1, 100_000, "noisy images of each answer"), 20),
+            "draws": (Parameter(int, 1, 100_000, "noisy images per query"), 20),
         },
         ("exact",),
         random=True,
         wraps=True,
         findings=(
-            "an answer is the mean of the probabilities (Salman et al. 2019), which has gradients; its certificate, "
-            "`davylamp certify`, counts predictions as Cohen et al. do",
+            "returns the mean of the probabilities (Salman et al. 2019), which has gradients; the certificate "
+            "(`davylamp certify`) counts predictions as Cohen et al. do",
         ),
     ),
 )

@@ -1,7 +1,7 @@
-"""Transformations of images that draw random numbers at every answer, as the libraries have them.
+"""Random image transformations from several libraries, with new random numbers in every query.
 
-Every image of a batch gets other numbers. Those of torch come from its global generator, ART's from NumPy's: whoever
-asks seeds both (`running.seeding.seeded`).
+Each image of a batch gets different numbers. Those of torch come from its global generator, ART's from NumPy's. The
+caller seeds both (`running.seeding.seeded`).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from .transforms import ArtTransform, Transform
 
 
 class TorchvisionResizePad(Transform):
-    """The image made smaller by chance, by the nearest pixels, and put at a random place on black of its old size."""
+    """Random shrinking with nearest-neighbour sampling, placed at random on black of the original size."""
 
     def __init__(self, smallest: float):
         super().__init__()
@@ -35,7 +35,7 @@ class TorchvisionResizePad(Transform):
 
 
 class TorchvisionCropRescale(Transform):
-    """A part of the image at a random place, made as large as the image by torchvision's bilinear resizing."""
+    """Random crop, resized to the image's size by torchvision's bilinear resizing."""
 
     def __init__(self, scale: float):
         super().__init__()
@@ -54,7 +54,7 @@ class TorchvisionCropRescale(Transform):
 
 
 class TorchvisionNoise(Transform):
-    """torchvision's Gaussian noise, cut off at 0 and 1."""
+    """torchvision's Gaussian noise, clipped to [0, 1]."""
 
     def __init__(self, sigma: float):
         super().__init__()
@@ -67,7 +67,7 @@ class TorchvisionNoise(Transform):
 
 
 class ArtNoise(ArtTransform):
-    """ART's `GaussianAugmentation` of what is asked: Gaussian noise, cut off at 0 and 1."""
+    """ART's `GaussianAugmentation` in queries: Gaussian noise, clipped to [0, 1]."""
 
     def __init__(self, sigma: float):
         super().__init__()
@@ -79,7 +79,7 @@ class ArtNoise(ArtTransform):
 
 
 class ArtTotalVarMin(ArtTransform):
-    """ART's `TotalVarMin`: some of the pixels, and of the rest what varies least between them."""
+    """ART's `TotalVarMin`: keeps some pixels, and fills in the others with the least variation."""
 
     def __init__(self, kept: float, weight: float, steps: int):
         super().__init__()
@@ -88,21 +88,21 @@ class ArtTotalVarMin(ArtTransform):
         self.preprocessor = TotalVarMin(prob=kept, lamb=weight, max_iter=steps, clip_values=(0.0, 1.0))
 
     def _change(self, images: Tensor) -> Tensor:
-        changed = super()._change(images.permute(0, 2, 3, 1))  # it takes the channels last
+        changed = super()._change(images.permute(0, 2, 3, 1))  # it takes channels last
         return changed.permute(0, 3, 1, 2)
 
 
 class Smoothed(nn.Module):
     """Randomized smoothing as a model: the logarithm of the mean probabilities under Gaussian noise.
 
-    The noise is not cut off, as the certificate needs it. The mean of probabilities (Salman et al. 2019) in place of
-    Cohen et al.'s count of predictions has gradients; its argmax is what the certificate is about where the draws go
-    to infinity and the model is sure of each.
+    The noise is not clipped, as the certificate requires. The mean of probabilities (Salman et al. 2019), used instead
+    of Cohen et al.'s count of predictions, has gradients. Its argmax agrees with the certificate as the number of
+    samples grows, if the model is certain of each sample.
 
     Args:
-        classifier: the original.
+        classifier: the undefended model.
         sigma: standard deviation of the noise, on pixels in [0, 1].
-        draws: noisy images of each answer.
+        draws: noisy images per query.
     """
 
     def __init__(self, classifier: Classifier, sigma: float, draws: int):
@@ -110,7 +110,7 @@ class Smoothed(nn.Module):
         self.classifier, self.sigma, self.draws = classifier, sigma, draws
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of shape (N, K) for images (N, C, H, W)."""
+        """Compute logits of shape (N, K) for images (N, C, H, W)."""
         noisy = (inputs + self.sigma * torch.randn_like(inputs) for _ in range(self.draws))
         answers = torch.stack([self.classifier(images).log_softmax(1) for images in noisy])
         return answers.logsumexp(0) - float(np.log(self.draws))

@@ -1,4 +1,4 @@
-"""What a defence is to davylamp: one record, whose name stands behind a model's."""
+"""Definition of a defence, whose name is appended to a model's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,24 +12,24 @@ WAYS: tuple[Gradients, ...] = get_args(Gradients)
 
 @dataclass(frozen=True)
 class DefenceSpec:
-    """A transformation of the input as a library has it, put in front of a model.
+    """A library's input transformation, put in front of a model.
 
     Args:
-        name: what the field calls it, "jpeg".
-        library: whose code transforms; the defence is called "art:jpeg", or "jpeg" where it is the first of its name.
-        title: for people.
+        name: usual name of the defence, "jpeg".
+        library: library of the implementation. The defence is called "art:jpeg", or "jpeg" if it is the first of its
+            name.
+        title: title for readers.
         source: the paper.
         build: "module:class" in this package: a module that maps images (N, C, H, W) in [0, 1] to such images.
-        module: that has to be installed for it, "art".
-        params: its parameters by name, in one vocabulary, with the value that each has if nobody says.
-        gradients: the ways in which gradients can pass it, the first if nobody says. "exact": the transformation's
-            derivative. "straight-through": as if it were the identity (BPDA, Athalye et al. 2018). "none": they are
-            zero behind it, as where a library transforms outside of the model: attacks by gradients then fail for
-            that reason alone.
-        random: it draws random numbers at every answer: the model is judged by repeated draws, and an attack needs
-            their mean (EOT, Athalye et al. 2018).
-        wraps: it is made of the classifier: "module:class" maps images to logits, not to images.
-        findings: what is known of the library's code.
+        module: Python module that must be installed, "art".
+        params: canonical parameters by name, with their default values.
+        gradients: possible ways for gradients to pass through; the first is the default. "exact": the transformation's
+            derivative. "straight-through": as if it were the identity (BPDA, Athalye et al. 2018). "none": zero, as
+            with a library that transforms images outside the model. Gradient attacks then fail for that reason alone.
+        random: whether it draws random numbers in every query. The model is then judged on several samples, and an
+            attack needs their mean (EOT, Athalye et al. 2018).
+        wraps: whether it wraps the classifier: "module:class" then maps images to logits, not to images.
+        findings: known issues of the library's code.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Transformations of images as the libraries have them, each a module on tensors (N, C, H, W) in [0, 1]."""
+"""Image transformations from several libraries, as modules on tensors (N, C, H, W) in [0, 1]."""
 
 import io
 from typing import Any
@@ -11,10 +11,10 @@ from ..clamp import clamp_with_edge_gradient
 
 
 class Transform(nn.Module):
-    """A transformation of images: shape (N, C, H, W) in [0, 1], and so are its results."""
+    """A transformation from images (N, C, H, W) in [0, 1] to images of the same kind."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """The transformed images."""
+        """Transform the images."""
         return self._change(images)
 
     def _change(self, images: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ class Transform(nn.Module):
 
 
 class ArtTransform(Transform):
-    """A preprocessor of ART: arrays with the channels first, float32."""
+    """A preprocessor of ART, called with float32 arrays, channels first."""
 
     preprocessor: Any
 
@@ -43,7 +43,7 @@ class ArtJpeg(ArtTransform):
 
 
 class ArtBitDepth(ArtTransform):
-    """ART's `FeatureSqueezing`: fewer bits a channel."""
+    """ART's `FeatureSqueezing`: fewer bits per channel."""
 
     def __init__(self, bits: int):
         super().__init__()
@@ -63,7 +63,7 @@ class ArtMedian(ArtTransform):
 
 
 class KorniaMedian(Transform):
-    """Kornia's median filter, with its derivative."""
+    """Kornia's median filter, which is differentiable."""
 
     def __init__(self, window: int):
         super().__init__()
@@ -72,14 +72,14 @@ class KorniaMedian(Transform):
     def _change(self, images: Tensor) -> Tensor:
         from kornia.filters import median_blur
 
-        edge = self.window // 2  # mirrored here: before 0.9 Kornia lets black in from beyond the edge
+        edge = self.window // 2  # reflected here: before 0.9 Kornia pads with black
         height, width = images.shape[-2:]
         padded = nn.functional.pad(images, (edge,) * 4, mode="reflect")
         return median_blur(padded, self.window)[..., edge : edge + height, edge : edge + width]
 
 
 class KorniaJpeg(Transform):
-    """Kornia's differentiable JPEG: rounding is smoothed, so its pixels are near Pillow's and not equal to them."""
+    """Kornia's differentiable JPEG. Its rounding is smoothed, so its pixels differ slightly from Pillow's."""
 
     def __init__(self, quality: int):
         super().__init__()
@@ -98,7 +98,7 @@ class KorniaJpeg(Transform):
 
 
 class TorchvisionBlur(Transform):
-    """torchvision's Gaussian blur, with its derivative."""
+    """torchvision's Gaussian blur, which is differentiable."""
 
     def __init__(self, window: int, sigma: float):
         super().__init__()
@@ -111,7 +111,7 @@ class TorchvisionBlur(Transform):
 
 
 class TorchvisionRescale(Transform):
-    """The image made smaller and as large as before again, by torchvision's antialiased bilinear resizing."""
+    """Shrinking and enlarging to the original size, by torchvision's antialiased bilinear resizing."""
 
     def __init__(self, scale: float):
         super().__init__()
@@ -126,7 +126,7 @@ class TorchvisionRescale(Transform):
 
 
 class _OfPillow(Transform):
-    """A lossy file of the image in 8 bits, rounded to the nearest level, written and read by Pillow."""
+    """Lossy compression of the image by Pillow, after rounding to 8 bits."""
 
     kind: str
 

@@ -1,1 +1,1 @@
-"""Detectors of adversarial images beside a model, by name: from the libraries that have them, or from the paper."""
+"""Detectors of adversarial images for a model, by name: from libraries, or implemented from the paper."""

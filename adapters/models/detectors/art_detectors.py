@@ -1,4 +1,4 @@
-"""ART's detectors of evasion, each bound to a classifier of ours."""
+"""ART's detectors of evasion attacks, each bound to a davylamp classifier."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +13,12 @@ from .scorer import ExamplePairs, Scorer
 
 
 class _BinaryNetwork(Scorer):
-    """A network with two outputs, clean and adversarial, that ART trains; the score is their difference."""
+    """A network with two outputs, clean and adversarial, trained by ART. The score is their difference."""
 
     network: nn.Module
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Train it on clean and adversarial images, ART's loop."""
+        """Train the network on clean and adversarial images with ART's loop."""
         del labels
         if pairs is None:
             raise ValueError("expected adversarial images, got none")
@@ -29,26 +29,26 @@ class _BinaryNetwork(Scorer):
         self.network.eval().requires_grad_(False)
 
     def detector(self) -> Any:
-        """ART's object around the network."""
+        """Return ART's detector around the network."""
         raise NotImplementedError
 
     def score(self, images: Tensor) -> Tensor:
-        """Output for adversarial minus output for clean, by ART's `detect`."""
+        """Compute the adversarial minus the clean output with ART's `detect`."""
         report, _ = self.detector().detect(self._given_to_art(images), batch_size=PASS_SIZE)
         outputs = torch.from_numpy(np.asarray(report["predictions"], dtype=np.float64))
         return outputs[:, 1] - outputs[:, 0]
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """The same difference."""
+        """Compute the adversarial minus the clean output, with gradients."""
         outputs = self.network(self._see(images))
         return outputs[:, 1] - outputs[:, 0]
 
     def state(self) -> dict[str, Tensor]:
-        """The network's weights, and the shape of what it looks at."""
+        """Return the network's weights."""
         return dict(self.network.state_dict())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The network again."""
+        """Restore the network."""
         self.network = self._make(self._shape_of(state)).to(self.classifier.device)
         self.network.load_state_dict(dict(state))
         self.network.eval().requires_grad_(False)
@@ -82,7 +82,7 @@ class BinaryInput(_BinaryNetwork):
     """ART's `BinaryInputDetector`: a small convolutional network on the image."""
 
     def detector(self) -> Any:
-        """ART's object around the network."""
+        """Return ART's detector around the network."""
         from art.defences.detector.evasion import BinaryInputDetector
 
         return BinaryInputDetector(self._as_art(self.network, (self.network[0].in_channels, 1, 1)))  # type: ignore[index]
@@ -113,12 +113,12 @@ class BinaryInput(_BinaryNetwork):
 class BinaryActivation(_BinaryNetwork):
     """ART's `BinaryActivationDetector`: a network with one hidden layer on the activations of a layer.
 
-    The activations are read off by davylamp, as ART can name the layers of an `nn.Sequential` only; its detector gets
-    them as the outputs of the first layer of one.
+    davylamp reads the activations, because ART can name the layers of an `nn.Sequential` only. ART's detector receives
+    them as the outputs of the first layer of such a model.
     """
 
     def detector(self) -> Any:
-        """ART's object around the network and the activations."""
+        """Return ART's detector around the network and the activations."""
         from art.defences.detector.evasion import BinaryActivationDetector
 
         features = self.network[0].in_features  # type: ignore[index]
@@ -139,27 +139,27 @@ class BinaryActivation(_BinaryNetwork):
 
 
 class SubsetScanning(Scorer):
-    """ART's `SubsetScanningDetector`: how unlike those of clean images a subset of the activations is."""
+    """ART's `SubsetScanningDetector`: how much a subset of the activations differs from those of clean images."""
 
     background: Tensor
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Keep the activations of clean images."""
+        """Store the activations of clean images."""
         del labels, pairs
         self._restart(collect_activations(self.classifier, clean, self.parameters["layer"]))
 
     def score(self, images: Tensor) -> Tensor:
-        """The best subset's score, by ART's `detect`."""
+        """Compute the best subset's score with ART's `detect`."""
         seen = collect_activations(self.classifier, images, self.parameters["layer"])
         report, _ = self._detector.detect(seen.numpy(), batch_size=PASS_SIZE)
         return torch.from_numpy(np.asarray(report["scores"], dtype=np.float64))
 
     def state(self) -> dict[str, Tensor]:
-        """The activations of clean images, (N, features)."""
+        """Return the activations of clean images, (N, features)."""
         return {"background": self.background}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The same activations."""
+        """Restore the activations."""
         self._restart(state["background"])
 
     def _restart(self, background: Tensor) -> None:

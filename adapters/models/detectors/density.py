@@ -10,17 +10,17 @@ from ....errors import InvalidInput
 from .layer_outputs import activations_of, collect_activations
 from .scorer import ExamplePairs, Scorer
 
-_GRID = 24  # bandwidths tried, a tenth to ten times the usual distance to the nearest, by feature
+_GRID = 24  # number of bandwidths tried, from 0.1 to 10 times the median nearest distance per feature
 
 
 class KernelDensity(Scorer):
     """Minus the logarithm of a Gaussian kernel density (Feinman et al. 2017, section 4.1).
 
-    The density is that of the activations of clean training images of the class that the model predicts.
+    The density is that of the activations of clean training images of the predicted class.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Keep the activations by class, of the images that the model gets right, and choose the bandwidth."""
+        """Store the activations of correctly classified images by class, and choose the bandwidth."""
         del pairs
         logits = self.classifier.predict_logits(clean).cpu()
         right = (logits.argmax(1) == labels.cpu()) & logits.isfinite().all(1)
@@ -29,17 +29,17 @@ class KernelDensity(Scorer):
         counts = torch.bincount(self._classes, minlength=self.classifier.num_classes or 0)
         if (counts < 2).any():
             least = f"{int(counts.min())} of class {int(counts.argmin())}"
-            raise InvalidInput(f"expected at least 2 images of each class that the model gets right, got {least}")
+            raise InvalidInput(f"expected at least 2 correctly classified images of each class, got {least}")
         given = self.parameters["bandwidth"]
         self._bandwidth = torch.tensor(given or self._likeliest_bandwidth(), dtype=torch.float64)
 
     @torch.no_grad()
     def score(self, images: Tensor) -> Tensor:
-        """Shape (N,), float64."""
+        """Compute scores, shape (N,), float64."""
         return torch.cat([self.score_with_gradients(part).cpu() for part in images.split(64)])
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """The same; the predicted class itself has no gradient. NaN where a logit is not finite: no class is."""
+        """Compute scores with gradients, except through the predicted class. NaN if a logit is not finite."""
         seen = activations_of(self.classifier, images, self.parameters["layer"]).double()
         logits = self.classifier(images).detach()
         predicted = logits.argmax(1)
@@ -51,20 +51,20 @@ class KernelDensity(Scorer):
         return scores.where(logits.isfinite().all(1), math.nan)
 
     def state(self) -> dict[str, Tensor]:
-        """Activations, their classes, and the bandwidth."""
+        """Return activations, their classes, and the bandwidth."""
         return {"points": self._points, "classes": self._classes, "bandwidth": self._bandwidth}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The same, beside the model: an attack on it asks at every step."""
+        """Restore the state on the model's device, because an attack needs scores at every step."""
         there = (state[word].to(self.classifier.device) for word in ("points", "classes", "bandwidth"))
         self._points, self._classes, self._bandwidth = there
 
     def _likeliest_bandwidth(self) -> float:
-        """The bandwidth under which each activation is likeliest given the others of its class."""
+        """Return the bandwidth with the highest leave-one-out likelihood of the activations, per class."""
         squares = _squares(self._points, self._points)
         squares = squares.masked_fill(self._classes[:, None] != self._classes[None], math.inf)
         squares.fill_diagonal_(math.inf)
-        usual = float(squares.amin(1).sqrt().median()) / math.sqrt(self._points.shape[1])  # along each feature
+        usual = float(squares.amin(1).sqrt().median()) / math.sqrt(self._points.shape[1])  # per feature
         others = (torch.bincount(self._classes)[self._classes] - 1).double()
         grid = torch.logspace(-1, 1, _GRID, dtype=torch.float64) * max(usual, 1e-9)
         scores = [float(_log_density(squares, h, others, self._points.shape[1]).mean()) for h in grid]
@@ -72,11 +72,11 @@ class KernelDensity(Scorer):
 
 
 def _squares(first: Tensor, second: Tensor) -> Tensor:
-    """Squared distances, shape (N, M)."""
+    """Compute squared distances, shape (N, M)."""
     return torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def _log_density(squares: Tensor, bandwidth: Tensor, counts: Tensor, features: int) -> Tensor:
-    """Logarithm of the mean of normal densities at squared distances, (N, M), inf where a point does not count."""
+    """Compute the log mean of normal densities at squared distances, (N, M); inf for points that do not count."""
     scale = features * (bandwidth.log() + 0.5 * math.log(2 * math.pi))
     return (-squares / (2 * bandwidth.square())).logsumexp(1) - counts.log() - scale

@@ -1,4 +1,4 @@
-"""A trained detector as a file: what it learned, for which model, and what its scores are on clean images."""
+"""Trained detectors as files: fitted state, the model that they belong to, and scores of clean images."""
 
 import json
 import math
@@ -23,17 +23,17 @@ _FORMAT = "davylamp detector 1"
 
 @dataclass(frozen=True)
 class TrainedDetector:
-    """What is in the file.
+    """Contents of a detector file.
 
     Args:
-        row: of the catalogue.
-        parameters: all of them.
-        state: what it learned, by name.
-        calibration: scores of clean images that it neither learned from nor is tested on, (n,), float64.
-        model: name of the model that it stands beside.
-        model_digest: of that model.
-        seen: digests of the images that it learned from or was calibrated on.
-        card: how it was made.
+        row: the detector in the catalogue.
+        parameters: all its parameters.
+        state: fitted state, by name.
+        calibration: scores of clean images, used neither to fit nor to test it, (n,), float64.
+        model: name of its model.
+        model_digest: digest of that model.
+        seen: digests of the images that it was fitted or calibrated on.
+        card: description of the training.
     """
 
     row: DetectorSpec
@@ -46,29 +46,30 @@ class TrainedDetector:
     card: Mapping[str, Any]
 
     def threshold(self, rate: float) -> float:
-        """The score above which an image is called adversarial, so that at most a share of clean ones are.
+        """Return the score above which an image is flagged, for a false-positive rate of at most `rate`.
 
-        It is a score of the calibration images: at most `rate` of them lie above. The true rate is some number around.
+        It is a score of the calibration images: at most a proportion `rate` of them is above it. The true rate may
+        differ.
 
         Args:
-            rate: of false alarms, inside [0, 1).
+            rate: false-positive rate, in [0, 1).
 
         Raises:
-            InvalidInput: if the rate is none.
+            InvalidInput: if the rate is out of range.
         """
         return threshold_at(self.calibration, rate)
 
     def bind(self, classifier: Classifier, model_digest: str) -> Scorer:
-        """The detector bound to its model.
+        """Bind the detector to its model.
 
         Raises:
-            InvalidInput: if the model is another one.
-            MissingLibrary: if the library whose code it is is not installed.
+            InvalidInput: if the model is a different one.
+            MissingLibrary: if the library that implements the detector is not installed.
         """
         if model_digest != self.model_digest:
             raise InvalidInput(
-                f"expected {self.model} as it was when {self.row.full_name} was trained, got {classifier.name}"
-                ": other weights, layers, code or preprocessing; train the detector for it (davylamp train)"
+                f"{self.row.full_name} was trained for a different version of {self.model} than {classifier.name} (its "
+                "weights, layers, code or preprocessing differ); train it again with davylamp train"
             )
         scorer = make_scorer(self.row, classifier, self.parameters)
         scorer.load_state({name: tensor.cpu() for name, tensor in self.state.items()})
@@ -76,15 +77,15 @@ class TrainedDetector:
 
 
 def threshold_at(calibration: Tensor, rate: float) -> float:
-    """The score that at most a share of the calibration images lie above: see `TrainedDetector.threshold`."""
+    """Return the score that at most a proportion `rate` of the calibration scores exceeds."""
     if not 0 <= rate < 1:
-        raise InvalidInput(f"expected a rate of false alarms in [0, 1), got {rate}")
+        raise InvalidInput(f"expected a false-positive rate in [0, 1), got {rate}")
     ordered = calibration.sort(descending=True).values
     return float(ordered[min(math.floor(rate * len(ordered) + 1e-9), len(ordered) - 1)])
 
 
 def make_scorer(row: DetectorSpec, classifier: Classifier, parameters: Mapping[str, Any]) -> Scorer:
-    """A detector that has not learned yet; MissingLibrary if what it is made of is not installed."""
+    """Build an unfitted detector; MissingLibrary if its library is not installed."""
     if find_spec(row.module) is None:
         raise MissingLibrary(row.module, row.extra, f"for {row.full_name}")
     module, _, made = row.build.partition(":")
@@ -92,7 +93,7 @@ def make_scorer(row: DetectorSpec, classifier: Classifier, parameters: Mapping[s
 
 
 def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpec, dict[str, Any]]:
-    """A row by its name, and all its parameters.
+    """Look up a detector by name, and complete its parameters.
 
     Raises:
         UnknownName: if there is no such detector or parameter.
@@ -110,7 +111,7 @@ def read_detector_name(name: str, given: Mapping[str, Any]) -> tuple[DetectorSpe
 
 
 def _only(known: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    """The row's parameters; UnknownName for another, even one of the attacks' vocabulary."""
+    """Return the detector's parameters; UnknownName for any other, even if it is a parameter of attacks."""
     from ....errors import UnknownName
 
     if word not in known:
@@ -119,7 +120,7 @@ def _only(known: Mapping[str, Any], word: str) -> Mapping[str, Any]:
 
 
 def pack_detector(trained: TrainedDetector) -> dict[str, Any]:
-    """What `torch.save` writes."""
+    """Return the data that `torch.save` writes."""
     state = {name: tensor.detach().cpu() for name, tensor in trained.state.items()}
     parts = {"detector": trained.row.full_name, "parameters": dict(trained.parameters), "state": state}
     parts |= {"calibration": trained.calibration, "seen": sorted(trained.seen), "card": json.dumps(dict(trained.card))}
@@ -127,17 +128,17 @@ def pack_detector(trained: TrainedDetector) -> dict[str, Any]:
 
 
 def read_detector(path: Path) -> TrainedDetector:
-    """A detector from its file, never run as a program.
+    """Read a detector from its file, without running code from it.
 
     Raises:
-        Unavailable: if there is none, or it cannot be read.
-        InvalidInput: if it holds something else.
+        Unavailable: if there is no such file, or it cannot be read.
+        InvalidInput: if it contains something else.
     """
     if not path.is_file():
-        raise Unavailable(f"expected a file of a trained detector, found none at {path}; make one with davylamp train")
+        raise Unavailable(f"no such file: {path}; train a detector with davylamp train")
     stored = read_tensor_file(path, "a trained detector", "make one with davylamp train")
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise InvalidInput(f"expected a detector that davylamp trained (davylamp train), got something else in {path}")
+        raise InvalidInput(f"{path} is not a detector trained by davylamp (davylamp train)")
     return TrainedDetector(
         find_detector(stored["detector"]),
         stored["parameters"],

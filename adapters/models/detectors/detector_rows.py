@@ -1,4 +1,4 @@
-"""The detectors that have a name: one row each, and why others have none."""
+"""The named detectors, and the reasons for omitting others."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ from ....errors import UnknownName
 from ...attack import Parameter
 from .scorer import DetectorSpec
 
-_EPOCHS = (Parameter(int, 1, 10**6, "passes over the images that the network is trained with"), 20)
-_RATE = (Parameter(float, 1e-12, 1e3, "step of its optimiser (Adam)"), 1e-3)
-_BATCH = (Parameter(int, 1, 10**6, "images of a step of its optimiser"), 64)
+_EPOCHS = (Parameter(int, 1, 10**6, "training epochs of the network"), 20)
+_RATE = (Parameter(float, 1e-12, 1e3, "learning rate of its optimiser (Adam)"), 1e-3)
+_BATCH = (Parameter(int, 1, 10**6, "batch size of its optimiser"), 64)
 _LAYER = (
-    Parameter(str, 0, 0, "module of the model whose output is looked at; empty: what its last linear layer gets"),
+    Parameter(str, 0, 0, "module of the model whose output is read; empty for the input of its last linear layer"),
     "",
 )
 _NETWORK = {"epochs": _EPOCHS, "learning_rate": _RATE, "batch_size": _BATCH}
@@ -19,7 +19,7 @@ ROWS = (
     DetectorSpec(
         "binary-input",
         "art",
-        "A network on the images",
+        "Network on the images",
         "Gong et al. 2017, Adversarial and Clean Data Are Not Twins",
         ".art_detectors:BinaryInput",
         "art",
@@ -31,7 +31,7 @@ ROWS = (
     DetectorSpec(
         "binary-activation",
         "art",
-        "A network on the activations of a layer",
+        "Network on the activations of a layer",
         "Metzen et al. 2017, On Detecting Adversarial Perturbations",
         ".art_detectors:BinaryActivation",
         "art",
@@ -55,14 +55,14 @@ ROWS = (
     DetectorSpec(
         "feature-squeezing",
         "davylamp",
-        "How far the answer moves when the image is squeezed",
+        "Change of the outputs when the image is squeezed",
         "Xu et al. 2018, Feature Squeezing, section V",
         ".squeezing:Squeezing",
         "art",
         "art",
         {
-            "bits": (Parameter(int, 1, 8, "bits of each channel, of the first squeezer"), 4),
-            "window": (Parameter(int, 3, 31, "side of the median filter's window, odd, of the second"), 3),
+            "bits": (Parameter(int, 1, 8, "bits per channel of the first squeezer"), 4),
+            "window": (Parameter(int, 3, 31, "side of the median filter's window (odd), of the second squeezer"), 3),
         },
     ),
     DetectorSpec(
@@ -76,7 +76,9 @@ ROWS = (
         {
             "layer": _LAYER,
             "bandwidth": (
-                Parameter(float, 0, 1e6, "of the Gaussian kernel; 0: the likeliest, each image left out"),
+                Parameter(
+                    float, 0, 1e6, "bandwidth of the Gaussian kernel; 0 for the highest leave-one-out likelihood"
+                ),
                 0.0,
             ),
         },
@@ -92,8 +94,8 @@ ROWS = (
         "sklearn",
         "detectors",
         {
-            "neighbours": (Parameter(int, 2, 10**6, "nearest clean images that a dimension is estimated from"), 20),
-            "reference": (Parameter(int, 3, 10**6, "clean images that distances are measured to"), 100),
+            "neighbours": (Parameter(int, 2, 10**6, "nearest clean images used to estimate a dimension"), 20),
+            "reference": (Parameter(int, 3, 10**6, "clean images used as reference for distances"), 100),
         },
         learns_examples=True,
         reads_layers=True,
@@ -102,13 +104,13 @@ ROWS = (
 
 DETECTORS: Mapping[str, DetectorSpec] = {row.full_name: row for row in ROWS}
 LEFT_OUT: Mapping[str, str] = {
-    "art: BEYONDDetectorPyTorch": "it needs a model trained without labels on the same images, which no package ships",
-    "Feinman et al.: Bayesian uncertainty": "it needs a model with dropout that is left on",
+    "art: BEYONDDetectorPyTorch": "needs a model trained without labels on the same images, which no package provides",
+    "Feinman et al.: Bayesian uncertainty": "needs a model with dropout at inference",
 }
 
 
 def find_detector(name: str) -> DetectorSpec:
-    """The detector of that name, with or without the library; UnknownName if there is none."""
+    """Look up a detector by name, with or without the library; UnknownName if there is no such detector."""
     row = DETECTORS.get(name) or next((row for row in ROWS if row.name == name), None)
     if row is None:
         raise UnknownName("detector", name, [*(row.name for row in ROWS), *DETECTORS])

@@ -1,4 +1,4 @@
-"""Local intrinsic dimensionality as a detector: in how many directions an image's neighbours lie, layer by layer."""
+"""Local intrinsic dimensionality as a detector, estimated per layer from an image's nearest neighbours."""
 
 from collections.abc import Mapping
 
@@ -10,19 +10,19 @@ from .layer_outputs import watching_layers
 from .scorer import ExamplePairs, Scorer
 
 _SMALL = 1e-12
-_CHUNK = 64  # images of a pass, beside those that distances are measured to
+_CHUNK = 64  # images per forward pass, in addition to the reference images
 
 
 class LocalDimensionality(Scorer):
     """The log-odds of a logistic regression on the dimension of every layer with weights (Ma et al. 2018).
 
-    A dimension is estimated from the distances to the nearest of a fixed set of clean images (the paper: those of the
-    same batch). Clean images, and the same with noise as long in l2 as the attack's changes are on average, are one
-    class, adversarial ones the other.
+    A dimension is estimated from the distances to the nearest of a fixed set of clean images (in the paper: of the same
+    batch). One class of the regression consists of clean images, and of the same images with noise of the attack's mean
+    l2 norm; the other of adversarial images.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Keep clean images to measure to; fit the regression on the others."""
+        """Store reference images, and fit the regression on the other clean images and the adversarial ones."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
 
@@ -49,20 +49,20 @@ class LocalDimensionality(Scorer):
         self._weights, self._bias = weights.double(), torch.tensor(bias, dtype=torch.float64)
 
     def score(self, images: Tensor) -> Tensor:
-        """Shape (N,), float64."""
+        """Compute scores, shape (N,), float64."""
         return self._dimensions(images) @ self._weights + self._bias
 
     def state(self) -> dict[str, Tensor]:
-        """The images that distances are measured to, and the regression."""
+        """Return the reference images and the regression."""
         return {"reference": self._reference, "weights": self._weights, "bias": self._bias}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """The same."""
+        """Restore the reference images and the regression."""
         self._reference, self._weights, self._bias = (state[word] for word in ("reference", "weights", "bias"))
 
     @torch.no_grad()
     def _dimensions(self, images: Tensor) -> Tensor:
-        """The dimension at each image in each layer, shape (N, layers), float64."""
+        """Estimate the dimension at each image in each layer, shape (N, layers), float64."""
         reference, parts = self._reference.to(images), []
         for chunk in images.split(_CHUNK):
             layers: list[Tensor] = []
@@ -79,13 +79,13 @@ class LocalDimensionality(Scorer):
 def dimension(points: Tensor, others: Tensor, neighbours: int) -> Tensor:
     """Maximum likelihood estimate of the local intrinsic dimensionality (Amsaleg et al. 2015).
 
-    Minus one over the mean logarithm of the distances to the nearest others, relative to the farthest of these. One at
-    distance 0, the point itself, does not count.
+    It is minus one over the mean logarithm of the distances to the nearest neighbours, relative to the farthest of
+    these. A neighbour at distance 0, the point itself, does not count.
 
     Args:
         points: shape (N, features).
         others: shape (M, features), M > neighbours.
-        neighbours: how many.
+        neighbours: number of neighbours.
 
     Returns:
         Shape (N,), float64.

@@ -1,4 +1,4 @@
-"""A model and its detector as one classifier, for an attacker who knows both."""
+"""A model and its detector as one classifier, for attackers that know both."""
 
 import torch
 from torch import Tensor, nn
@@ -16,30 +16,30 @@ _RATE = 0.05
 
 
 def is_detector_part(text: str) -> bool:
-    """Whether what stands behind a "+" is a detector: "detector:FILE", perhaps with ",fpr=0.01"."""
+    """Whether a part of a model name is a detector: "detector:FILE", optionally with ",fpr=0.01"."""
     return text.startswith(PREFIX)
 
 
 def add_detector(classifier: Classifier, text: str, source: str, name: str) -> Classifier:
-    """A classifier with one class more, "detected", which wins where the detector calls the image adversarial.
+    """Add a class "detected" to a classifier, which wins if the detector flags the image as adversarial.
 
     Args:
-        classifier: the model that the detector was trained beside.
-        text: "detector:FILE", or "detector:FILE,fpr=0.01": the rate of false alarms that its line is drawn at (0.05).
-        source: the name that the classifier was loaded by.
-        name: of what comes out.
+        classifier: the model that the detector was trained for.
+        text: "detector:FILE", or "detector:FILE,fpr=0.01" with the false-positive rate of its threshold (default 0.05).
+        source: name that the classifier was loaded by.
+        name: name of the result.
 
     Raises:
         Unsupported: if the detector has no gradients.
-        InvalidInput: if it is of another model.
-        DavylampError: as `read_detector`.
+        InvalidInput: if it was trained for a different model.
+        DavylampError: as in `read_detector`.
     """
     file, _, rate = text.removeprefix(PREFIX).partition(",fpr=")
     trained = read_detector(expand_path(file))
     if not trained.row.differentiable:
         raise Unsupported(
-            f"expected a detector with gradients, {trained.row.full_name} has none; measure it on examples of"
-            " the model alone (davylamp detect)"
+            f"{trained.row.full_name} has no gradients, so it cannot be attacked together with the model; measure it on"
+            " examples of the model alone (davylamp detect)"
         )
     try:
         line = trained.threshold(float(rate) if rate else _RATE)
@@ -53,10 +53,10 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
 
 
 class _Joint(nn.Module):
-    """The model's logits, and one more: the largest of them plus how far the score lies above the line.
+    """The model's logits, and one more: the largest of them plus the score's distance above the threshold.
 
-    So the last class wins exactly where the detector calls the image adversarial, whatever the logits are. Carlini and
-    Wagner (2017, Adversarial Examples Are Not Easily Detected) multiply instead, which needs a positive largest logit.
+    The last class thus wins exactly if the detector flags the image, whatever the logits are. Carlini and Wagner (2017,
+    Adversarial Examples Are Not Easily Detected) multiply instead, which requires a positive largest logit.
     """
 
     def __init__(self, classifier: Classifier, scorer: Scorer, line: float):
@@ -68,7 +68,7 @@ class _Joint(nn.Module):
         self._score = scorer.score_with_gradients
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of the classes and of "detected", shape (N, K + 1)."""
+        """Compute logits of the classes and of "detected", shape (N, K + 1)."""
         logits = self.classifier(inputs)
         above = self._score(clamp_with_edge_gradient(inputs)).to(logits) - self.line
         return torch.cat([logits, (logits.amax(1) + above)[:, None]], 1)

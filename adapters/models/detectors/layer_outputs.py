@@ -1,4 +1,4 @@
-"""What layers of a model compute for images: a row for each image."""
+"""Outputs of a model's layers, one row per image."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,17 +15,17 @@ _WITH_WEIGHTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 
 
 def activations_of(classifier: Classifier, images: Tensor, layer: str = "") -> Tensor:
-    """The output of a layer, flattened, shape (N, features), with gradients where they are on.
+    """Compute the flattened output of a layer, shape (N, features), with gradients if they are enabled.
 
     Args:
         classifier: the model.
-        images: shape (N, C, H, W), one pass.
-        layer: its name in the model; empty: what the last linear layer gets.
+        images: shape (N, C, H, W), for one forward pass.
+        layer: name of the layer in the model. If empty, the input of the last linear layer.
 
     Raises:
         UnknownName: if there is no such layer.
-        Unsupported: if no layers can be seen here.
-        InvalidInput: if it is not asked once, or has no row for each image.
+        Unsupported: if the layers are not in this process.
+        InvalidInput: if the layer does not run exactly once, or does not return one row per image.
     """
     layers_of(classifier)
     seen: list[Tensor] = []
@@ -41,21 +41,21 @@ def activations_of(classifier: Classifier, images: Tensor, layer: str = "") -> T
         handle.remove()
     name = layer or "the last linear layer"
     if len(seen) != 1 or not isinstance(seen[0], Tensor) or len(seen[0]) != len(images):
-        raise InvalidInput(f"expected {name} to be run once, with a row for each image, got {len(seen)} runs")
+        raise InvalidInput(f"expected {name} to run once and return a row per image, got {len(seen)} runs")
     return seen[0].flatten(1).float()
 
 
 @torch.no_grad()
 def collect_activations(classifier: Classifier, images: Tensor, layer: str = "") -> Tensor:
-    """The same for any number of images, without gradients, on the CPU."""
+    """Compute a layer's output for any number of images, without gradients, on the CPU."""
     with classifier.frozen():
         return torch.cat([activations_of(classifier, part, layer).cpu() for part in images.split(PASS_SIZE)])
 
 
 def find_layer(model: nn.Module, layer: str) -> tuple[nn.Module, bool]:
-    """A module by its name, and whether what it gets is meant: of the last linear layer, for the empty name.
+    """Find a module by name, and whether its input is meant: that of the last linear layer, if the name is empty.
 
-    A model without a linear layer is taken whole: its output.
+    For a model without a linear layer, an empty name means the model and its output.
     """
     if layer:
         modules = dict(model.named_modules())
@@ -67,35 +67,34 @@ def find_layer(model: nn.Module, layer: str) -> tuple[nn.Module, bool]:
 
 
 def layers_of(classifier: Classifier) -> list[nn.Module]:
-    """The layers of a model that have weights.
+    """Return the layers of a model that have weights.
 
     Raises:
-        Unsupported: if none is in this process: it is behind a server, a file for another program, or in a room.
+        Unsupported: if none is in this process: the model is behind a server, an ONNX file, or in a separate process.
     """
     layers: list[nn.Module] = [part for part in classifier.model.modules() if isinstance(part, _WITH_WEIGHTS)]
     if not layers:
         check_layers_here(classifier, "this")
         raise Unsupported(
-            f"expected a model whose layers can be seen here, got {classifier.name}: only its answers are"
+            f"expected a model whose layers can be read, but only the outputs of {classifier.name} are available"
         )
     return layers
 
 
 def check_layers_here(classifier: Classifier, reader: str) -> None:
-    """Raise Unsupported if a model's layers are in a room, for something that reads them."""
+    """Raise Unsupported if `reader` needs a model's layers, and they are in another process."""
     if runs_in_process(classifier):
         raise Unsupported(
-            f"{reader} needs the model's layers, and {classifier.name} runs in a process of its own, which gives only "
-            "answers: add --isolate no"
+            f"{reader} needs the layers of {classifier.name}, which runs in a separate process; add --isolate no"
         )
 
 
 @contextmanager
 def watching_layers(classifier: Classifier, note: Callable[[Tensor], object]) -> Iterator[None]:
-    """Call `note` with the output of every layer that has weights, in the order in which they run, flattened.
+    """Call `note` with the flattened output of every layer with weights, in the order in which they run.
 
     Raises:
-        Unsupported: if no layers can be seen here.
+        Unsupported: if the layers are not in this process.
     """
     layers = layers_of(classifier)
     handles = [layer.register_forward_hook(lambda _, __, output: note(_first(output).flatten(1))) for layer in layers]

@@ -1,4 +1,4 @@
-"""What a detector is to davylamp: a row in the catalogue, and a score for every image."""
+"""Definition of a detector in the catalogue, and its scores of images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from ..classifier import Classifier
 
 @dataclass(frozen=True)
 class DetectorSpec:
-    """A way to tell adversarial images from clean ones beside a model.
+    """A detector of adversarial images for a model.
 
     Args:
-        name: what the field calls it, "kernel-density".
-        library: whose code scores; the detector is called "art:binary-input".
-        title: for people.
+        name: usual name of the detector, "kernel-density".
+        library: library of the implementation. The detector is called "art:binary-input".
+        title: title for readers.
         source: the paper.
         build: "module:class" in this package: a `Scorer`.
-        module: that has to be installed for it.
-        extra: of davylamp, which installs that.
-        params: its parameters by name, with the value that each has if nobody says.
-        learns_examples: whether it has to be shown adversarial images; the others learn from clean ones alone.
-        differentiable: whether its score has gradients with regard to the image, so that an attack can go around it.
-        reads_layers: whether it needs to see the layers of the model, which nobody can of one that is isolated.
-        findings: what is known of it.
+        module: Python module that must be installed.
+        extra: extra of davylamp that installs it.
+        params: parameters by name, with their default values.
+        learns_examples: whether it is fitted on adversarial images as well as clean ones.
+        differentiable: whether its score has gradients with respect to the image, so that an attack can evade it.
+        reads_layers: whether it reads the model's layers, which is not possible for an isolated model.
+        findings: known issues.
     """
 
     name: str
@@ -50,18 +50,18 @@ class DetectorSpec:
 
 
 class ExamplePairs(NamedTuple):
-    """Images that fool the model and what they were made of, each of shape (M, C, H, W), in [0, 1]."""
+    """Adversarial images that fool the model and their clean originals, each of shape (M, C, H, W), in [0, 1]."""
 
     originals: Tensor
     adversarial: Tensor
 
 
 class Scorer(ABC):
-    """A detector that is bound to a model: it learns once, and scores images; higher is more adversarial.
+    """A detector bound to a model. It is fitted once, and scores images; higher means more adversarial.
 
     Args:
-        classifier: the model beside which it stands; frozen.
-        **parameters: of its row.
+        classifier: the model, frozen.
+        **parameters: parameters of the detector.
     """
 
     def __init__(self, classifier: Classifier, **parameters: Any):
@@ -69,26 +69,26 @@ class Scorer(ABC):
 
     @abstractmethod
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Learn; random numbers are those of the global generators, which the caller seeds.
+        """Fit the detector. Random numbers come from the global generators, which the caller seeds.
 
         Args:
             clean: images in [0, 1], shape (N, C, H, W).
-            labels: theirs, int64, shape (N,).
-            pairs: adversarial images, for a detector that learns them.
+            labels: their labels, int64, shape (N,).
+            pairs: adversarial images, if the detector is fitted on them.
         """
 
     @abstractmethod
     def score(self, images: Tensor) -> Tensor:
-        """Scores, float64, shape (N,), of images (N, C, H, W) in [0, 1]."""
+        """Compute scores, float64, shape (N,), of images (N, C, H, W) in [0, 1]."""
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """The same with gradients, shape (N,), of a differentiable detector."""
+        """Compute scores with gradients, shape (N,), for a differentiable detector."""
         raise NotImplementedError(f"{type(self).__name__} has no gradients")
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """All that was learned."""
+        """Return the fitted state."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take what was learned."""
+        """Restore a fitted state."""

@@ -1,4 +1,4 @@
-"""Feature squeezing as a detector: how far the answer moves when the image has fewer bits or is smoothed."""
+"""Feature squeezing as a detector: how much outputs change if the image has fewer bits or is smoothed."""
 
 from collections.abc import Mapping
 
@@ -12,16 +12,16 @@ from .scorer import ExamplePairs, Scorer
 class Squeezing(Scorer):
     """The largest l1 distance between the probabilities for an image and for a squeezed one (Xu et al. 2018, eq. 5).
 
-    The squeezers are ART's bit depth and median filter, as the defences of these names. In [0, 2]; nothing is learned
-    but where to draw the line. Of the paper's third squeezer, non-local means, nothing is here.
+    The squeezers are ART's bit depth and median filter, as in the defences of these names. The paper's third squeezer,
+    non-local means, is not included. Scores are in [0, 2]. Only the threshold is calibrated.
     """
 
     def fit(self, clean: Tensor, labels: Tensor, pairs: ExamplePairs | None) -> None:
-        """Nothing to learn."""
+        """Do nothing: the detector has no parameters to fit."""
 
     @torch.no_grad()
     def score(self, images: Tensor) -> Tensor:
-        """Shape (N,), float64."""
+        """Compute scores, shape (N,), float64."""
         answers = self.classifier.predict_logits(images).double().softmax(1)
         names = (f"art:bit-depth:bits={self.parameters['bits']}", f"art:median:window={self.parameters['window']}")
         moved = [
@@ -31,8 +31,8 @@ class Squeezing(Scorer):
         return torch.stack(moved).amax(0).cpu()
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return an empty state."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing to take."""
+        """Do nothing."""

@@ -1,1 +1,1 @@
-"""What makes two models the same: a digest of weights, code and settings."""
+"""Model identity: a digest of weights, code and settings."""

@@ -1,4 +1,4 @@
-"""What a model and its images are, as hashes that are the same on every machine."""
+"""Digests of models and images, the same on every machine."""
 
 import hashlib
 import types
@@ -13,17 +13,17 @@ from .encoding import Encoder, feed
 from .source_files import SourceFiles
 
 _SETTINGS = ("resize", "crop", "interpolation", "mean", "std")
-_BOUND = ("model", "_model", "estimator", "_estimator", "device")  # where attacks keep what they are bound to
+_BOUND = ("model", "_model", "estimator", "_estimator", "device")  # attributes with an attack's model
 _DEEP = "its parts are nested too deeply to be read"
 
 
 class ModelIdentity(NamedTuple):
-    """What a model is, as far as that can be known.
+    """Identity of a model, as far as it can be computed.
 
     Args:
-        digest: 20 hexadecimal digits of a hash over all that could be read.
-        reasons: why there may be more to it: a session with another machine, the state of a library in C; empty if the
-            digest says all.
+        digest: 20 hexadecimal digits of a hash of everything that could be read.
+        reasons: reasons why the digest may be incomplete, such as a connection to a server or state in a C library.
+            Empty if it is complete.
     """
 
     digest: str
@@ -31,21 +31,21 @@ class ModelIdentity(NamedTuple):
 
 
 def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
-    """Hash whatever can change a model's answers, right after it was loaded: running may change counters in it.
+    """Compute the identity of a model. Call it right after loading, because a forward pass may change counters in it.
 
-    That is: the structure; parameters, buffers (also those that are not saved) and other tensors; every plain attribute
+    The hash covers the structure; parameters, buffers (including unsaved ones) and other tensors; every plain attribute
     of every layer and of the objects in them; training flags, hooks and replaced methods; the code of the classes and
-    functions used, as the files that hold it, the local files that these import, and the globals that they use; and
-    the preprocessing. The device is not in it, nor are comments, the name, or the place of the files. Of torch there
-    is nothing either: its version is part of a cell.
+    functions used: their files, the local files that these import, and the globals that they use; and the
+    preprocessing. It does not cover the device, comments, the name, the location of the files, or torch, whose version
+    is part of an attack run.
 
-    Of a model with folded layers (`fold_batch_norms`), the hash that it had before; of one in a room, what is hashed
-    there. What was said of a model is in it: that it gives probabilities or labels, and its version (`version=`,
-    "MODEL+version:2"). What is seen of its answers is not.
+    For a model with folded layers (`fold_batch_norms`), it is the hash before folding; for one in a separate process,
+    it is computed there. The declared output format and version (`version=`, "MODEL+version:2") are included. A
+    detected format is not.
 
     Args:
-        classifier: a model, best just loaded.
-        source: the name that it was loaded by; of "path/to/file.py:factory", all of that file counts.
+        classifier: a model, preferably just loaded.
+        source: name that it was loaded by. For "path/to/file.py:factory", the whole file counts.
     """
     identity = _read_identity(classifier, source) if classifier.stated_identity is None else classifier.stated_identity
     return ModelIdentity(_with(identity[0], "version", classifier.model_version), tuple(identity[1]))
@@ -75,21 +75,21 @@ def _read_identity(classifier: Classifier, source: str) -> ModelIdentity:
 
 
 def _with(digest: str, word: str, said: str) -> str:
-    """The digest of what is the same but for something that was said of it; itself where nothing was said."""
+    """Add a declared property to a digest. Returns the digest itself if nothing was declared."""
     return hashlib.sha256(f"{digest} {word} {said}".encode()).hexdigest()[:20] if said else digest
 
 
 def digest_model(classifier: Classifier, source: str = "") -> str:
-    """The digest of `identify_model` alone."""
+    """Return the digest of `identify_model`."""
     return identify_model(classifier, source).digest
 
 
 def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
-    """Hash what a function, class or object does: its code, what that uses, and what it holds, as for a model.
+    """Hash a function, class or object as a model: its code, the code that it uses, and its state.
 
     Args:
-        thing: a user's attack or metric. A model or an estimator that it is bound to is not part of it.
-        file: that it is from; all of it counts, with the local files that it imports.
+        thing: a user's attack or metric. A model or estimator that it is bound to is not included.
+        file: its file. The whole file counts, with the local files that it imports.
     """
     reasons: list[str] = []
     sources = SourceFiles()
@@ -110,7 +110,7 @@ def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
 
 
 def digest_data(inputs: Tensor, labels: Tensor) -> str:
-    """A hash over pixels and labels."""
+    """Hash pixels and labels."""
     digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
     for tensor in (inputs, labels):
         feed(digest, tensor)
@@ -118,7 +118,7 @@ def digest_data(inputs: Tensor, labels: Tensor) -> str:
 
 
 def _add_changes(encoder: Encoder, classifier: Classifier) -> None:
-    """What a user's class, or a replaced method, adds to a plain classifier."""
+    """Add a user's subclass, or a replaced method, of the classifier."""
     attributes = vars(classifier)
     if type(classifier) is not Classifier:
         encoder.put("classifier")

@@ -1,7 +1,7 @@
-"""Anything that a model may hold, fed into one hash: equal on every machine, different if the model could be.
+"""Feeds any value of a model into a hash: equal on every machine, different if the model could be different.
 
-What pickle could not take either (an open file or socket, the session of another machine, the state of a library in C)
-is not known by what is visible of it: then there is a reason why the identity is unknown.
+Values that pickle cannot store either (an open file or socket, a connection to another machine, state in a C library)
+are not determined by their visible attributes. They are recorded as reasons why the identity is unknown.
 """
 
 import enum
@@ -34,10 +34,10 @@ _NEUTRAL = (
     *_LOCKS,
     logging.Logger,
     LocalImportFinder,
-)  # of the last, the paths of this machine; its files count as code
+)  # the last holds paths of this machine; its files count as code
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OF_MODULES = frozenset(vars(nn.Module())) | {"training"}
-_CARRIED = {"pretrained_cfg", "default_cfg", "pretrained_cfg_overlay"}  # timm's: say where the weights came from
+_CARRIED = {"pretrained_cfg", "default_cfg", "pretrained_cfg_overlay"}  # timm's: origin of the weights
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _PARTS: Mapping[type, tuple[str, ...]] = {
     types.MethodType: ("__func__", "__self__"),
@@ -47,10 +47,10 @@ _PARTS: Mapping[type, tuple[str, ...]] = {
     property: ("fget", "fset"),
     functools._lru_cache_wrapper: ("__wrapped__",),
 }
-# Places in the source, numbers that tell apart classes of one name, and what is said of tensors when it was traced.
+# Source locations, numbers that distinguish classes of one name, and tensor properties at tracing.
 _GRAPH_NOISE = re.compile(r"\s*# .*|___torch_mangle_\d+\.|requires_grad=\d|device=\w+(:\d+)?")
 
-# What code that uses one of these answers with may be decided elsewhere.
+# Code that uses one of these may return results computed elsewhere.
 REMOTE = frozenset(
     [
         "aiohttp",
@@ -74,7 +74,7 @@ REMOTE = frozenset(
         "xmlrpc",
     ]
 )
-# What code reads with that comes from outside of it; of models it is seen what they read (`running.readings`).
+# Names with which code reads external data. For models, such reads are observed (`running.readings`).
 READERS = frozenset(
     [
         "Popen",
@@ -99,32 +99,32 @@ READERS = frozenset(
     ]
 )
 _C_MEMBERS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-_SKIPPED = ("_abc_impl",)  # the cache of an abstract class
+_SKIPPED = ("_abc_impl",)  # cache of an abstract class
 
 
 class Encoder:
-    """Feeds values into a hash and notes what could not be known.
+    """Feeds values into a hash, and records what could not be identified.
 
     Args:
-        sources: where the files of the code that is met are noted.
-        reasons: where it is noted why the identity is unknown.
-        root: a folder whose place says nothing: paths in it are taken relative to it.
+        sources: collects the files of the code.
+        reasons: collects reasons why the identity is unknown.
+        root: a folder whose location is irrelevant: paths in it are hashed relative to it.
     """
 
     def __init__(self, sources: SourceFiles, reasons: list[str], root: str = ""):
         self.sources, self.reasons, self._root = sources, reasons, root
         self.hash = hashlib.sha256()
-        self.names_readers = False  # whether code that may read something from outside is noted as unknown
+        self.names_readers = False  # whether code that may read external data is recorded as unknown
         self._classes: set[type] = set()
         self._places: dict[int, int] = {}
-        self._kept: list[Any] = []  # as long as it is here, no other object gets its id
+        self._kept: list[Any] = []  # keeps objects alive, so that their ids are not reused
 
     def add(self, value: Any, where: str) -> None:
-        """Feed a value; `where` says in a reason what it is, as "model.session"."""
+        """Feed a value. `where` names it in a reason, for example "model.session"."""
         if self._add_plain(value):
             return
-        if not isinstance(value, tuple):  # whether equal ones are one object is up to the version of Python
-            if id(value) in self._places:  # shared, or a circle
+        if not isinstance(value, tuple):  # whether equal tuples are one object depends on the version of Python
+            if id(value) in self._places:  # shared, or a cycle
                 self.put("again", self._places[id(value)])
                 return
             self._places[id(value)] = len(self._places)
@@ -132,7 +132,7 @@ class Encoder:
         self._add_structure(value, where)
 
     def _add_plain(self, value: Any) -> bool:
-        """Feed a value that holds no other; whether it was one."""
+        """Feed a value that contains no others, and return whether it was one."""
         kind = type(value)
         if value is None or kind in (bool, int, bytes, complex, range, types.EllipsisType):
             self.put(kind.__name__, value)
@@ -144,7 +144,7 @@ class Encoder:
             text = str(value)
             self.put("text", text.replace(self._root, "<folder>") if self._root else text)
         elif isinstance(value, torch.device):
-            self.put("device")  # its class is part of a cell
+            self.put("device")  # the device type is part of an attack run
         elif isinstance(value, (torch.dtype, torch.layout, torch.memory_format, np.dtype)):
             self.put("word", value)
         elif isinstance(value, enum.Enum):
@@ -159,7 +159,7 @@ class Encoder:
 
     def _add_structure(self, value: Any, where: str) -> None:
         if isinstance(value, nn.Module):
-            stated = getattr(value, "stated_identity", None)  # of a model that cannot be read: it says what it is
+            stated = getattr(value, "stated_identity", None)  # stated by a model that cannot be read
             if isinstance(stated, tuple):
                 self._add_stated(stated, where)
             else:
@@ -228,7 +228,7 @@ class Encoder:
             self.unknown(where, stated[1])
 
     def _add_layer(self, value: nn.Module, where: str) -> None:
-        """A layer: its class, mode, tensors, layers, hooks, and every plain attribute."""
+        """Feed a layer: its class, mode, tensors, layers, hooks, and every plain attribute."""
         kind = type(value)
         self.put("module", f"{qualified_name(kind)} {value.training}")
         stated = getattr(value, "stated_identity", None)
@@ -262,7 +262,7 @@ class Encoder:
                 self.add(hook, f"a hook of {where}")
 
     def _add_script(self, value: Any, where: str) -> None:
-        """Compiled TorchScript: its graph, in which large constants are not written out."""
+        """Feed compiled TorchScript: its graph, which does not include large constants."""
         try:
             graph = _GRAPH_NOISE.sub("", str(value.inlined_graph))
         except (RuntimeError, AttributeError):
@@ -272,7 +272,7 @@ class Encoder:
             self.unknown(where, "is TorchScript with constants that cannot be read")
 
     def _add_object(self, value: Any, where: str) -> None:
-        """Any other object: its class and its attributes, or what pickle would keep of it."""
+        """Feed any other object: its class and its attributes, or the data that pickle would store."""
         kind = type(value)
         self.put("object", qualified_name(kind))
         self.add_class(kind)
@@ -288,7 +288,7 @@ class Encoder:
                 warnings.simplefilter("ignore")
                 reduced = value.__reduce_ex__(4)
                 parts = reduced if isinstance(reduced, str) else _unrolled(reduced)
-        except Exception:  # whatever a library raises where it has no state to hand out
+        except Exception:  # any error that a library raises if it has no state to return
             name = kind.__qualname__
             article = "an" if name[:1].lower() in "aeiou" else "a"
             self.unknown(where, f"is {article} {name}, whose content cannot be read")
@@ -302,13 +302,13 @@ class Encoder:
         self.hash.update(data)
 
     def unknown(self, where: str, why: str) -> None:
-        """Note why the identity is unknown."""
+        """Record a reason why the identity is unknown."""
         line = f"{where} {why}"
         if line not in self.reasons:
             self.reasons.append(line)
 
     def add_class(self, kind: type) -> None:
-        """The code of a class and of its bases, and what local ones hold as attributes."""
+        """Feed the code of a class and of its bases, and the attributes of local ones."""
         for each in kind.__mro__:
             if each in self._classes or each.__module__ == "builtins":
                 continue
@@ -323,7 +323,7 @@ class Encoder:
                     self.add(member, f"{each.__qualname__}.{name}")
 
     def add_function(self, value: types.FunctionType) -> None:
-        """A function by its file; its defaults, what it closes over, and what the globals in it stand for."""
+        """Feed a function: its file, its defaults, its closure, and the values of its globals."""
         origin, name = self.sources.add_module(value.__module__ or ""), value.__qualname__
         self.put("function", f"{module_name(value.__module__)}.{name}")
         self.add(value.__defaults__, f"a default of {name}")
@@ -342,10 +342,10 @@ class Encoder:
             self._add_globals(value)
 
     def add_module(self, value: types.ModuleType) -> None:
-        """A module that local code uses: of a local one every function, class and plain value."""
+        """Feed a module that local code uses; if it is local, all its functions, classes and plain values."""
         name = value.__name__
         if name.partition(".")[0] in REMOTE:
-            self.unknown(name, "is used: what answers from elsewhere may change")
+            self.unknown(name, "is used, and remote results may change")
         self.put("python module", module_name(name))
         if self.sources.add_module(name) == "local":
             for key in sorted(vars(value)):
@@ -358,15 +358,15 @@ class Encoder:
     def _add_globals(self, value: types.FunctionType) -> None:
         for name in sorted({name for code in _codes(value.__code__) for name in code.co_names}):
             if self.names_readers and name in READERS:
-                self.unknown(value.__qualname__, f"uses {name}: what it reads may change")
+                self.unknown(value.__qualname__, f"uses {name}, and the data that it reads may change")
             if name.partition(".")[0] in REMOTE and not isinstance(value.__globals__.get(name), types.FunctionType):
-                self.unknown(value.__qualname__, f"uses {name}: what answers from elsewhere may change")
+                self.unknown(value.__qualname__, f"uses {name}, and remote results may change")
             elif name in value.__globals__ and not isinstance(value.__globals__[name], logging.Logger):
                 self.put("global", name)
                 self.add(value.__globals__[name], f"{name}, a global in {value.__qualname__},")
 
     def _add_body(self, value: types.FunctionType) -> None:
-        """Code that has no file: as it was typed, or else as Python compiled it."""
+        """Feed code that has no file: its source, or else its compiled form."""
         try:
             self.put("source", inspect.getsource(value))
         except (OSError, TypeError):
@@ -383,7 +383,7 @@ def feed(digest: Any, tensor: Tensor) -> None:
 
 
 def _parts_of(value: Any) -> tuple[Any, ...] | None:
-    """What a callable or a reference is put together from; None for anything else."""
+    """Return the components of a callable or a reference; None for anything else."""
     if isinstance(value, _BUILTIN):
         owner = getattr(value, "__self__", None)
         return value.__qualname__, None if isinstance(owner, (types.ModuleType, type)) else owner
@@ -396,7 +396,7 @@ def _parts_of(value: Any) -> tuple[Any, ...] | None:
 
 
 def _is_python(kind: type) -> bool:
-    """Whether objects of a class hold nothing but what Python code put into their attributes."""
+    """Whether instances of a class contain only attributes set by Python code."""
     return all(
         each is object or each.__module__ in ("typing", "abc") or _has_python_code(each) for each in kind.__mro__
     )
@@ -416,22 +416,21 @@ def _slots(kind: type) -> list[str]:
 
 
 def _unrolled(reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What rebuilds an object, with its iterators as lists."""
     return (*reduced[:3], *(None if each is None else list(each) for each in reduced[3:5]))
 
 
 def qualified_name(kind: type) -> str:
-    """Module and name of a class."""
+    """Return the module and name of a class."""
     return f"{module_name(kind.__module__)}.{kind.__qualname__}"
 
 
 def module_name(name: str | None) -> str:
-    """A model file is loaded under a name that holds a hash of its place, which says nothing about its code."""
+    """Return a module's name, or "" for a local one: it is loaded under a name that contains a hash of its location."""
     return "" if name is None or module_origin(name) in ("local", "unknown") else name
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is data through and through: numbers, text, arrays, tensors, and containers of them."""
+    """Whether a value consists of plain data: numbers, text, arrays, tensors, and containers of them."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -441,7 +440,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class defines, by name; of names with two underscores only functions: Python notes line numbers there."""
+    """Yield the members of a class by name; of dunder names only functions, as Python stores line numbers there."""
     callables = (types.FunctionType, staticmethod, classmethod, property, functools.partialmethod)
     for name in sorted(vars(kind)):
         member = vars(kind)[name]
@@ -458,6 +457,5 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:
-    """A function's code and that of the functions in it."""
     inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return [code, *(deep for each in inner for deep in _codes(each))]

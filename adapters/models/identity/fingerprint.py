@@ -1,4 +1,4 @@
-"""What a model that cannot be read is known by: its answers about a few fixed images."""
+"""Fingerprint of a model that cannot be read: its outputs for a few fixed images."""
 
 import hashlib
 import math
@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 IMAGES = 4
-OF_LABELS = 64  # where each answer is a label, which tells so much less of a model than scores do
-AGREEING = 1e-2  # relative to the spread of the answers: what another batch or machine may change
-_STEP = 0.05  # of the spread: what is smaller is rounded away
-_READINGS = 4  # numbers that are read off each answer
-_AGAIN = (3, 0)  # of the images, asked about once more; where answers are labels, all of them
+OF_LABELS = 64  # number of images if the outputs are labels, which reveal less about a model than scores
+AGREEING = 1e-2  # tolerance relative to the spread of the outputs, for a different batch or machine
+_STEP = 0.05  # relative to the spread; smaller differences are rounded away
+_READINGS = 4  # projections per output
+_AGAIN = (3, 0)  # images queried a second time; all of them if the outputs are labels
 
 
 class Fingerprint(NamedTuple):
-    """The answers of a model about the fixed images.
+    """Outputs of a model for the fixed images.
 
     Args:
-        digest: 20 hexadecimal digits of a hash over what is left of them after rounding.
-        answers: float64, shape (IMAGES, K), or of labels (OF_LABELS, 1).
-        steady: whether the images that were asked about twice were answered alike.
+        digest: 20 hexadecimal digits of a hash of the rounded outputs.
+        answers: float64, shape (IMAGES, K), or (OF_LABELS, 1) for labels.
+        steady: whether images queried twice had the same outputs.
     """
 
     digest: str
@@ -33,12 +33,12 @@ class Fingerprint(NamedTuple):
 
 @torch.no_grad()
 def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) -> Fingerprint:
-    """Ask a model about the fixed images, and about two of them again: 6 images; where it gives labels 128, all again.
+    """Query a model on the fixed images, and on two of them again: 6 images. If it returns labels 128, all twice.
 
-    Noise moves every score, and few labels: of two of them it hardly ever flips one.
+    Noise changes every score, but few labels: with two images it would rarely change one.
 
     Args:
-        model: called with images in [0, 1] of shape (N, C, H, W); gives scores (N, K), or labels (N,).
+        model: called with images in [0, 1] of shape (N, C, H, W); returns scores (N, K), or labels (N,).
         shape: (C, H, W) of the images.
     """
     images, places = probe_images(shape), list(_AGAIN)
@@ -52,10 +52,10 @@ def fingerprint(model: Callable[[Tensor], Tensor], shape: tuple[int, int, int]) 
 
 
 def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
-    """What else a model that gives labels is asked about, shape (OF_LABELS - IMAGES, C, H, W), equal everywhere.
+    """Build the additional images for a model that returns labels, (OF_LABELS - IMAGES, C, H, W), the same everywhere.
 
-    Patches of noise of many sizes, in grey levels, in black and white, and in the middle of a dark image: labels of
-    these differ more than those of the other four.
+    They are noise patches of many sizes, in grey, in black and white, and in the middle of a dark image. Labels of
+    these vary more than those of the other four.
     """
     channels, height, width = shape
     rows, columns = np.mgrid[0:height, 0:width]
@@ -73,7 +73,7 @@ def label_probe_images(shape: tuple[int, int, int]) -> Tensor:
 
 
 def probe_images(shape: tuple[int, int, int]) -> Tensor:
-    """The fixed images, shape (IMAGES, C, H, W), in [0, 1]: grey, noise, waves and coarse noise, equal everywhere."""
+    """Build the fixed images, (IMAGES, C, H, W), in [0, 1]: grey, noise, waves and coarse noise, equal everywhere."""
     channels, height, width = shape
     rows, columns = np.mgrid[0:height, 0:width]
     planes = np.arange(channels)[:, None, None]
@@ -81,11 +81,11 @@ def probe_images(shape: tuple[int, int, int]) -> Tensor:
     coarse = ((rows // 4) * 73856093 ^ (columns // 4) * 19349663 ^ planes * 83492791) % 251 / 250
     waves = 0.5 + 0.5 * np.sin(rows * 0.9 + planes) * np.cos(columns * 0.7)
     pixels = np.stack([np.full((channels, height, width), 0.5), hashed, np.broadcast_to(waves, hashed.shape), coarse])
-    return torch.from_numpy(np.round(pixels * 255) / 255).float()  # 8 bits hold them
+    return torch.from_numpy(np.round(pixels * 255) / 255).float()  # exact in 8 bits
 
 
 def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
-    """Whether answers are the same but for rounding on their way through another batch or machine."""
+    """Whether outputs are equal up to rounding in a different batch or on a different machine."""
     if answers.shape != known.shape:
         return False
     if answers.shape[1] == 1:
@@ -94,9 +94,10 @@ def outputs_match(answers: np.ndarray, known: np.ndarray) -> bool:
 
 
 def digest_answers(answers: np.ndarray) -> str:
-    """A hash that float rounding does not change, short of luck: 4 sums of each answer with fixed signs, rounded.
+    """Hash 4 rounded projections of each output with fixed signs, which float rounding rarely changes.
 
-    The luck is some 1e-4 where answers differ by 1e-6 of their spread; whoever keeps them can tell by `agree`.
+    The probability of a change is about 1e-4 if outputs differ by 1e-6 of their spread. With stored outputs,
+    `outputs_match` decides.
     """
     classes = answers.shape[1]
     if classes == 1:
@@ -106,7 +107,7 @@ def digest_answers(answers: np.ndarray) -> str:
             [[1 if (k * 2654435761 >> (7 + r)) & 1 else -1 for k in range(classes)] for r in range(_READINGS)]
         )
         centred = answers - answers.mean(1, keepdims=True)
-        # A spread that is rounded to a power of two: it is the unit, and must not move the numbers measured in it.
+        # The spread, rounded to a power of two: it is the unit, and must not change the numbers measured in it.
         unit = _STEP * 2.0 ** round(math.log2(_spread(answers)))
         rounded = [unit, *np.round(centred @ signs.T / math.sqrt(classes) / unit).reshape(-1).tolist()]
     text = ",".join(f"{value:.6g}" for value in (classes, *rounded))

@@ -1,4 +1,4 @@
-"""Which code a model is made of: what torch or an installed package brings, and the files that are the user's."""
+"""Source code of a model: from Python, torch or an installed package, or the user's files."""
 
 import ast
 import base64
@@ -17,11 +17,11 @@ _MOST_FILES = 2000
 
 
 class SourceFiles:
-    """The user's files that a model's code stands in, with every neighbour that they import.
+    """The user's files that contain a model's code, with the local files that they import.
 
-    What Python and torch bring is known by their versions, an installed package by the first two numbers of its version
-    (a patch release is not to run a week of work again) and by the files that define the model's classes. Of a local
-    file the code counts, not comments and layout.
+    Python and torch are identified by their versions; an installed package by the first two numbers of its version (so
+    that a patch release does not repeat a week of work) and by the files that define the model's classes. For a local
+    file the code counts, but not comments and layout.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class SourceFiles:
         self._packages: dict[str, str] = {}
 
     def add_file(self, path: Path) -> None:
-        """Note a local file and the local files that it imports, whether they are loaded by now or not."""
+        """Add a local file and the local files that it imports, whether or not they are loaded already."""
         waiting = [_resolved(path)]
         while waiting and len(self._files) < _MOST_FILES:
             file = waiting.pop()
@@ -38,7 +38,7 @@ class SourceFiles:
                 waiting += _imported_files(file)
 
     def add_module(self, name: str) -> Origin:
-        """Note the module of a class or a function; where it comes from."""
+        """Add the module of a class or function, and return its origin."""
         origin = module_origin(name)
         if origin == "local":
             self.add_file(_file_of(name))
@@ -47,13 +47,13 @@ class SourceFiles:
         return origin
 
     def digests(self) -> Iterator[str]:
-        """What all of it is, in an order that does not depend on where the files are."""
+        """Yield digests of all files and packages, in an order independent of the location of the files."""
         yield from sorted(digest_path(file) for file in self._files)
         yield from (f"{name} {number}" for name, number in sorted(self._packages.items()))
 
 
 def code_state(path: Path) -> tuple[str, ...]:
-    """What a file and the local files that it imports say to Python now; () if there is no such file."""
+    """Return digests of the code in a file and the local files that it imports; () if there is no such file."""
     sources = SourceFiles()
     if path.is_file():
         sources.add_file(path)
@@ -62,7 +62,7 @@ def code_state(path: Path) -> tuple[str, ...]:
 
 @cache
 def module_origin(name: str) -> Origin:
-    """Where a module comes from, by its name."""
+    """Return the origin of a module."""
     top = name.partition(".")[0]
     # The judge's rules, in davylamp itself, have a separate version.
     if (top in sys.stdlib_module_names and top != "__main__") or name.startswith((f"{_OURS}.adapters", f"{_OURS}.err")):
@@ -71,7 +71,7 @@ def module_origin(name: str) -> Origin:
         return "torch"
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
-    if file is None and module is not None:  # built into an installed package, or made by hand
+    if file is None and module is not None:  # built into an installed package, or created at run time
         file = getattr(sys.modules.get(top), "__file__", None)
     if file is None or name == "__main__":
         return "unknown"
@@ -83,7 +83,7 @@ def module_origin(name: str) -> Origin:
 
 @cache
 def digest_file(name: str) -> str:
-    """Of the file that an installed module is in, byte for byte; "" if there is none."""
+    """Return the SHA-256 of an installed module's file; "" if it has none."""
     file = getattr(sys.modules.get(name), "__file__", None)
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:20] if file else ""
@@ -102,10 +102,10 @@ def _installed_roots() -> tuple[Path, ...]:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file lies where packages are installed: an editable package does not.
+    """Whether a file is in a folder of installed packages. Files of an editable package are not.
 
-    That is Python's own folder for them, or any other on its path (`pip install --target`, a cluster's modules) where
-    an installer has noted the file, as long as it is as it was then.
+    That is Python's own folder for packages, or another one on its path (`pip install --target`, a cluster's modules)
+    if an installer has recorded the file there and it has not changed since.
     """
     path = _resolved(path)
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
@@ -119,12 +119,12 @@ def is_installed(path: Path) -> bool:
 
 @lru_cache(8)
 def _places(here: Path, entries: tuple[str, ...]) -> frozenset[Path]:
-    """The folders that Python looks in; "" is the one that it works in."""
+    """Return the folders on Python's path; "" is the working directory."""
     return frozenset(_resolved(here / entry) for entry in entries)
 
 
 def _is_as_noted(path: Path, root: Path) -> bool:
-    """Whether an installer has noted a file in a folder, and nobody has changed it since."""
+    """Whether an installer has recorded a file in a folder, and it has not changed since."""
     noted = _noted_in(root).get(path.relative_to(root).as_posix())
     if noted is None:
         return False
@@ -140,14 +140,14 @@ def _is_as_noted(path: Path, root: Path) -> bool:
 
 @cache
 def _noted_in(root: Path) -> Mapping[str, str]:
-    """The files that installers have noted in a folder (`*.dist-info/RECORD`), each with its hash."""
+    """Return the files that installers have recorded in a folder (`*.dist-info/RECORD`), with their hashes."""
     files = (file for package in distributions(path=[str(root)]) for file in package.files or ())
     return {file.as_posix(): f"{file.hash.mode}={file.hash.value}" for file in files if file.hash}
 
 
 @cache
 def _short_version(package: str) -> str:
-    """The first two numbers of a package's version: what follows is for repairs."""
+    """Return the first two numbers of a package's version. The others mark bug fixes."""
     try:
         number = version(package)
     except PackageNotFoundError:
@@ -156,14 +156,14 @@ def _short_version(package: str) -> str:
 
 
 def digest_path(path: Path) -> str:
-    """Of what a file says to Python; of its bytes if that is not Python."""
+    """Hash the code in a file, or its bytes if it is not Python."""
     try:
         return _digest_text(path.read_bytes())
     except OSError as error:
         return f"unreadable {error.errno}"
 
 
-@lru_cache(_MOST_FILES)  # a file is read again each time, and may have been edited; the same text is taken apart once
+@lru_cache(_MOST_FILES)  # a file is read again each time, because it may have been edited; the same text is parsed once
 def _digest_text(text: bytes) -> str:
     try:
         digest = hashlib.sha256()
@@ -175,7 +175,7 @@ def _digest_text(text: bytes) -> str:
 
 
 def _words(node: Any) -> Iterator[str]:
-    """A tree of Python as words; fields that a version of Python adds are empty and left out."""
+    """Yield a syntax tree as words. Empty fields, such as those added by newer versions of Python, are skipped."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__} "
         for name, value in ast.iter_fields(node):
@@ -193,7 +193,6 @@ def _words(node: Any) -> Iterator[str]:
 
 
 def _imported_files(path: Path) -> list[Path]:
-    """The local files that a file imports, anywhere in its code."""
     try:
         imports = _imports_in(path.read_bytes())
     except OSError:
@@ -203,7 +202,7 @@ def _imported_files(path: Path) -> list[Path]:
 
 @lru_cache(_MOST_FILES)
 def _imports_in(text: bytes) -> tuple[tuple[str, int], ...]:
-    """The names that a text imports, anywhere in its code, each with how many packages up it is looked for."""
+    """Return the names that a source text imports, anywhere in its code, with the level of relative imports."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -219,7 +218,7 @@ def _imports_in(text: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def _locate(name: str, importer: Path, level: int) -> list[Path]:
-    """The files of a module and of the packages that it is in, looked for beside the importer and on Python's path."""
+    """Find the files of a module and its packages, next to the importer and on Python's path."""
     parts = [part for part in name.split(".") if part]
     if level:
         roots = [importer.parents[min(level, len(importer.parents)) - 1]]

@@ -1,1 +1,1 @@
-"""Models behind a server: asked by the Open Inference Protocol or as plain JSON; answers are kept, counted and paid."""
+"""Models behind a server, queried by the Open Inference Protocol or as plain JSON, with an answer cache."""

@@ -1,4 +1,4 @@
-"""Where a remote model is and how images are written for it, read from its name: a URL without secrets."""
+"""Parses the name of a remote model: a URL without secrets, with the encoding of images."""
 
 import re
 from dataclasses import dataclass, field, fields
@@ -21,18 +21,18 @@ _EXAMPLE = "http://HOST:PORT/v2/models/NAME"
 
 @dataclass(frozen=True)
 class RequestEncoding:
-    """What a name says, behind its "?", of how images are sent and answers are read; what is empty the server says.
+    """Request encoding given after "?" in a model name. Empty fields are taken from the server's metadata.
 
     Args:
-        layout: of the pixels of an image: channels first or last.
-        datatype: of a component.
-        scale: what pixels in [0, 1] are multiplied by; of UINT8 always 255.
-        input: name of the server's input, where it has several.
-        output: name of the server's output, where it has several.
-        outputs: what the server gives.
-        classes: how many there are.
-        writing: of images in the JSON form.
-        random: the server draws random numbers at every answer, and is meant to.
+        layout: pixel layout of an image: channels first or last.
+        datatype: type of a pixel component.
+        scale: factor for pixels in [0, 1]; always 255 for UINT8.
+        input: name of the server's input, if it has several.
+        output: name of the server's output, if it has several.
+        outputs: output format of the server.
+        classes: number of classes.
+        writing: format of images in the JSON form.
+        random: whether the server draws random numbers in every query by design.
     """
 
     layout: Layout = ""
@@ -48,19 +48,19 @@ class RequestEncoding:
 
 @dataclass(frozen=True)
 class Address:
-    """A remote model as its name has it.
+    """Address of a remote model, parsed from its name.
 
     Args:
-        name: whole.
+        name: the whole name.
         form: "v2", the Open Inference Protocol, or "json", see docs/remote-protocol.md.
         scheme: "http" or "https".
         host: without brackets.
-        port: None: the scheme's.
-        path: of the model, as it is asked for.
-        base: of the server, before "/v2".
-        model: its name on the server; "" in the JSON form.
-        version: "": the server's choice.
-        encoding: of images and answers.
+        port: None for the scheme's default.
+        path: path of the model in requests.
+        base: path of the server, before "/v2".
+        model: name of the model on the server; "" in the JSON form.
+        version: "" for the server's choice.
+        encoding: encoding of images and answers.
     """
 
     name: str
@@ -82,17 +82,17 @@ class Address:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can read along: encrypted, or on this machine."""
+        """Whether the connection cannot be read by others: encrypted, or on this machine."""
         return self.scheme == "https" or self.host in _LOOPBACK
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is meant as that of a remote model."""
+    """Whether a name is that of a remote model."""
     return _START.match(name) is not None
 
 
 def host_of(name: str) -> str:
-    """The host of a remote model, perhaps with defences behind it; "" if there is none that can be read."""
+    """Return the host of a remote model, which may have defences; "" if it cannot be parsed."""
     try:
         return urlsplit(name[name.lower().startswith("json+") * 5 :]).hostname or ""
     except ValueError:
@@ -100,22 +100,22 @@ def host_of(name: str) -> str:
 
 
 def read_address(name: str) -> Address:
-    """The address in a model's name.
+    """Parse the address in a model's name.
 
     Raises:
-        InvalidInput: if it is no such name, or has a password.
-        UnknownName: if a setting behind "?" is unknown.
+        InvalidInput: if it is not such a name, or contains a password.
+        UnknownName: if a setting after "?" is unknown.
     """
     form: Form = "json" if name.lower().startswith("json+") else "v2"
     try:
         parts = urlsplit(name[len("json+") :] if form == "json" else name)
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got one that cannot be read ({error})") from None
+        raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got an invalid URL ({error})") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidInput(
-            f"expected a remote model without user or password, got one for {host}; names are stored in results: "
-            "put a token into an environment variable and name it with --token VARIABLE"
+            f"a model name with a user or password (host {host}) would be stored in results: put a token into an "
+            "environment variable and name it with --token VARIABLE"
         )
     if not host or parts.fragment or not name.isprintable() or " " in name:
         raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got {name!r}")
@@ -125,7 +125,7 @@ def read_address(name: str) -> Address:
         return Address(**shared, path=parts.path or "/", encoding=encoding)
     match = _MODEL.fullmatch(parts.path)
     if match is None:
-        raise InvalidInput(f"expected a remote model as {_EXAMPLE} (another form: json+http://...), got {name}")
+        raise InvalidInput(f"expected a remote model as {_EXAMPLE} (or json+http://... for plain JSON), got {name}")
     model, version = unquote(match["name"]), unquote(match["version"] or "")
     path = f"{match['before']}/v2/models/{quote(model, safe='')}"
     path += f"/versions/{quote(version, safe='')}" if version else ""

@@ -1,6 +1,6 @@
-"""Answers of servers kept in a file, by model and image: what is asked twice is paid once, also after a kill.
+"""Cache of servers' answers in a file, by model and image: each image is billed once, even if the process is killed.
 
-Several files become one: an answer that two give differently is nobody's, and asked again.
+When several files are merged, answers that differ between them are dropped and requested again.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ from ....errors import InvalidInput, Unavailable
 
 FILE = "answers.sqlite"
 _BUSY_SECONDS = 60.0
-_AT_ONCE = 500  # placeholders of one statement
+_AT_ONCE = 500  # placeholders per statement
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS answers (model TEXT, image BLOB, answer BLOB,"
     " PRIMARY KEY (model, image)) WITHOUT ROWID",
@@ -26,15 +26,15 @@ _TABLES = (
 
 
 class AnswerCache:
-    """A file with what servers answered. It is written as answers come, so that a killed process loses none.
+    """File of servers' answers, written as they arrive, so that a killed process loses none.
 
-    Several processes of one machine may share it; on a file system of several machines SQLite is not safe.
+    Several processes on one machine may share it. SQLite is not safe on a file system shared between machines.
 
     Args:
-        path: made with its folder if it is not there; it needs 4 bytes a class and some 70 more for each answer.
+        path: created with its folder if missing. It needs 4 bytes per class and about 70 more per answer.
 
     Raises:
-        Unavailable: if it cannot be opened, or is something else.
+        Unavailable: if it cannot be opened, or is not an answer cache.
     """
 
     def __init__(self, path: str | Path):
@@ -44,7 +44,7 @@ class AnswerCache:
             pass
 
     def look_up(self, model: str, images: Sequence[bytes]) -> dict[bytes, np.ndarray]:
-        """The answers that are kept of some images (their hashes): float32 of shape (K,), or int64 of shape ()."""
+        """Return the stored answers for images (their hashes): float32 of shape (K,), or int64 of shape ()."""
         answers: dict[bytes, np.ndarray] = {}
         with self._open() as database:
             for start in range(0, len(images), _AT_ONCE):
@@ -55,31 +55,31 @@ class AnswerCache:
         return answers
 
     def store(self, model: str, answers: Mapping[bytes, np.ndarray]) -> None:
-        """Keep answers by the hash of their image; on the disk's way when this returns."""
+        """Store answers by the hash of their image. The write has been handed to the disk when this returns."""
         rows = [(model, image, _pack(answer)) for image, answer in answers.items()]
         with self._open() as database, database:
             database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def fingerprints(self, model: str) -> dict[str, np.ndarray]:
-        """What a model was known by before: its answers about the probe images by digest, (P, K) float64."""
+        """Return the earlier fingerprints of a model: outputs for the probe images by digest, (P, K) float64."""
         with self._open() as database:
             rows = database.execute("SELECT digest, answers, classes FROM fingerprints WHERE model = ?", (model,))
             return {digest: np.frombuffer(blob, np.float64).reshape(-1, classes) for digest, blob, classes in rows}
 
     def keep_fingerprint(self, model: str, digest: str, answers: np.ndarray) -> None:
-        """Remember what a model is known by."""
+        """Store a fingerprint of a model."""
         row = (model, digest, answers.astype(np.float64).tobytes(), answers.shape[1])
         with self._open() as database, database:
             database.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?, ?, ?)", row)
 
     def add_usage(self, model: str, paid: int, cost: float) -> None:
-        """Note what the server of a model was paid, whether its answers are kept or not."""
+        """Add billed images and their price to a model's total, whether or not answers are stored."""
         more = "UPDATE SET paid = paid + excluded.paid, cost = cost + excluded.cost"
         with self._open() as database, database:
             database.execute(f"INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO {more}", (model, paid, cost))
 
     def usage(self) -> dict[str, tuple[int, float]]:
-        """Images that the servers answered since the file was made, and their price, by model; killed runs, too."""
+        """Return images billed since the file was created, and their price, by model, including killed runs."""
         with self._open() as database:
             return {model: (paid, cost) for model, paid, cost in database.execute("SELECT * FROM spent ORDER BY model")}
 
@@ -90,8 +90,8 @@ class AnswerCache:
             self._database = None
 
     def __del__(self) -> None:
-        """Close the file; Python 3.13 warns of a database that is left open."""
-        try:  # of one whose beginning failed, or where the interpreter ends and names that are not built in are gone
+        """Close the file, because Python 3.13 warns about a database left open."""
+        try:  # __init__ may have failed, or the interpreter is ending and only built-in names are left
             self.close()
         except Exception:
             return
@@ -102,7 +102,8 @@ class AnswerCache:
             if self._database is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False)
-                # A killed process loses nothing; a machine without power perhaps the last answers: they are paid again.
+                # A killed process loses nothing; a power failure may lose the last answers, which are then billed
+                # again.
                 for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
                     self._database.execute(f"PRAGMA {pragma}").fetchall()
                 with self._database:
@@ -111,8 +112,8 @@ class AnswerCache:
             yield self._database
         except (sqlite3.Error, OSError, ValueError) as error:
             raise Unavailable(
-                f"expected to keep the server's answers in {self.path}, which failed ({error}); move the file away "
-                "(its answers are paid again), or leave it out with --no-answers"
+                f"cannot use the answer cache {self.path} ({error}). Move the file away (its answers will be requested "
+                "and billed again), or add --no-answers."
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def _unpack(content: bytes) -> np.ndarray:
 
 
 def format_usage(folder: Path) -> list[str]:
-    """What each server was paid for a results folder in all, killed runs included; [] where no answers are kept."""
+    """Describe the total billed by each server for a results folder, including killed runs; [] without a cache."""
     path = folder / FILE
     if not path.is_file():
         return []
@@ -139,23 +140,23 @@ def format_usage(folder: Path) -> list[str]:
     lines = answers.usage().items()
     answers.close()
     return [
-        f"{name}: {paid} paid for {path} in all" + (f", price {cost:.6g}" if cost else "")
+        f"{name}: {paid} images billed in total for {path}" + (f", price {cost:.6g}" if cost else "")
         for name, (paid, cost) in lines
     ]
 
 
 def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
-    """Write what servers answered, as several files keep it, into a new one.
+    """Merge several answer caches into a new file.
 
     Args:
-        files: of kept answers; each is only read.
-        out: the new file; one that is there is replaced.
+        files: answer caches, opened read-only.
+        out: the new file. An existing one is replaced.
 
     Returns:
-        A line about each server that was paid, as the sums of the files, and about answers that differ.
+        A sentence about each server, with the sum of billed images, and about answers that differ.
 
     Raises:
-        InvalidInput: if a file holds no answers.
+        InvalidInput: if a file is not an answer cache.
         Unavailable: if the new one cannot be written.
     """
     for name in (out.name, f"{out.name}-wal", f"{out.name}-shm"):
@@ -168,7 +169,7 @@ def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
         try:
             kept, known, paid = _read(path)
         except sqlite3.Error as error:
-            raise InvalidInput(f"expected kept answers in {path}, got another file ({error})") from error
+            raise InvalidInput(f"{path} is not an answer cache ({error})") from error
         differing |= {key for key, answer in kept.items() if answers.get(key, answer) != answer}
         answers |= kept
         fingerprints |= {key: value for key, value in known.items() if key not in fingerprints}
@@ -176,14 +177,13 @@ def merge_answers(files: Sequence[Path], out: Path) -> list[str]:
             before = spent.get(model, (0, 0.0))
             spent[model] = before[0] + count, before[1] + cost
     _write(out, {key: answer for key, answer in answers.items() if key not in differing}, fingerprints, spent)
-    lines = [f"{model}: {count} paid, the sum over {len(files)} folders" for model, (count, _) in sorted(spent.items())]
+    lines = [f"{model}: {count} images billed in {len(files)} folders" for model, (count, _) in sorted(spent.items())]
     if differing:
-        lines.append(f"{len(differing)} kept answers differ between the folders and are left out: they are asked again")
+        lines.append(f"cached answers that differ between the folders, to be requested again: {len(differing)}")
     return lines if len(files) > 1 else []
 
 
 def _read(path: Path) -> tuple[dict, dict, dict]:
-    """Answers, fingerprints and payments of a file, opened read-only."""
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         kept = {(model, image): answer for model, image, answer in database.execute("SELECT * FROM answers")}
@@ -195,7 +195,7 @@ def _read(path: Path) -> tuple[dict, dict, dict]:
 
 
 def _write(out: Path, answers: dict, fingerprints: dict, spent: dict) -> None:
-    AnswerCache(out).close()  # makes the tables
+    AnswerCache(out).close()  # creates the tables
     database = sqlite3.connect(out)
     try:
         with database:

@@ -1,4 +1,4 @@
-"""The client of one server: a connection that stays open, tried again after faults, never faster than was said."""
+"""HTTP client of one server: keeps a connection open, retries failed requests, and limits the rate."""
 
 import http.client
 import json
@@ -17,22 +17,22 @@ from .address import Address
 from .server_usage import ServerUsage
 from .transport import Transport, token_header
 
-LARGEST = 1 << 28  # bytes of an answer
+LARGEST = 1 << 28  # limit on the size of a response, in bytes
 _CHUNK = 1 << 16
-FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds before the second try; before any
-LONGEST_ASKED = 300.0  # of a server's Retry-After
+FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds before the first retry; limit for any retry
+LONGEST_ASKED = 300.0  # limit on a server's Retry-After, in seconds
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_UNSEEN = (408, 425, 429, 503)  # refused before any image was looked at
+_UNSEEN = (408, 425, 429, 503)  # refused before any image was processed
 _ADVICE: Mapping[int, str] = {
-    401: "the server wants a token: put it into an environment variable and name it with --token VARIABLE",
-    403: "the token, if there is one, is not enough for this model",
+    401: "the server needs a token: put it into an environment variable and name it with --token VARIABLE",
+    403: "the token, if any, does not permit the use of this model",
     404: "check the name of the model and its version",
     429: "lower --rate",
 }
 
 
 class Reply(NamedTuple):
-    """What a server answered; the names of headers are in lower case."""
+    """Response of a server. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -40,20 +40,20 @@ class Reply(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Of the content: "application/json"."""
+        """Content type: "application/json"."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class ConnectionFailed(Exception):
-    """The server could not be reached: it has seen nothing."""
+    """The server could not be reached, so it has processed nothing."""
 
 
 class Connection:
-    """A connection that is opened when it is needed, and again after it was closed.
+    """A connection that is opened on first use, and again after it was closed.
 
     Args:
-        address: of the server; TLS is checked against the system's certificates.
-        timeout: seconds until an answer has to be there in full.
+        address: address of the server. TLS certificates are checked against the system's.
+        timeout: seconds within which the complete response must arrive.
         headers: sent with every request.
     """
 
@@ -62,12 +62,12 @@ class Connection:
         self._connection: http.client.HTTPConnection | None = None
 
     def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        """One exchange.
+        """Send one request and return the response.
 
         Raises:
             ConnectionFailed: if the server cannot be reached; its error is the cause.
             OSError, http.client.HTTPException: if the connection breaks, or takes too long.
-            OverflowError: if the answer is too large.
+            OverflowError: if the response is too large.
         """
         deadline = time.monotonic() + self.timeout
         try:
@@ -80,20 +80,20 @@ class Connection:
                 connection.request(method, path, body, {**self._headers, **headers})
             except (BrokenPipeError, ConnectionResetError) as broken:
                 reply = _early_answer(connection, broken)
-                closes = True  # half of the request is on its way
+                closes = True  # half of the request was sent
             else:
                 reply = connection.getresponse()
                 closes = reply.will_close
             content = _read(reply, deadline)
         except BaseException:
-            self.close()  # what is left of the answer would be taken for that to the next request
+            self.close()  # the rest of the response would be read as that of the next request
             raise
         if closes:
             self.close()
         return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, content)
 
     def close(self) -> None:
-        """Close it; the next request opens it again."""
+        """Close the connection. The next request opens it again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -112,7 +112,7 @@ class Connection:
 
 
 def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> http.client.HTTPResponse:
-    """What a server said before it had read the whole request and hung up: that it is too large, or needs a token."""
+    """Return the response of a server that hung up before it read the whole request (too large, no token)."""
     try:
         return connection.getresponse()
     except (OSError, http.client.HTTPException):
@@ -120,7 +120,7 @@ def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> ht
 
 
 def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body, however slowly it drips, until the deadline."""
+    """Read the body, however slowly it arrives, until the deadline."""
     parts, size = [], 0
     while part := reply.read1(_CHUNK):
         parts.append(part)
@@ -128,21 +128,21 @@ def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:
         if size > LARGEST:
             raise OverflowError(f"more than {LARGEST >> 20} MiB")
         if time.monotonic() > deadline:
-            raise TimeoutError("the answer took too long")
-    if reply.length:  # read1 does not complain, as read does, of an answer that is cut short
+            raise TimeoutError("the response took too long")
+    if reply.length:  # unlike read, read1 does not report a truncated response
         raise http.client.IncompleteRead(b"", reply.length)
-    reply.close()  # the connection stays
+    reply.close()  # keeps the connection open
     return b"".join(parts)
 
 
 class RateLimiter:
-    """No more than so many images or requests a second."""
+    """Limits images or requests per second."""
 
     def __init__(self, rate: float | None, unit: str, sleep: Callable[[float], Any] = time.sleep):
         self.rate, self.unit, self._sleep, self._next = rate, unit, sleep, 0.0
 
     def wait(self, images: int) -> None:
-        """Wait until so many images may be sent."""
+        """Wait until `images` more may be sent."""
         if self.rate is None:
             return
         now = time.monotonic()
@@ -152,23 +152,23 @@ class RateLimiter:
 
 
 class _RequestFailure(NamedTuple):
-    """Why there is no answer, and after how many seconds the server wants to be asked again; None: it does not say."""
+    """Reason of a failed request, and the server's Retry-After in seconds, or None."""
 
     why: str
     wait: float | None = None
 
 
 class RetryingClient:
-    """Sends requests to one server until they are answered, or there is no point in it.
+    """Sends requests to one server, with retries as long as they can help.
 
-    After a server failed for good it is tried only once at a time until it answers again: an attack of a thousand
-    images is not to wait a minute for each of them.
+    After a final failure only one attempt is made per request until the server responds again, so that an attack on a
+    thousand images does not wait a minute for each of them.
 
     Args:
-        address: of the server.
-        transport: how it is asked.
-        traffic: where images are counted that may have been seen twice.
-        sleep: in place of waiting.
+        address: address of the server.
+        transport: rate, retries, timeout and token.
+        traffic: counts images that the server may have processed twice.
+        sleep: replacement for waiting.
     """
 
     def __init__(
@@ -191,17 +191,17 @@ class RetryingClient:
         *,
         images: int = 0,
     ) -> Reply:
-        """The answer to a request, of a status that asking again would not change.
+        """Send a request, and return the response, whose status a retry would not change.
 
         Args:
-            method: of the request.
-            path: of the request.
-            body: of the request.
-            headers: of the request.
-            images: in it.
+            method: method of the request.
+            path: path of the request.
+            body: body of the request.
+            headers: headers of the request.
+            images: number of images in it.
 
         Raises:
-            ModelFailed: if the server cannot be reached or fails each time.
+            ModelFailed: if the server cannot be reached or fails every time.
         """
         tries = 1 if self._is_down else self.transport.tries
         trouble = _RequestFailure("")
@@ -219,12 +219,12 @@ class RetryingClient:
                 self._sleep(self._wait(attempt) if trouble.wait is None else trouble.wait)
         self._is_down = True
         often = f" {tries} times" if tries > 1 else ""
-        raise self._failure(f"{trouble.why}{often}; is it running, and does it take this model's requests?") from None
+        raise self._failure(f"{trouble.why}{often}; is it running, and does it serve this model?") from None
 
     def _try(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], images: int
     ) -> "Reply | _RequestFailure":
-        """One exchange: the answer, or why it may be worth to ask again."""
+        """Send a request once, and return the response, or the reason of a failure that may be temporary."""
         try:
             reply = self.connection.request(method, path, body, headers)
         except ConnectionFailed as error:
@@ -232,25 +232,25 @@ class RetryingClient:
                 raise self._failure(f"has a certificate that cannot be trusted ({one_line(error)})") from None
             return _RequestFailure(f"cannot be reached ({one_line(error)})")
         except OverflowError as error:
-            raise self._failure(f"sent {error}; that is no answer of a classifier") from None
+            raise self._failure(f"sent {error}, which is too large for a classifier's response") from None
         except TimeoutError:
             why = f"did not answer within {self.transport.timeout:g} s (--timeout)"
         except (OSError, http.client.HTTPException) as error:
-            why = f"broke off its answer ({type(error).__name__}{': ' * bool(str(error))}{one_line(error)})"
+            why = f"broke off its response ({type(error).__name__}{': ' * bool(str(error))}{one_line(error)})"
         else:
             if reply.status not in _TRY_AGAIN:
                 return reply
             self.connection.close()  # some hang up after an error without a word: the next request would run into that
             self.traffic.retried += 0 if reply.status in _UNSEEN else images
-            return _RequestFailure(f"answered {self.describe(reply)}", _retry_after(reply))
+            return _RequestFailure(f"returned {self.describe(reply)}", _retry_after(reply))
         self.traffic.retried += images
         return _RequestFailure(why)
 
     def describe(self, reply: Reply) -> str:
-        """A status and what the server says of it, in one line without the token."""
-        said = error_of(reply)
+        """Describe a status and the server's message in one line, without the token."""
+        message = error_of(reply)
         advice = f"; {_ADVICE[reply.status]}" if reply.status in _ADVICE else ""
-        return self._hidden(f"{reply.status}{': ' * bool(said)}{said}{advice}")
+        return self._hidden(f"{reply.status}{': ' * bool(message)}{message}{advice}")
 
     def _failure(self, why: str) -> ModelFailed:
         return ModelFailed(self._hidden(f"the server at {self.address.place} {why}"))
@@ -265,7 +265,7 @@ class RetryingClient:
 
 
 def error_of(reply: Reply) -> str:
-    """What an answer says of an error: the `error` of JSON, or how a page begins."""
+    """Return the error message in a response: the `error` of JSON, or the start of a page."""
     text = reply.body[:4096].decode("utf-8", "replace")
     if reply.kind == "application/json" or text[:1] == "{":
         try:
@@ -273,13 +273,13 @@ def error_of(reply: Reply) -> str:
         except ValueError:
             return one_line(text)[:120]
         if isinstance(content, dict):
-            said = next((content[key] for key in ("error", "detail", "message") if content.get(key)), "")
-            return one_line(said)[:160]
+            message = next((content[key] for key in ("error", "detail", "message") if content.get(key)), "")
+            return one_line(message)[:160]
     return one_line(text)[:80]
 
 
 def _retry_after(reply: Reply) -> float | None:
-    """Seconds that a server asks for, as a number or a date; None if it asks for none that can be read."""
+    """Return the seconds in a Retry-After header, given as a number or a date; None if missing or unreadable."""
     text = reply.headers.get("retry-after", "").strip()
     if text.isdecimal():
         return float(text[:9])

@@ -1,8 +1,8 @@
-"""What servers are sent and what their answers say, in two forms.
+"""Requests to servers and their responses, in two forms.
 
-The Open Inference Protocol, version 2 over HTTP, as KServe, Triton, MLServer and OpenVINO speak it (source:
-https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension); and a small JSON
-form for a server of any kind, described in docs/remote-protocol.md with an example in Go.
+The first is the Open Inference Protocol, version 2 over HTTP, used by KServe, Triton, MLServer and OpenVINO (source:
+https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension). The second is a
+small JSON form for any server, described in docs/remote-protocol.md with an example in Go.
 """
 
 import base64
@@ -26,11 +26,11 @@ _CHANNELS = (1, 3, 4)
 _PREFERRED = ("logits", "probabilities", "scores", "output")
 _NAMES = {"FP16": "float16", "FP32": "float32", "FP64": "float64", "UINT8": "uint8"}
 _ANSWERS: Mapping[str, OutputKind] = {"logits": "logits", "probabilities": "probabilities", "labels": "labels"}
-_LARGEST_BATCH = re.compile(r"batch[- _]?size must be <= ([0-9]{1,6})", re.IGNORECASE)  # Triton's words
+_LARGEST_BATCH = re.compile(r"batch[- _]?size must be <= ([0-9]{1,6})", re.IGNORECASE)  # Triton's message
 
 
 class Request(NamedTuple):
-    """What is sent to be answered."""
+    """A request to a server."""
 
     path: str
     body: bytes
@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or an output as the metadata have it; -1 in a shape is any number."""
+    """An input or output in the metadata; -1 in a shape stands for any number."""
 
     name: str
     datatype: str
@@ -47,13 +47,13 @@ class TensorSpec:
 
     @property
     def text(self) -> str:
-        """In a few words."""
+        """Name, datatype and shape."""
         return f"{self.name} {self.datatype} {list(self.shape)}"
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a server says of a model."""
+    """A server's metadata of a model."""
 
     name: str
     platform: str
@@ -63,16 +63,16 @@ class Metadata:
 
 
 class OpenInference:
-    """A model on a server of this protocol: what it takes, requests for it, and what its answers say.
+    """A model on a server of this protocol: its metadata, requests and responses.
 
     Args:
-        address: of the model.
-        client: of the server.
+        address: address of the model.
+        client: client of the server.
 
     Raises:
         ModelFailed: if the server cannot be reached.
-        Unavailable: if there is no such model, or its metadata are none.
-        Unsupported: if it takes something else than images, or several inputs.
+        Unavailable: if there is no such model, or its metadata are invalid.
+        Unsupported: if it does not take images, or has several inputs.
     """
 
     def __init__(self, address: Address, client: RetryingClient):
@@ -86,7 +86,7 @@ class OpenInference:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(C, H, W), where the metadata fix all of them."""
+        """Shape of images (C, H, W), if the metadata fix it completely."""
         sizes = self.input.shape[1:]
         if len(sizes) != 3 or min(sizes) < 1:
             return None
@@ -95,7 +95,7 @@ class OpenInference:
 
     @property
     def channels(self) -> int | None:
-        """Of an image, where the metadata fix them."""
+        """Number of image channels, if the metadata fix it."""
         sizes = self.input.shape[1:]
         if len(sizes) != 3:
             return None
@@ -104,24 +104,24 @@ class OpenInference:
 
     @property
     def rows(self) -> int | None:
-        """Images of every request, where the metadata fix that."""
+        """Number of images per request, if the metadata fix it."""
         return self.input.shape[0] if self.input.shape[0] > 0 else None
 
     @property
     def classes(self) -> int | None:
-        """How many classes the output has, where the metadata fix that."""
+        """Number of classes of the output, if the metadata fix it."""
         shape = () if self.output is None else self.output.shape
         return shape[-1] if len(shape) == 2 and shape[-1] > 1 else None
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the metadata say, as JSON types: another one is another model."""
+        """The metadata as JSON types, as part of the model identity."""
         parts = {"inputs": self.metadata.inputs, "outputs": self.metadata.outputs}
         tensors = {name: [[each.name, each.datatype, list(each.shape)] for each in of] for name, of in parts.items()}
         return {"platform": self.metadata.platform, "versions": list(self.metadata.versions), **tensors}
 
     def write(self, rows: np.ndarray) -> Request:
-        """The request about some images, each a row."""
+        """Build a request for images, one per row."""
         rows = rows.reshape(len(rows), -1) if len(self.input.shape) == 2 else rows
         name, kind = self.input.name, self.encoding.datatype
         tensor: dict[str, Any] = {"name": name, "shape": list(rows.shape), "datatype": kind}
@@ -132,13 +132,13 @@ class OpenInference:
         return Request(f"{self.address.path}/infer", *pack_tensor(content, tensor, rows, binary=self.is_binary))
 
     def read(self, reply: Reply) -> np.ndarray:
-        """The output in an answer: float32 or int64, of the shape that it came in.
+        """Read the output from a response: float32 or int64, in its original shape.
 
         Raises:
-            ValueError: if there is none, in words that finish "got ...".
+            ValueError: if there is no output, with a message that completes "got ...".
         """
         length = reply.headers.get(JSON_BYTES.lower(), "")
-        self.is_binary = self.is_binary or bool(length)  # it answers so, whatever it says that it can
+        self.is_binary = self.is_binary or bool(length)  # it sends binary data, whether or not it lists the extension
         head, tail = (reply.body[: int(length)], reply.body[int(length) :]) if length.isdecimal() else (reply.body, b"")
         content = read_json(reply, head)
         outputs = content.get("outputs") if isinstance(content, dict) else None
@@ -158,7 +158,7 @@ class OpenInference:
         raise ValueError(f"outputs {', '.join(one_line(each.get('name')) for each in outputs)[:120]}")
 
     def _complete(self, encoding: RequestEncoding) -> RequestEncoding:
-        """The encoding with what the metadata say; what the name says wins."""
+        """Complete the encoding from the metadata. Settings in the name take precedence."""
         kind, shape = encoding.datatype or self.input.datatype, self.input.shape
         if kind not in TYPES:
             raise Unsupported(f"{self.address.name} takes {self.input.text}; images are sent as {', '.join(TYPES)}")
@@ -170,24 +170,24 @@ class OpenInference:
 
 
 def read_json(reply: Reply, body: bytes) -> Any:
-    """The JSON in an answer.
+    """Parse the JSON in a response.
 
     Raises:
-        ValueError: if it is something else, in words that finish "got ...".
+        ValueError: if it is not JSON, with a message that completes "got ...".
     """
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         begins = one_line(body[:200].decode("utf-8", "replace"))[:60]
-        what = "a page of HTML" if reply.kind == "text/html" or begins[:1] == "<" else reply.kind or "an empty type"
-        raise ValueError(f"{what} that begins {begins!r}" if body else "an empty answer") from None
+        what = "an HTML page" if reply.kind == "text/html" or begins[:1] == "<" else reply.kind or "an empty type"
+        raise ValueError(f"{what} that starts with {begins!r}" if body else "an empty response") from None
 
 
 def describe_json(content: Any) -> str:
-    """What some JSON is, in a few words."""
+    """Describe some JSON in a few words."""
     if isinstance(content, dict):
         return f"an object with {', '.join(map(one_line, list(content)[:5]))[:100] or 'nothing'}"
-    return {list: "a list", str: "a text", type(None): "null"}.get(type(content), "a number")
+    return {list: "a list", str: "a string", type(None): "null"}.get(type(content), "a number")
 
 
 def _fetch(address: Address, client: RetryingClient) -> Reply:
@@ -221,10 +221,10 @@ def _read_metadata(address: Address, reply: Reply) -> Metadata:
         }
         return Metadata(texts["name"], texts["platform"], versions, tensors["inputs"], tensors["outputs"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        why = one_line(error)[:120] if isinstance(error, ValueError) else "JSON of another form"
+        why = one_line(error)[:120] if isinstance(error, ValueError) else "JSON of a different form"
         raise Unavailable(
             f"expected the metadata of the Open Inference Protocol from {address.place}{address.path}, got {why}; "
-            "a server that speaks another form is json+http://..."
+            "use json+http://... for a server with plain JSON"
         ) from None
 
 
@@ -233,12 +233,12 @@ def _pick(tensors: tuple[TensorSpec, ...], name: str, what: str, address: Addres
     chosen = [each for each in tensors if each.name == name] if name else list(tensors)
     if len(chosen) != 1:
         wanted = f"the {what} {name}" if name else f"one {what}"
-        raise Unsupported(f"expected {wanted} of {address.model}, got {listed}; say ?{what}=NAME behind the name")
+        raise Unsupported(f"expected {wanted} of {address.model}, got {listed}; add ?{what}=NAME to the name")
     return chosen[0]
 
 
 def _pick_output(tensors: tuple[TensorSpec, ...], name: str, address: Address) -> TensorSpec | None:
-    """The output that is read; None: the first that comes, of a server that lists none."""
+    """Choose the output to read. None for the first one, if the server lists no outputs."""
     if name or not tensors:
         return _pick(tensors, name, "output", address) if tensors else None
     usable = [each for each in tensors if each.datatype in OUTPUT_TYPES]
@@ -254,16 +254,16 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if encoding.datatype == "UINT8":
-        notes.append("the server takes bytes: every image is rounded to 8 bits on its way")
+        notes.append("the server takes bytes, so images are rounded to 8 bits when sent")
     if len(taken.shape) == 4 and max(taken.shape[1], taken.shape[3]) < 0 and not encoding.layout:
-        notes.append("the server does not say the order of its axes: channels first (?layout=NHWC for last)")
+        notes.append("the server does not state its axis order; assuming channels first (?layout=NHWC for last)")
     if output is not None and len(metadata.outputs) > 1:
         notes.append(f"read the output {output.name} of {', '.join(each.name for each in metadata.outputs)}")
     return tuple(notes)
 
 
 def check_components(shape: tuple[int, ...], spec: TensorSpec, encoding: RequestEncoding, name: str) -> None:
-    """Raise InvalidInput unless images of shape (C, H, W) are what a server takes."""
+    """Raise InvalidInput unless images of shape (C, H, W) match the server's input."""
     given = shape if encoding.layout != "NHWC" else (*shape[1:], shape[0])
     wanted = spec.shape[1:]
     if len(wanted) == 1:
@@ -276,10 +276,10 @@ def check_components(shape: tuple[int, ...], spec: TensorSpec, encoding: Request
 
 
 class JsonForm:
-    """A model behind a URL that takes a POST; it has no metadata.
+    """A model behind a URL that accepts POST requests, without metadata.
 
     Args:
-        address: of the model.
+        address: address of the model.
     """
 
     image_shape = channels = rows = None
@@ -290,20 +290,20 @@ class JsonForm:
         datatype, layout = address.encoding.datatype or "FP32", address.encoding.layout or "NCHW"
         self.encoding = replace(address.encoding, datatype=datatype, layout=layout)
         if datatype == "UINT8":
-            self.notes = ("the server takes bytes: every image is rounded to 8 bits on its way",)
+            self.notes = ("the server takes bytes, so images are rounded to 8 bits when sent",)
 
     @property
     def classes(self) -> int | None:
-        """As the name says."""
+        """Number of classes given in the model name."""
         return self.encoding.classes
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Nothing but the answers tells one model from another."""
+        """Empty: without metadata, only its outputs identify a model."""
         return {}
 
     def write(self, rows: np.ndarray) -> Request:
-        """The request about some images, each a row."""
+        """Build a request for images, one per row."""
         if self.encoding.writing == "lists":
             images: Any = rows.tolist()
         else:
@@ -312,10 +312,10 @@ class JsonForm:
         return Request(self.address.path, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
     def read(self, reply: Reply) -> np.ndarray:
-        """What the answer says: float32 of shape (N, K), or int64 of shape (N,) for labels.
+        """Read the output from a response: float32 of shape (N, K), or int64 of shape (N,) for labels.
 
         Raises:
-            ValueError: if it says nothing of the kind, in words that finish "got ...".
+            ValueError: if it contains no output, with a message that completes "got ...".
         """
         content = read_json(reply, reply.body)
         if not isinstance(content, dict):
@@ -330,24 +330,27 @@ class JsonForm:
         values = np.array(content[key], dtype=np.float64)
         if kind == "labels":
             if not (np.isfinite(values).all() and (values == values.round()).all()):
-                raise ValueError("labels that are no whole numbers")
+                raise ValueError("labels that are not integers")
             if values.ndim > 1 and values[0].size != 1:
-                raise ValueError(f"labels of shape {values.shape}, several for each image: give one, or scores")
+                raise ValueError(f"labels of shape {values.shape}, several per image: return one, or scores")
             return values.astype(np.int64)
         return values.astype(np.float32)
 
 
 def check_answer(given: np.ndarray, count: int, width: int | None, classes: int | None) -> tuple[np.ndarray, int]:
-    """An answer to `count` images: float32 of shape (count, K), or int64 of shape (count,); and K, 0 for labels.
+    """Check the output for `count` images, and return it with its number of classes K, 0 for labels.
 
     Args:
-        given: as it came.
-        count: images that were asked about.
-        width: of earlier answers, None: there was none.
-        classes: that the server says it has.
+        given: output as received.
+        count: number of images in the request.
+        width: number of classes in earlier outputs; None if there were none.
+        classes: number of classes stated by the server.
+
+    Returns:
+        float32 of shape (count, K), or int64 of shape (count,); and K.
 
     Raises:
-        ValueError: if it is something else, or of another kind than earlier ones.
+        ValueError: if it has a different form, or differs in form from earlier outputs.
     """
     if given.shape in ((count, 1), (count, 1, 1)) and given.dtype == np.int64:
         given = given.reshape(count)
@@ -365,7 +368,7 @@ def check_answer(given: np.ndarray, count: int, width: int | None, classes: int 
 
 
 def batch_limit_from_error(reply: Reply, count: int) -> int:
-    """How many images a server takes at once, from its refusal of `count`; 0 if that is not why it refused."""
+    """Return a server's batch limit from its refusal of `count` images; 0 if it refused for a different reason."""
     if reply.status == 413:
         return count // 2
     match = _LARGEST_BATCH.search(error_of(reply)) if reply.status == 400 else None

@@ -1,4 +1,4 @@
-"""A model behind a server, by its name: a module whose forward pass asks, in a classifier."""
+"""A model behind a server: a module that queries it in its forward pass, in a classifier."""
 
 import hashlib
 import json
@@ -22,53 +22,53 @@ from .tensors import encode_images
 from .transport import Transport
 
 PATTERNS = ("http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH")
-_SHORTER_EDGE = 256 / 224  # of a photo, relative to the crop: the customary one
-_SMALL = 128  # models of smaller images are of data sets whose images have that size already
-_UNSTEADY = "its server answers differently when it is asked again about the same image"
-_NO_SHAPE = "the size of its images is not known, so that its answers could not be looked at"
+_SHORTER_EDGE = 256 / 224  # customary size of a photo's shorter edge relative to the crop
+_SMALL = 128  # models of smaller images are for data sets whose images already have that size
+_UNSTEADY = "its server returns different outputs for the same image"
+_NO_SHAPE = "its image size is unknown, so its outputs could not be checked"
 
 
 class RemoteModel(nn.Module):
-    """Images in, the server's scores or labels out; without a gradient.
+    """A module that returns a server's scores or labels for images, without gradients.
 
-    It can be sent to another process, where it opens its own connection. The server is asked for its metadata when it
-    is made, and about the images of its fingerprint when it is first asked about any.
+    It can be sent to another process, where it opens its own connection. The metadata are requested when it is created,
+    and the fingerprint when it is first queried.
 
     Args:
-        address: where it is.
-        transport: how it is asked.
+        address: address of the model.
+        transport: settings of requests.
 
     Raises:
-        DavylampError: if the server cannot be reached, has no such model, or one that takes no images.
+        DavylampError: if the server cannot be reached, has no such model, or the model does not take images.
     """
 
     gradients = False
     layers_note = "a remote model"
-    said_version = ""  # of the model, see `Classifier.say_version`
+    said_version = ""  # version of the model, see `Classifier.say_version`
 
     def __init__(self, address: Address, transport: Transport):
         super().__init__()
         self.address, self.transport = address, transport
-        self.traffic, self.taken = ServerUsage(), ServerUsage()  # in all; of which somebody has taken note
+        self.traffic, self.taken = ServerUsage(), ServerUsage()  # in total; already reported
         self.form = self._connect()
         self.encoding, self.notes = self.form.encoding, self.form.notes
         self.image_shape: tuple[int, int, int] | None = self.form.image_shape
         self._limit = min(transport.request_size, self.form.rows or transport.request_size)
-        self._width: int | None = None  # of an answer, once one was seen: 0 for labels
+        self._width: int | None = None  # number of classes in outputs, once known: 0 for labels
         self._known: Fingerprint | None = None
         self._is_fresh = False
         self._answers = AnswerCache(transport.answers) if transport.answers else None
 
     @property
     def image_channels(self) -> int | None:
-        """How many channels its images have, where the server says so."""
+        """Number of image channels, if the server states it."""
         return self.form.channels
 
     @property
     def stated_identity(self) -> tuple[Any, str]:
-        """What it is, as JSON types, and why that is not all of it; "" if it is.
+        """The identity as JSON types, and the reason why it is incomplete ("" if it is complete).
 
-        The server is asked about the fixed images of `identity.fingerprint`, once.
+        The server is queried once on the fixed images of `identity.fingerprint`.
         """
         known = self._fingerprint()
         if known is None:
@@ -79,13 +79,13 @@ class RemoteModel(nn.Module):
 
     @property
     def is_nondeterministic(self) -> bool:
-        """Whether it answered fixed images otherwise when it was asked again, also where it is said to be random."""
+        """Whether its outputs for fixed images changed when they were queried again, even if it is declared random."""
         known = self._fingerprint()
         return known is not None and not known.steady
 
     @contextmanager
     def bypass_cache(self) -> Iterator[None]:
-        """In the block the server is asked, whatever answers are kept."""
+        """Query the server inside the block, whatever answers are cached."""
         before, self._is_fresh = self._is_fresh, True
         try:
             yield
@@ -93,7 +93,7 @@ class RemoteModel(nn.Module):
             self._is_fresh = before
 
     def has_changed(self) -> bool:
-        """Whether a steady server answers otherwise now than when it was first asked; asks as `fingerprint` does."""
+        """Whether a steady server's outputs have changed since its first query. Queries it as `fingerprint` does."""
         known = self._known
         if known is None or not known.steady or self.image_shape is None:
             return False
@@ -102,11 +102,11 @@ class RemoteModel(nn.Module):
         return now.steady and not outputs_match(now.answers, known.answers)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What the server gives: float32 scores of shape (N, K), or int64 labels of shape (N,).
+        """Return the server's outputs: float32 scores of shape (N, K), or int64 labels of shape (N,).
 
         Raises:
-            ModelFailed: if it does not answer, or something else.
-            InvalidInput: if it takes images of another size.
+            ModelFailed: if it does not respond, or its response is invalid.
+            InvalidInput: if it takes images of a different size.
         """
         shape = tuple(inputs.shape[1:])
         if isinstance(self.form, OpenInference):
@@ -119,7 +119,7 @@ class RemoteModel(nn.Module):
         return torch.from_numpy(np.stack(answers)).to(inputs.device)
 
     def close(self) -> None:
-        """Close the connection and the file of answers."""
+        """Close the connection and the answer cache."""
         self._client.connection.close()
         if self._answers is not None:
             self._answers.close()
@@ -137,7 +137,7 @@ class RemoteModel(nn.Module):
         return JsonForm(self.address) if self.address.form == "json" else OpenInference(self.address, self._client)
 
     def _fingerprint(self) -> Fingerprint | None:
-        """What the server answers about the fixed images; one that was known under these answers keeps its digest."""
+        """Compute the fingerprint. If it matches a stored one, that one's digest is kept."""
         if self._known is None and self.image_shape is not None:
             with self.bypass_cache():
                 known = fingerprint(self, self.image_shape)
@@ -153,7 +153,7 @@ class RemoteModel(nn.Module):
         return self._known
 
     def _keeper(self) -> tuple[AnswerCache, str] | None:
-        """Where answers are kept, and under which name; None where they are not, or the server is not steady."""
+        """Return the answer cache and the model's key in it; None without a cache, or if the server is not steady."""
         if self._answers is None or self.encoding.random:
             return None
         known = self._fingerprint()
@@ -162,7 +162,7 @@ class RemoteModel(nn.Module):
         return self._answers, _digest([self._about, known.digest])
 
     def _recall(self, rows: np.ndarray) -> list[np.ndarray]:
-        """The answers to some images: those that are kept, and the others asked for, each once."""
+        """Return outputs for images from the cache, and query the others, each once."""
         keeper = self._keeper()
         assert keeper is not None
         store, name = keeper
@@ -174,7 +174,7 @@ class RemoteModel(nn.Module):
         def keep(start: int, given: np.ndarray) -> None:
             part = {hashes[place]: answer for place, answer in zip(places[start:], given, strict=False)}
             answers.update(part)
-            # A NaN may be the server's bad moment.
+            # A NaN may be a temporary failure of the server.
             store.store(name, {image: answer for image, answer in part.items() if np.isfinite(answer).all()})
 
         if places:
@@ -182,13 +182,13 @@ class RemoteModel(nn.Module):
         return [answers[image] for image in hashes]
 
     def _ask(self, rows: np.ndarray, keep: Callable[[int, np.ndarray], object] | None = None) -> list[np.ndarray]:
-        """The server's answers, request by request; `keep` is called with each as it comes, and its first place."""
+        """Query the server, request by request. `keep` is called with the first position and the outputs of each."""
         answers: list[np.ndarray] = []
         while len(answers) < len(rows):
             start = len(answers)
             part = rows[start : start + self._limit]
             given = self._exchange(part)
-            if given is None:  # it takes fewer at once
+            if given is None:  # its batch limit is smaller
                 continue
             answers += list(given)
             if keep is not None:
@@ -196,7 +196,7 @@ class RemoteModel(nn.Module):
         return answers
 
     def _exchange(self, rows: np.ndarray) -> np.ndarray | None:
-        """The answers to one request; None if the server takes fewer images at once, which is remembered."""
+        """Send one request; None if the server's batch limit is smaller, which is then stored."""
         count, fixed = len(rows), self.form.rows
         if fixed is not None and count < fixed:
             rows = np.concatenate([rows, np.repeat(rows[-1:], fixed - count, 0)])
@@ -207,7 +207,7 @@ class RemoteModel(nn.Module):
             if limit and fixed is None:
                 self._limit = limit
                 return None
-            raise self._failure(f"an answer to {len(rows)} images", self._client.describe(reply))
+            raise self._failure(f"outputs for {len(rows)} images", self._client.describe(reply))
         try:
             given = self.form.read(reply)
             answer, self._width = check_answer(given, len(rows), self._width, self.form.classes)
@@ -238,10 +238,10 @@ class RemoteModel(nn.Module):
         self._client = RetryingClient(self.address, self.transport, self.traffic)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteModel":
-        return self  # a copy would ask and count apart
+        return self  # a copy would query and count separately
 
     def __del__(self) -> None:
-        try:  # the interpreter may be ending, where other names than the built-in ones are gone
+        try:  # at interpreter exit, only built-in names may be left
             self.close()
         except Exception:
             return
@@ -252,31 +252,31 @@ def _digest(value: Any) -> str:
 
 
 def _check_kind(model: RemoteModel) -> None:
-    """Raise InvalidInput where what a name says of a server cannot be."""
+    """Raise InvalidInput if the settings in a name contradict the server."""
     encoding, classes = model.encoding, model.form.classes
     if encoding.classes is not None and classes is not None and encoding.classes != classes:
         raise InvalidInput(
-            f"{model.address.name}: expected {classes} classes, as the server says, got {encoding.classes}"
+            f"{model.address.name}: expected {classes} classes, as stated by the server, got {encoding.classes}"
         )
     if encoding.datatype == "UINT8" and encoding.scale not in (1.0, 255.0):
         raise InvalidInput(f"{model.address.name}: bytes are pixels times 255; got scale {encoding.scale:g}")
 
 
 def load_remote(name: str, device: str = "cpu", transport: Transport | None = None) -> Classifier:
-    """The model of a server; what it takes and gives is read from its metadata, and from what the name adds.
+    """Load the model of a server. Its inputs and outputs follow from its metadata and from settings in the name.
 
-    Where the metadata fix a square size, photos are resized to 256/224 of it and cropped, as is customary; those of
-    small images (CIFAR) are resized to it, so that images of that size stay as they are.
+    If the metadata fix a square size, photos are resized to 256/224 of it and cropped, as is customary. For small
+    images (CIFAR) the resizing is to that size itself, so that images of that size do not change.
 
     Args:
         name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `RequestEncoding`.
-        device: where the attack computes.
-        transport: how the server is asked.
+        device: device on which the attack computes.
+        transport: settings of requests.
 
     Raises:
-        InvalidInput: if it is no such name.
+        InvalidInput: if the name is not valid.
         Unavailable: if there is no such model.
-        Unsupported: if it takes no images.
+        Unsupported: if it does not take images.
         ModelFailed: if the server cannot be reached.
     """
     model = RemoteModel(read_address(name), transport or Transport())

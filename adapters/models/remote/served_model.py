@@ -1,4 +1,4 @@
-"""Answers to requests of the Open Inference Protocol, version 2, about one classifier; no network here."""
+"""Serves one classifier by the Open Inference Protocol, version 2. Contains no network code."""
 
 import json
 import re
@@ -23,17 +23,17 @@ _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class ServedModel:
-    """A classifier as a server of the protocol offers it: one input "images", one output.
+    """A classifier served by the protocol, with one input "images" and one output.
 
     Args:
         classifier: takes images in [0, 1].
-        name: what it is called; None: its name with hyphens for what a URL would have to escape.
-        outputs: what it gives: "logits" or "probabilities" (FP32, (N, K)), or "labels" (INT64, (N,)).
+        name: name of the model. If None, the classifier's, with hyphens for characters that a URL must escape.
+        outputs: "logits" or "probabilities" (FP32, (N, K)), or "labels" (INT64, (N,)).
         datatype: "FP32", or "UINT8": images are bytes from 0 to 255.
 
     Raises:
-        InvalidInput: if an argument has another value.
-        ModelFailed: if it fails on an image of the size that it says it takes.
+        InvalidInput: if an argument has an invalid value.
+        ModelFailed: if it fails on an image of its declared size.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ServedModel:
         if _NAME.search(self.name):
             raise InvalidInput(f"expected a name of letters, digits, '-', '_' and '.', got {self.name!r}")
         self.answered = 0  # images
-        self._lock = threading.Lock()  # one pass at a time: a model is no more than one user's
+        self._lock = threading.Lock()  # one forward pass at a time: a model serves one user
         channels, side = classifier.channels or (3 if classifier.crop else None), classifier.crop
         self.shape = (-1, channels or -1, side or -1, side or -1)
         if side and channels:
@@ -62,7 +62,7 @@ class ServedModel:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the protocol calls the metadata of a model, as JSON types."""
+        """The model metadata of the protocol, as JSON types."""
         shape = [-1] if self.outputs == "labels" else [-1, self.classifier.num_classes or -1]
         kind = "INT64" if self.outputs == "labels" else "FP32"
         return {
@@ -74,13 +74,13 @@ class ServedModel:
         }
 
     def handle_request(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Answer a request.
+        """Handle a request.
 
         Args:
-            method: of the request.
-            path: without a query.
+            method: method of the request.
+            path: path without a query.
             headers: by name in lower case.
-            body: of the request.
+            body: body of the request.
         """
         match = self._path.fullmatch(path)
         is_inference = match is not None and match["verb"] == "/infer"
@@ -97,7 +97,7 @@ class ServedModel:
         known = about if path.rstrip("/") == "/v2" else self.metadata if match is not None else None
         if known is not None:
             return json_answer(200, known)
-        return _error(404, f"expected /v2/models/{self.name} or /v2/health/ready, got another path")
+        return _error(404, f"unknown path; expected /v2/models/{self.name} or /v2/health/ready")
 
     def _infer(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         length = headers.get(JSON_BYTES.lower())
@@ -107,7 +107,7 @@ class ServedModel:
         try:
             content = json.loads(body[:head])
         except (ValueError, RecursionError):
-            raise ValueError("expected a request in JSON, got something else") from None
+            raise ValueError("the request is not valid JSON") from None
         images = _read_images(content, body[head:], self.datatype)
         if any(size not in (-1, got) for size, got in zip(self.shape[1:], images.shape[1:], strict=True)):
             wanted, got = (" x ".join(map(str, each[1:])).replace("-1", "any") for each in (self.shape, images.shape))
@@ -121,9 +121,7 @@ class ServedModel:
         logits = self.classifier.predict_logits(images.to(self.classifier.device))
         if self.outputs == "labels":
             if not logits.isfinite().all():
-                raise ModelFailed(
-                    f"{self.classifier.name}: expected finite logits to name a class, got NaN or infinity"
-                )
+                raise ModelFailed(f"{self.classifier.name}: expected finite logits for a label, got NaN or infinity")
             return logits.argmax(1).cpu().numpy()
         return (logits.softmax(1) if self.outputs == "probabilities" else logits).cpu().numpy()
 
@@ -138,7 +136,7 @@ class ServedModel:
 
 
 def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
-    """The images of a request, float32 of shape (N, C, H, W), in [0, 1] where the model takes bytes."""
+    """Read the images of a request, float32 of shape (N, C, H, W), scaled to [0, 1] if the model takes bytes."""
     inputs = content.get("inputs") if isinstance(content, dict) else None
     if not isinstance(inputs, list) or len(inputs) != 1 or not isinstance(inputs[0], dict):
         raise ValueError(f"expected one input {INPUT!r}, got {len(inputs) if isinstance(inputs, list) else 'none'}")
@@ -155,10 +153,10 @@ def _read_images(content: Any, tail: bytes, datatype: str) -> np.ndarray:
         try:
             pixels = np.array(tensor.get("data"), dtype=TYPES[kind])
         except (TypeError, ValueError, OverflowError):
-            raise ValueError("expected data as a list of numbers, got something else") from None
+            raise ValueError("the data is not a list of numbers") from None
     else:
         if size != len(tail):
-            raise ValueError(f"expected {size} bytes behind the JSON, got {len(tail)}")
+            raise ValueError(f"expected {size} bytes after the JSON, got {len(tail)}")
         pixels = np.frombuffer(tail, np.dtype(TYPES[kind]).newbyteorder("<"))
     if pixels.size != int(np.prod(shape, dtype=np.int64)):
         raise ValueError(f"expected {'x'.join(map(str, shape))} numbers, got {pixels.size}")

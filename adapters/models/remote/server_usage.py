@@ -1,4 +1,4 @@
-"""What asking a server came to: images asked about, answered, paid, sent again."""
+"""Usage of servers: images requested, answered, billed and sent again."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,15 +10,15 @@ from torch import nn
 
 @dataclass
 class ServerUsage:
-    """Counts of images, but for `requests` and `cost`.
+    """Counts of images, except `requests` and `cost`.
 
     Args:
-        asked: that the model was asked about, by attacks, judge and probes.
-        paid: that the server answered; of the others the answer was kept, or they stood twice in a batch.
-        probes: of those paid, the ones of questions that pass the kept answers by.
-        retried: in requests that failed on the way: the server may have seen them, too, and they were sent again.
-        requests: answered.
-        cost: of what was paid.
+        asked: images in queries by attacks, judge and probes.
+        paid: images answered by the server, and billed. The others were in the answer cache, or duplicates in a batch.
+        probes: billed images of queries that bypass the answer cache.
+        retried: images resent after failed requests, which the server may have processed as well.
+        requests: answered requests.
+        cost: total price of the billed images.
     """
 
     asked: int = 0
@@ -39,24 +39,24 @@ class ServerUsage:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """As JSON types."""
+        """The counts as JSON types."""
         return asdict(self)
 
     @property
     def line(self) -> str:
-        """In one line, "" if there was nothing: "1200 queries asked of servers, 900 paid (8 of them by probes)"."""
+        """The counts in one line, "" if all are zero: "1200 queries, 900 sent to the server and billed"."""
         if not self:
             return ""
-        parts = [f"{self.asked} queries asked of servers, {self.paid} paid"]
-        parts[0] += f" ({self.probes} of them by probes)" if self.probes else ""
+        parts = [f"{self.asked} queries, {self.paid} sent to the server and billed"]
+        parts[0] += f" ({self.probes} by probes)" if self.probes else ""
         parts += [f"price {self.cost:.6g}"] if self.cost else []
         if self.retried:
-            parts.append(f"{self.retried} in requests that failed on the way: sent again, perhaps seen twice")
+            parts.append(f"{self.retried} resent after failed requests (the server may have processed them twice)")
         return "; ".join(parts)
 
 
 def read_traffic(spec: Any) -> ServerUsage:
-    """What `Traffic.spec` gave; of something else, nothing."""
+    """Read the result of `ServerUsage.spec`; zero counts for anything else."""
     if not isinstance(spec, dict):
         return ServerUsage()
     known = {each.name: spec.get(each.name, 0) for each in fields(ServerUsage)}
@@ -64,13 +64,13 @@ def read_traffic(spec: Any) -> ServerUsage:
 
 
 def remote_models_in(model: nn.Module | None) -> list[Any]:
-    """The remote models in a model, which may have a defence in front."""
+    """Return the remote models inside a model, which may have a defence in front."""
     parts = [] if model is None else model.modules()
     return [part for part in parts if isinstance(getattr(part, "traffic", None), ServerUsage)]
 
 
 def pop_usage(*models: nn.Module | None) -> ServerUsage:
-    """What was asked of the servers behind some models since this was last taken."""
+    """Return the usage of the servers behind some models since the last call."""
     total = ServerUsage()
     for part in {id(part): part for model in models for part in remote_models_in(model)}.values():
         total += part.traffic - part.taken
@@ -79,20 +79,20 @@ def pop_usage(*models: nn.Module | None) -> ServerUsage:
 
 
 def total_usage(*models: nn.Module | None) -> ServerUsage:
-    """What was asked of the servers behind some models so far."""
+    """Return the total usage of the servers behind some models."""
     parts = {id(part): part for model in models for part in remote_models_in(model)}
     return sum((part.traffic for part in parts.values()), ServerUsage())
 
 
 def note_shape(model: nn.Module, shape: Sequence[int]) -> None:
-    """Tell remote models whose servers do not say it the shape of their images, (N, C, H, W)."""
+    """Set the shape of images, (N, C, H, W), for remote models whose servers do not state it."""
     for part in remote_models_in(model):
         part.image_shape = part.image_shape or (shape[1], shape[2], shape[3])
 
 
 @contextmanager
 def bypass_cache(model: nn.Module) -> Iterator[None]:
-    """In the block no kept answer is used, so that a server that answers differently now is seen to."""
+    """Bypass the answer cache inside the block, so that a change of the server's outputs is noticed."""
     with ExitStack() as stack:
         for part in remote_models_in(model):
             stack.enter_context(part.bypass_cache())

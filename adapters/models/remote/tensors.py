@@ -1,4 +1,4 @@
-"""Tensors on their way: images as a server takes them, and the message of the Open Inference Protocol around them."""
+"""Encodes images for a server, and the tensor messages of the Open Inference Protocol."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from torch import Tensor
 from ....errors import InvalidInput, Unsupported
 from .address import RequestEncoding
 
-JSON_BYTES = "Inference-Header-Content-Length"  # of a message whose values stand behind the JSON
+JSON_BYTES = "Inference-Header-Content-Length"  # header of a message whose values follow the JSON
 TYPES: Mapping[str, Any] = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "UINT8": np.uint8}
 OUTPUT_TYPES = {
     **{"FP16": np.float16, "FP32": np.float32, "FP64": np.float64},
@@ -21,16 +21,16 @@ OUTPUT_TYPES = {
 
 
 def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.ndarray:
-    """Images as they are sent, an array whose rows are whole images.
+    """Encode images as a server expects them, in an array with one row per image.
 
     Args:
         images: shape (N, C, H, W); in [0, 1], unless `Classifier` normalises them.
         encoding: with a layout and a datatype.
-        name: of the model, for messages.
+        name: name of the model, for messages.
 
     Raises:
         InvalidInput: if pixels are not in [0, 1] and the server takes bytes.
-        Unsupported: if the server takes another type.
+        Unsupported: if the server takes an unsupported type.
     """
     kind = TYPES.get(encoding.datatype or "FP32")
     if kind is None:
@@ -38,7 +38,7 @@ def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.nd
     pixels = images.detach().to("cpu", torch.float32)
     if encoding.datatype == "UINT8":
         if bool((pixels < 0).any()) or bool((pixels > 1).any()):
-            raise InvalidInput(f"expected images in [0, 1] for {name}, which takes bytes, got normalised ones")
+            raise InvalidInput(f"expected images in [0, 1] for {name}, which takes bytes, got normalised images")
         pixels = (pixels * 255).round()
     elif encoding.scale != 1:
         pixels = pixels * encoding.scale
@@ -48,10 +48,10 @@ def encode_images(images: Tensor, encoding: RequestEncoding, name: str) -> np.nd
 
 
 def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.ndarray:
-    """Numbers of an answer, from bytes or nested lists.
+    """Decode the numbers of a response from bytes or nested lists.
 
     Raises:
-        ValueError: if they do not fit.
+        ValueError: if they do not fit the shape or type.
     """
     if datatype not in OUTPUT_TYPES:
         raise ValueError(f"values of {datatype[:20]}")
@@ -66,13 +66,13 @@ def decode_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.nda
 def pack_tensor(
     content: dict[str, Any], tensor: dict[str, Any], values: np.ndarray, *, binary: bool
 ) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers of a message about one tensor, whose values stand in the JSON or in bytes behind it.
+    """Build the body and the headers of a message about one tensor, with its values in the JSON or in bytes after it.
 
     Args:
         content: the JSON, of which `tensor` is a part.
-        tensor: gets the values, or how many bytes they take.
-        values: of the tensor.
-        binary: by Triton's extension of binary tensor data.
+        tensor: receives the values, or their number of bytes.
+        values: values of the tensor.
+        binary: whether to use Triton's extension of binary tensor data.
     """
     if not binary:
         tensor["data"] = values.reshape(-1).tolist()

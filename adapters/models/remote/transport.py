@@ -1,4 +1,4 @@
-"""How a server is asked, whatever it answers: how fast, how often again, for which price, with which token."""
+"""Settings of requests to a server: rate, retries, price and token."""
 
 import math
 import os
@@ -21,18 +21,18 @@ _TOKEN = re.compile(r"(?:(?P<header>[A-Za-z][A-Za-z0-9-]{0,60})=)?(?P<variable>[
 
 @dataclass(frozen=True)
 class Transport:
-    """How a server is asked; nothing of it changes an answer, and none of it is part of a model's identity.
+    """Settings of requests to a server. They change no output, and are not part of a model's identity.
 
     Args:
-        rate: at most so many images or requests a second; None: as fast as it answers.
-        unit: of the rate.
+        rate: limit on images or requests per second. None for no limit.
+        unit: unit of the rate.
         cost: price of one image.
-        token: the environment variable that holds a token, sent as "Authorization: Bearer ..."; or "HEADER=VARIABLE"
-            for a header of another name. "": the variable `variable_of` the host, if it is set.
-        timeout: seconds until a request has failed.
-        request_size: images of one request, at most.
-        tries: of one request.
-        answers: file in which answers are kept; "": they are not.
+        token: environment variable with a token, sent as "Authorization: Bearer ..."; or "HEADER=VARIABLE" for a
+            different header. If "", the variable `variable_of` the host, if it is set.
+        timeout: seconds after which a request has failed.
+        request_size: limit on images per request.
+        tries: attempts per request.
+        answers: file of the answer cache; "" for no cache.
 
     Raises:
         InvalidInput: if a value is out of range.
@@ -61,59 +61,59 @@ class Transport:
 
 
 def transport_with_cache(folder: Path) -> Transport:
-    """As by default, with the answers that are kept in a results folder, if there are any."""
+    """Return default settings with the answer cache of a results folder, if it has one."""
     return Transport(answers=str(folder / FILE) if (folder / FILE).is_file() else "")
 
 
 def read_rate(text: str) -> tuple[float | None, Unit]:
-    """A rate as an option has it: "20", "20 images" or "5 requests", a second; "" for none.
+    """Parse a rate: "20", "20 images" or "5 requests", per second; "" for no limit.
 
     Raises:
-        InvalidInput: if it is none of these.
+        InvalidInput: if it has a different form.
     """
     if not text:
         return None, "images"
     match = _RATE.fullmatch(text)
     if match is None or float(match[1]) <= 0:
-        raise InvalidInput(f"expected a rate as '20 images' or '5 requests' (a second), got {text[:40]!r}")
+        raise InvalidInput(f"expected a rate as '20 images' or '5 requests' (per second), got {text[:40]!r}")
     return float(match[1]), "requests" if match[2] == "requests" else "images"
 
 
 def variable_of(address: Address) -> str:
-    """The environment variable that is looked for a token for this host alone: "DAVYLAMP_TOKEN_API_EXAMPLE_ORG"."""
+    """Return the name of the environment variable for this host's token: "DAVYLAMP_TOKEN_API_EXAMPLE_ORG"."""
     return _variable(address.host)
 
 
 def check_token(token: str, models: Iterable[str]) -> None:
-    """Raise InvalidInput where one token would be sent to several hosts."""
+    """Raise InvalidInput if one token would be sent to several hosts."""
     hosts = sorted({host_of(name) for name in models if is_address(name)})
     if token and len(hosts) > 1:
         raise InvalidInput(
-            f"expected one host with --token, got {', '.join(hosts)}; leave it out and export one variable for each: "
+            f"--token needs a single host, got {', '.join(hosts)}; omit it and export one variable for each: "
             + ", ".join(_variable(host) for host in hosts)
         )
 
 
 def token_header(address: Address, transport: Transport) -> dict[str, str]:
-    """The header with the token of a server; {} if there is none.
+    """Return the header with the token of a server; {} if there is no token.
 
     Raises:
-        Unavailable: if the variable that was named is not set.
-        InvalidInput: if the token could be read on the way, or is no text for a header.
+        Unavailable: if the named variable is not set.
+        InvalidInput: if the connection is not encrypted, or the token is not valid in a header.
     """
     header, variable = _split_token(transport.token) if transport.token else ("Authorization", variable_of(address))
     value = os.environ.get(variable, "")
     if not value:
         if transport.token:
-            raise Unavailable(f"expected a token in the environment variable {variable}, found none; export {variable}")
+            raise Unavailable(f"the environment variable {variable} is not set; export {variable} with the token")
         return {}
     if not address.is_private:
         raise InvalidInput(
-            f"expected https:// for {address.host}, to which the token in {variable} is sent, got http://, "
-            "which anybody on the way can read"
+            f"expected https:// for {address.host}, because the token in {variable} is sent to it, got http://, "
+            "which is not encrypted"
         )
     if not (value.isascii() and value.isprintable()) or value != value.strip():
-        raise InvalidInput(f"expected a token of printable ASCII in {variable}, got other characters; check the file")
+        raise InvalidInput(f"expected a token of printable ASCII in {variable}, got other characters; check its value")
     return {header: f"Bearer {value}" if header == "Authorization" and " " not in value else value}
 
 
@@ -125,7 +125,7 @@ def _split_token(text: str) -> tuple[str, str]:
     match = _TOKEN.fullmatch(text)
     if match is None:
         raise InvalidInput(
-            "expected the name of an environment variable (or HEADER=VARIABLE) for the token, got another text; "
-            "the token itself belongs into the variable"
+            "expected the name of an environment variable (or HEADER=VARIABLE) for the token; the token itself "
+            "belongs in the variable"
         )
     return match["header"] or "Authorization", match["variable"]

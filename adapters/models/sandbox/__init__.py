@@ -1,1 +1,1 @@
-"""Worker processes for models, attacks and data of files, sandboxed where possible: what they send is checked."""
+"""Worker processes for models, attacks and data from files, sandboxed if possible. Their messages are checked."""

@@ -1,40 +1,41 @@
-"""Whether attacks and data of files are kept apart: said for this whole process, as a name cannot say it."""
+"""Process-wide isolation of attacks and data from files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .isolation import NOT_ISOLATED, Isolation
 
-_APART = ("yes", "strict")
+_ISOLATING = ("yes", "strict")
 
 
 def attack_isolation() -> Isolation | None:
-    """How attacks of files are kept apart from this process now; None: they run in it."""
-    return _said[-1] if _said[-1].isolate in _APART else None
+    """Return the isolation of attacks from files; None if they run in this process."""
+    return _settings[-1] if _settings[-1].isolate in _ISOLATING else None
 
 
 def isolation_of_data() -> Isolation | None:
-    """How files of images are kept apart from this process now; None: they are read in it."""
-    return _said[-1] if _said[-1].isolate == "strict" else None
+    """Return the isolation of image files; None if they are read in this process."""
+    return _settings[-1] if _settings[-1].isolate == "strict" else None
 
 
 def set_attack_isolation(isolation: Isolation) -> None:
-    """Say for the rest of this process, or until it is said otherwise, how attacks of files are run.
+    """Set the isolation of attacks from files for the rest of the process.
 
     Args:
-        isolation: "yes" and "strict" are for attacks, too, and "strict" for data; "no" and "auto" use them here.
+        isolation: "yes" and "strict" also isolate attacks, and "strict" data. With "no" and "auto" they run in this
+            process.
     """
-    _said[-1] = isolation
+    _settings[-1] = isolation
 
 
 @contextmanager
 def attack_isolation_context(isolation: Isolation) -> Iterator[None]:
-    """Say for a block how attacks of files are run; where it says nothing, it stays as it was said before."""
-    _said.append(isolation if isolation.isolate in _APART else _said[-1])
+    """Set the isolation of attacks from files inside the block. "no" and "auto" keep the current setting."""
+    _settings.append(isolation if isolation.isolate in _ISOLATING else _settings[-1])
     try:
         yield
     finally:
-        _said.pop()
+        _settings.pop()
 
 
-_said = [NOT_ISOLATED]
+_settings = [NOT_ISOLATED]

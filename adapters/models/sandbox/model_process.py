@@ -1,4 +1,4 @@
-"""A model, or files, in a worker: asked as if they were here, with the random numbers that they would draw here."""
+"""A model, or file reading, in a worker, with the same random numbers as in this process."""
 
 import json
 import threading
@@ -19,28 +19,27 @@ from .model_facts import parse_model_metadata
 from .shared_bytes import bytes_of
 from .worker_client import ForkServer, Worker, WorkerSpec, error_of, forkserver_for, memory_limit_bytes
 
-_ANSWER_BYTES = 1 << 20  # beside what a gradient takes
-_PROCESSES = 64  # of a stranger's model; a fourfold of that in threads
+_ANSWER_BYTES = 1 << 20  # in addition to the gradient
+_PROCESSES = 64  # for an untrusted model; four times as many threads
 _SERVE = f"{__package__}.model_worker:run_model_worker"
 
 
 class ModelProcess:
-    """A model in a process of its own.
+    """A model in a separate process.
 
-    One whose process has died stays dead, so that a model that hangs does so once in an attack; `renew` has it start
-    anew.
+    If its process has ended, it is not restarted until `renew`, so that a model that hangs does so once per attack.
 
     Args:
-        name: of the model.
-        device: where it computes.
+        name: name of the model.
+        device: device of the model.
         fold: see `load_model`.
-        isolation: what it may use.
+        isolation: limits of the process.
     """
 
     def __init__(self, name: str, device: str, fold: bool, isolation: Isolation):
         self.name, self.device, self.fold, self.isolation = name, device, fold, isolation
         self.facts: dict[str, Any] | None = None
-        self.opened = 0  # how often it was started: an answer of an earlier process has no gradients any more
+        self.opened = 0  # number of starts: outputs of an earlier process have no gradients any more
         self.died = ""
         self._lock = threading.RLock()
         self._worker: Worker | None = None
@@ -52,17 +51,17 @@ class ModelProcess:
         return ModelProcess, (self.name, self.device, self.fold, self.isolation)
 
     def __del__(self) -> None:
-        try:  # the interpreter may be ending, where other names than the built-in ones are gone
+        try:  # at interpreter exit, only built-in names may be left
             if self._worker is not None:
                 self._worker.abandon()
         except Exception:
             return
 
     def load(self) -> dict[str, Any]:
-        """Start it, if it is not: what is known of its model.
+        """Start the process if necessary, and return the model's metadata.
 
         Raises:
-            DavylampError: as `load_model`; `ModelDied` if its process ends.
+            DavylampError: as in `load_model`; `ModelDied` if the process ends.
         """
         with self._lock:
             if self._worker is None:
@@ -71,11 +70,11 @@ class ModelProcess:
             return self.facts
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **given: Any) -> tuple[dict[str, Any], list[Tensor]]:
-        """The answer to a question: values, and tensors on the CPU; both are what the process says, shapes and all.
+        """Send a request, and return values and tensors on the CPU. Their shapes and contents are not checked.
 
         Raises:
-            ModelDied: if the process of the model ends, or gives no answer in time, or none that is one.
-            DavylampError, ValueError, TypeError: what was raised in there.
+            ModelDied: if the process ends, does not reply in time, or sends an invalid reply.
+            DavylampError, ValueError, TypeError: errors raised in the process.
         """
         with self._lock:
             self.load()
@@ -87,14 +86,14 @@ class ModelProcess:
             return self._ask_of_random(do, tensors, given)
 
     def forget(self, graph: int) -> None:
-        """Drop an answer that nobody will ask gradients of; said with the next question."""
-        self._forgotten.append(graph)  # from a finaliser, perhaps in the middle of a question
+        """Drop an output whose gradient is not needed. The worker is notified with the next request."""
+        self._forgotten.append(graph)  # called by a finaliser, perhaps during a request
 
     def renew(self) -> None:
-        """Make ready for another attack: a dead one may start again, and the model's tensors are as they were loaded.
+        """Prepare for another attack: allow a restart if the process has ended, and restore the model's state.
 
         Raises:
-            DavylampError: as `load`.
+            DavylampError: as in `load`.
         """
         with self._lock:
             self.died = ""
@@ -102,23 +101,23 @@ class ModelProcess:
                 self.ask("renew")
 
     def close(self) -> None:
-        """End its process."""
+        """End the process."""
         with self._lock:
             if self._worker is not None:
                 self._worker.close()
                 self._worker = None
 
     def refuse(self, reason: str) -> ModelDied:
-        """End the process for what it sent: an error to raise."""
+        """End the process because of an invalid reply, and return the error to raise."""
         with self._lock:
             return self._note_end(self._worker.refuse(reason)) if self._worker is not None else ModelDied(self.died)
 
     def _ask_of_random(
         self, do: str, tensors: Sequence[Tensor], given: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """The answer of a model that draws numbers: from our generators, which then go on behind them.
+        """Query a model that draws random numbers: it uses this process's generators, and reads back their states.
 
-        A stranger's model (`strict`) gets a seed from them instead, as it could set them to what it likes.
+        An untrusted model (`strict`) gets a seed from them instead, because it could set the states to anything.
         """
         if self.isolation.isolate == "strict":
             return self._ask(do, tensors, given, seed=int(torch.randint(1 << 62, (1,), device="cpu")))
@@ -161,19 +160,19 @@ class ModelProcess:
                 if self.facts is None and self.isolation.isolate != "strict":
                     values.set_states(answer.get("states"))
         except ModelDied as error:
-            raise ModelDied(f"{error} (while it was loaded)") from None
+            raise ModelDied(f"{error} (while loading)") from None
         except BaseException:
             self.close()
             raise
         if self.facts is not None and self.facts["digest"] != facts["digest"]:
             self.close()
-            why = "its file was edited meanwhile, or what it makes is random (seed it)"
-            raise ModelFailed(f"the model {self.name} is not what it was when its process started first: {why}")
+            why = "its file was edited in the meantime, or it is built randomly (set a seed)"
+            raise ModelFailed(f"the model {self.name} has changed since its process was first started: {why}")
         self.facts = facts
 
     @contextmanager
     def _checked(self) -> Iterator[None]:
-        """In the block a ValueError means that the process has sent what it must not: it is ended for that."""
+        """End the process if the block raises a ValueError or TypeError, which means that its reply was invalid."""
         try:
             yield
         except DavylampError:
@@ -187,10 +186,10 @@ class ModelProcess:
 
 
 def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
-    """The process that workers of a model are forked from.
+    """Return the fork server for workers of a model.
 
     Raises:
-        Unsupported: if there is to be a sandbox, and there is none.
+        Unsupported: if a sandbox is required and not available.
     """
     strict = isolation.isolate == "strict"
     return forkserver_for(strict, visible_paths(read_files(name), strict=strict))
@@ -199,28 +198,28 @@ def forkserver_of(name: str, isolation: Isolation) -> ForkServer:
 def _start_worker(
     name: str, server: ForkServer, device: str, isolation: Isolation, packages: Sequence[str] = ()
 ) -> Worker:
-    """A worker for a model; a stranger's cannot have any number of processes."""
+    """Start a worker for a model. The number of processes is limited if the model is untrusted."""
     processes = _PROCESSES if isolation.isolate == "strict" else 0
     spec = WorkerSpec(_SERVE, tuple(packages), memory_limit_bytes(isolation, device), processes=processes)
-    too_long = f"gave no answer in {isolation.seconds:g} seconds and was killed"
+    too_long = f"did not answer within {isolation.seconds:g} s (--time-limit) and was stopped"
     return Worker(name, server, spec, seconds=isolation.seconds, too_long=too_long)
 
 
 def read_apart(
     function: Callable[..., list[Tensor]], given: Any, paths: Sequence[Path], how: Isolation, *types: torch.dtype
 ) -> list[Tensor]:
-    """What a function of ours makes of JSON values and of files, in a strict sandbox that shows these files.
+    """Call one of davylamp's functions on JSON values and files, in a strict sandbox that shows only these files.
 
     Args:
-        function: gives a tensor for each of the types.
+        function: returns a tensor for each of the types.
         given: its arguments.
         paths: files and folders.
-        how: what its process may use.
-        *types: of the tensors, which the caller checks.
+        how: limits of its process.
+        *types: dtypes of the tensors. The caller checks the rest.
 
     Raises:
-        Unavailable: if its process ends, takes too long, or sends something else.
-        DavylampError: what the function raises.
+        Unavailable: if its process ends, takes too long, or sends an invalid reply.
+        DavylampError: errors raised by the function.
     """
     text = torch.frombuffer(bytearray(json.dumps(given).encode()), dtype=torch.uint8)
     question = {"function": f"{function.__module__}:{function.__qualname__}", "folder": str(Path.cwd())}

@@ -1,4 +1,4 @@
-"""The worker of a model: the model, and our code that needs its layers."""
+"""The worker of a model: runs the model, and davylamp's code that needs its layers."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ from .worker_base import Answer, KeptGraphs, WorkerBase
 
 
 class ModelWorker(WorkerBase):
-    """A model in a process of its own.
+    """A model in a separate process.
 
     Args:
         wire: see `WorkerBase`.
@@ -36,9 +36,9 @@ class ModelWorker(WorkerBase):
         self._kept = KeptGraphs()
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> Answer:
-        """As of `WorkerBase`, with random numbers as the question has it.
+        """Serve a request as in `WorkerBase`, with the random states or seed of the request.
 
-        Where a model draws numbers and nothing was said of random states, that it draws is all that is answered.
+        If a request has neither and the model draws random numbers, the reply reports only that it does.
         """
         self._kept.forget(question.get("forget", ()))
         states, before = question.get("states"), None
@@ -55,7 +55,7 @@ class ModelWorker(WorkerBase):
         return {**answer, **({} if states is None else {"states": values.read_states()})}, results
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """By the name of one of our errors, or of ValueError or TypeError."""
+        """Describe an error by the name of a davylamp error class, ValueError or TypeError."""
         if isinstance(error, DavylampError):
             name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == DavylampError.__module__)
         else:
@@ -64,7 +64,7 @@ class ModelWorker(WorkerBase):
         return {"error": name, "text": str(error) if plain else one_line(describe_error(error))}
 
     def do_load(self, _: list[Tensor], name: str, device: str, fold: bool, threads: int, folder: str) -> Answer:
-        """Load a model by name: what is known of it."""
+        """Load a model by name, and return its metadata."""
         self.settle_in(folder, threads)
         keep_freed_memory()
         self.classifier: Classifier = load_model(name, device, fold=fold)
@@ -73,7 +73,7 @@ class ModelWorker(WorkerBase):
         return {"facts": {**facts, "in_torch": is_float32_in_torch(self.classifier)}}, []
 
     def do_forward(self, tensors: list[Tensor], gradients: bool, expected: int, precision: str | None) -> Answer:
-        """Logits, and the number of the answer if its gradient can be asked for."""
+        """Return logits, and the number of the output if its gradient can be requested."""
         self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
         asked = model_autocast(precision, self.classifier.device)
@@ -86,7 +86,7 @@ class ModelWorker(WorkerBase):
         return answer, [logits.detach().cpu()]
 
     def do_backward(self, tensors: list[Tensor], graph: int) -> Answer:
-        """The gradient of an answer with respect to its images."""
+        """Return the gradient of an output with respect to its images."""
         try:
             with self.classifier.surroundings, attack_precision(self._kept.said_of(graph)):
                 return {}, self._kept.gradient(graph, tensors[0])
@@ -95,7 +95,7 @@ class ModelWorker(WorkerBase):
             raise ModelFailed(failure) from error
 
     def do_call(self, tensors: list[Tensor], function: str, arguments: Any, precision: str | None) -> Answer:
-        """What a function of ours makes of the classifier and the arguments."""
+        """Call one of davylamp's functions on the classifier and the arguments."""
         given = values.placed(values.from_plain(arguments, tensors), self.classifier.device)
         results: list[Tensor] = []
         with attack_precision(precision):
@@ -103,23 +103,23 @@ class ModelWorker(WorkerBase):
         return {"value": value}, [each.detach().cpu() for each in results]
 
     def do_read(self, tensors: list[Tensor], function: str, folder: str) -> Answer:
-        """What a function of ours makes of the JSON values in a tensor, and of files; there is no model here."""
+        """Call one of davylamp's functions on the JSON values in a tensor, and on files. No model is loaded."""
         with suppress(OSError):
             os.chdir(folder)
         return {}, _function(function)(*json.loads(tensors[0].numpy().tobytes()))
 
     def do_renew(self, _: list[Tensor]) -> Answer:
-        """The model as it was loaded, for another attack."""
+        """Restore the model's state after loading, for another attack."""
         self._guard.restore_silently()
         return {}, []
 
 
 def run_model_worker(wire: socket.socket) -> None:
-    """Live as the worker of a model until nobody asks any more."""
+    """Run the model worker until the parent closes the connection."""
     ModelWorker(wire).serve()
 
 
 def _function(where: str) -> Any:
-    """A function of ours by "module:name"."""
+    """Return one of davylamp's functions by "module:name"."""
     module, _, name = where.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -1,7 +1,7 @@
-"""A hard limit of the processes and threads of a sandbox: a control group, where this user may make one.
+"""Hard limit on the processes and threads of a sandbox: a control group, if this user may create one.
 
-`RLIMIT_NPROC` does not hold for root, and whoever counts processes by looking at them comes too late on a busy machine:
-a program that forks without end takes all of it first.
+`RLIMIT_NPROC` does not apply to root, and counting the processes from outside is too slow on a busy machine: a program
+that forks without end takes all of it first.
 """
 
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 _MOUNT = Path("/sys/fs/cgroup")
 _GROUPS = Path("/proc/self/cgroup")
 _NAME = "davylamp"
-# The shell enters the group before it becomes the command: nothing is forked outside of it.
+# The shell enters the group before it becomes the command, so nothing is forked outside the group.
 _ENTER = 'echo $$ > "$0" && exec "$@"'
 _numbers = count()
 
 
 class TaskLimit:
-    """A control group for one command; `is_hard` says whether there is one.
+    """Control group for one command. `is_hard` tells whether it exists.
 
     Args:
-        most: processes and threads, together.
+        most: limit on processes and threads together.
     """
 
     def __init__(self, most: int):
@@ -32,7 +32,7 @@ class TaskLimit:
             try:
                 _sweep(parent)
                 place.mkdir()
-                with (place / "pids.max").open("r+") as limit:  # is there only where processes are counted
+                with (place / "pids.max").open("r+") as limit:  # exists only if processes are counted
                     limit.write(f"{most}\n")
             except OSError:
                 with suppress(OSError):
@@ -43,11 +43,11 @@ class TaskLimit:
 
     @property
     def is_hard(self) -> bool:
-        """Whether the system keeps the limit; else it is for others to look."""
+        """Whether the system enforces the limit. If not, the caller must check."""
         return self._place is not None
 
     def limited(self, command: Sequence[str]) -> list[str]:
-        """The command inside of the group."""
+        """Return the command line that runs a command inside the group."""
         if self._place is None:
             return [*command]
         return ["/bin/sh", "-c", _ENTER, str(self._place / "cgroup.procs"), *command]
@@ -60,7 +60,7 @@ class TaskLimit:
 
 
 def _parents() -> list[Path]:
-    """Where a group may be made: below this process's group, by either version of control groups, and at the top."""
+    """Return the folders in which a group may be created: below this process's group (v1 and v2), and at the top."""
     places = []
     with suppress(OSError):
         for line in _GROUPS.read_text().splitlines():
@@ -74,7 +74,7 @@ def _parents() -> list[Path]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove groups of processes that were killed; those with somebody in them stay."""
+    """Remove groups of processes that were killed. Groups that still contain processes stay."""
     for place in parent.glob(f"{_NAME}-*-*"):
         process = place.name.split("-")[1]
         if process.isdigit() and not Path("/proc", process).exists():

@@ -1,4 +1,4 @@
-"""What goes between processes beside tensors, as JSON types: plain values, and the states of random generators."""
+"""Serialises plain values and the states of random generators as JSON types, for messages between processes."""
 
 import base64
 import random
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from ...user_code_guard import one_line
 
-_WORDS = 624  # of the state of a Mersenne twister
+_WORDS = 624  # size of a Mersenne twister's state
 
 
 def to_plain(value: Any, tensors: list[Tensor]) -> Any:
-    """A value as JSON types; its tensors are appended to `tensors` and stand there by their place.
+    """Convert a value to JSON types. Its tensors are appended to `tensors` and replaced by their index there.
 
     Raises:
-        TypeError: if there is something else in it.
+        TypeError: if it contains anything else.
     """
     if isinstance(value, Tensor):
         tensors.append(value)
@@ -33,10 +33,10 @@ def to_plain(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def from_plain(value: Any, tensors: list[Tensor]) -> Any:
-    """The value that the other side of the wall described, its texts cut and cleaned; tuples come as lists.
+    """Convert a value back from JSON types, with its strings truncated and cleaned. Tuples become lists.
 
     Raises:
-        ValueError: if it describes none.
+        ValueError: if it is not in the format of `to_plain`.
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -53,7 +53,7 @@ def from_plain(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def placed(value: Any, device: torch.device) -> Any:
-    """A value with its tensors on a device."""
+    """Move the tensors of a value to a device."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, list):
@@ -64,7 +64,7 @@ def placed(value: Any, device: torch.device) -> Any:
 
 
 def read_states() -> dict[str, Any]:
-    """The states of Python's, NumPy's and torch's global generators, as JSON types."""
+    """Return the states of Python's, NumPy's and torch's global generators, as JSON types."""
     version, words, gauss = random.getstate()
     state: Any = np.random.get_state()  # noqa: NPY002
     _, keys, place, has_gauss, cached = state
@@ -76,10 +76,10 @@ def read_states() -> dict[str, Any]:
 
 
 def set_states(states: Any) -> None:
-    """Set the generators as described by the other side of the wall.
+    """Set the global generators to states received from another process.
 
     Raises:
-        ValueError: if these are no states.
+        ValueError: if the states are invalid.
     """
     try:
         version, words, gauss = states["python"]
@@ -102,13 +102,13 @@ def set_states(states: Any) -> None:
 
 
 def state_bytes() -> tuple[Any, ...]:
-    """What changes when one of the generators is drawn from; some 20 microseconds."""
+    """Return a snapshot that changes when a generator is used. Takes about 20 microseconds."""
     state: Any = np.random.get_state()  # noqa: NPY002
     return random.getstate(), state[1].tobytes(), state[2:], torch.get_rng_state().numpy().tobytes()
 
 
 def seed_all(seed: int) -> None:
-    """Seed every generator with a whole number >= 0."""
+    """Seed every generator with an integer >= 0."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     torch.manual_seed(seed)

@@ -1,7 +1,7 @@
-"""Memory that two processes see, and tensors in it; what the other side says of a tensor is checked before it is read.
+"""Shared memory between two processes, and tensors in it, whose descriptions are checked before they are read.
 
-The memory has no name, so that nothing is left behind by a process that is killed, and on Linux it is sealed: nobody
-can make it shorter while it is read.
+The memory has no name, so a killed process leaves nothing behind. On Linux it is sealed, so it cannot be shortened
+while it is read.
 """
 
 import math
@@ -24,10 +24,10 @@ _DTYPES = {
 
 
 class SharedBytes:
-    """A piece of memory behind an open file.
+    """Memory behind an open file.
 
     Args:
-        file: descriptor of the file, which is ours from now on.
+        file: file descriptor. This object takes ownership of it.
         size: in bytes.
     """
 
@@ -37,13 +37,13 @@ class SharedBytes:
 
     @classmethod
     def create(cls, size: int) -> "SharedBytes":
-        """New memory of at least `size` bytes, rounded up to a power of two."""
+        """Allocate memory of at least `size` bytes, rounded up to a power of two."""
         size = 1 << max(16, (size - 1).bit_length())
         if not hasattr(os, "memfd_create"):  # not Linux
             with tempfile.TemporaryFile() as file:
                 os.ftruncate(file.fileno(), size)
                 return cls(os.dup(file.fileno()), size)
-        import fcntl  # which some systems do not have
+        import fcntl  # not available on some systems
 
         descriptor = os.memfd_create("davylamp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, size)
@@ -52,20 +52,20 @@ class SharedBytes:
         return cls(descriptor, size)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the memory."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
-            with suppress(BufferError):  # something still looks at it
+            with suppress(BufferError):  # still referenced
                 self._map.close()
 
     def put(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
-        """Write tensors one behind the other; what the other side has to know of each.
+        """Write tensors one after the other, and return a description of each.
 
-        Their strides go along (those that a clone would have): kernels choose their order of summing by them.
+        It includes the strides (those of a clone), because kernels choose their order of summation by them.
 
         Raises:
-            TypeError: if a tensor is of a type that does not go through.
+            TypeError: if a tensor has an unsupported type.
         """
         described, offset = [], 0
         for tensor in tensors:
@@ -81,10 +81,10 @@ class SharedBytes:
         return described
 
     def take(self, described: Any) -> list[Tensor]:
-        """Copies of the tensors that the other side describes.
+        """Return copies of the described tensors.
 
         Raises:
-            ValueError: if it describes what cannot be.
+            ValueError: if a description is invalid.
         """
         if not isinstance(described, list) or len(described) > 1 << 14:
             raise ValueError("expected a list of tensors")
@@ -102,7 +102,7 @@ class SharedBytes:
 
 
 def bytes_of(tensors: Sequence[Tensor]) -> int:
-    """How much memory tensors take."""
+    """Return the memory that tensors take, in bytes."""
     return sum(_aligned(tensor.numel() * tensor.element_size()) for tensor in tensors)
 
 
@@ -111,7 +111,7 @@ def _aligned(size: int) -> int:
 
 
 def _checked(described: Any, size: int) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-    """Type, shape, strides and place of a tensor that lies wholly in `size` bytes."""
+    """Validate the type, shape, strides and offset of a tensor that must lie within `size` bytes."""
     if not isinstance(described, dict) or described.get("dtype") not in [*_DTYPES]:
         raise ValueError("expected a tensor of a known type")
     dtype = _DTYPES[described["dtype"]]
@@ -122,7 +122,7 @@ def _checked(described: Any, size: int) -> tuple[torch.dtype, tuple[int, ...], t
     if count:
         reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
         if reach >= count or offset % dtype.itemsize or offset + count * dtype.itemsize > size:
-            raise ValueError("expected a tensor inside of the shared memory")
+            raise ValueError("expected a tensor inside the shared memory")
     return dtype, tuple(shape), tuple(strides), offset
 
 

@@ -1,6 +1,6 @@
-"""Our end of workers: the process that they are forked from, and one worker, asked and limited in time.
+"""Parent side of workers: fork servers, and single workers with time limits.
 
-Of a worker nothing is believed: what it sends is checked, and not unpickled.
+Workers are not trusted: their messages are checked, and never unpickled.
 """
 
 import json
@@ -29,9 +29,9 @@ from .process_count_limit import TaskLimit
 
 _START_SECONDS = 120
 _END_SECONDS = 10
-_MOST_SHOWN = 1 << 16  # bytes of what workers print
-_MOST_TASKS = 64 + 16 * (os.cpu_count() or 1)  # processes and threads of a sandbox with programs of strangers
-_MOST_KEPT = 3  # fork servers without a worker: each is some 300 MB with what it has imported
+_MOST_SHOWN = 1 << 16  # bytes of workers' output that are printed
+_MOST_TASKS = 64 + 16 * (os.cpu_count() or 1)  # processes and threads of a sandbox with untrusted code
+_MOST_KEPT = 3  # idle fork servers: each takes about 300 MB with its imports
 _LARGEST_ANSWER = 1 << 32
 _LONGEST_TEXT = 600
 _PROGRAM = """
@@ -48,14 +48,14 @@ Answering = Callable[[dict[str, Any], list[Tensor]], tuple[dict[str, Any], list[
 
 
 class WorkerSpec(NamedTuple):
-    """What runs in a worker, and what it may use; 0: as much as there is, or the usual.
+    """Code that runs in a worker, and its limits; 0 for no limit, or the default.
 
     Args:
-        serve: "module:function" of ours that is called with the worker's socket.
-        packages: slow to import, which is done once for all workers of a server.
-        bytes: of memory that it may ask for.
-        file: bytes of the largest file that it may write.
-        processes: how many it may have, where it has a sandbox to itself.
+        serve: "module:function" of davylamp that is called with the worker's socket.
+        packages: packages that are slow to import, imported once for all workers of a server.
+        bytes: memory limit.
+        file: size of the largest file that it may write, in bytes.
+        processes: limit on processes, if it has a sandbox to itself.
     """
 
     serve: str
@@ -66,35 +66,35 @@ class WorkerSpec(NamedTuple):
 
 
 class ForkServer:
-    """The process that workers are forked from; started by the first that asks, and again if it has died.
+    """The process that workers are forked from, started on first use, and again if it has ended.
 
     Args:
-        strict: in a sandbox that shows nothing but Python and `visible`.
+        strict: whether its sandbox shows only Python and `visible`.
         visible: files and folders.
-        guest: the file whose attacks run in it, one after the other and no others; "": any models. It sees no GPU.
+        guest: file whose attacks run in it, one at a time; "" for models. An attack's server sees no GPU.
     """
 
     def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
         self.strict, self.visible, self.guest = strict, visible, guest
-        self.turn = threading.RLock()  # held by a guest's worker as long as it is there
+        self.turn = threading.RLock()  # held while an attack's worker exists
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._wires: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # of workers
+        self._wires: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # sockets of workers
         self._shown, self._last_words = 0, ""
 
     def prepare(self) -> None:
-        """Begin to start it, if it is not there, and do not wait."""
+        """Start it in the background, if it is not running."""
         with self._lock:
             if self._control is None:
                 self._begin()
 
     def open(self, spec: WorkerSpec) -> socket.socket:
-        """A new worker: the socket that leads there. It ends when that is closed, with all that it has started.
+        """Start a worker, and return its socket. Closing the socket ends the worker and the processes that it started.
 
         Raises:
-            Unavailable: if no process can be started.
-            Unsupported: if there is to be a sandbox, and there is none.
+            Unavailable: if the process cannot be started.
+            Unsupported: if a sandbox is required and not available.
         """
         with self._lock:
             self._shown = 0
@@ -109,7 +109,7 @@ class ForkServer:
                         ours.close()
                         self.stop()
                         if attempt == 2:
-                            why = self._last_words or one_line(error) or "it ended at once"
+                            why = self._last_words or one_line(error) or "it ended immediately"
                             raise Unavailable(f"could not start a process for a model ({why})") from error
                     else:
                         self._wires.add(ours)
@@ -117,7 +117,7 @@ class ForkServer:
         raise AssertionError
 
     def settle(self) -> None:
-        """Wait until workers whose socket is closed are gone; if that cannot be had, end all of it."""
+        """Wait until workers with closed sockets have ended, or else end everything."""
         with self._lock:
             if self._control is not None:
                 try:
@@ -126,14 +126,14 @@ class ForkServer:
                     self.stop()
 
     def end_if_idle(self) -> None:
-        """End it, if there is no worker; the next that asks starts it again."""
+        """End it if it has no worker. The next request starts it again."""
         with self._lock:
             if all(wire.fileno() < 0 for wire in self._wires):
                 self.stop()
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and not ended since."""
+        """Whether it was started, and has not been stopped since."""
         return self._control is not None
 
     def stop(self) -> None:
@@ -156,7 +156,7 @@ class ForkServer:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forkserver"]
         sandbox, limit = find_sandbox(), None
         if self.strict and not sandbox.program:
-            raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.explained}")
+            raise Unsupported(f"--isolate strict needs a sandbox: {sandbox.explained}")
         if sandbox.program:
             how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
             command = sandboxed(sandbox.program, command, **how)
@@ -165,14 +165,14 @@ class ForkServer:
                 command = limit.limited(command)
         self._control, theirs = socket.socketpair()
         started = threading.Event()
-        # bubblewrap ends with the thread that started it: that is the one that stays for what it prints.
+        # bubblewrap ends with the thread that started it, so the thread that reads its output starts it.
         threading.Thread(target=self._run, args=(command, limit, theirs, started), daemon=True).start()
         started.wait()
 
     def _run(
         self, command: Sequence[str], limit: TaskLimit | None, theirs: socket.socket, started: threading.Event
     ) -> None:
-        """Start the process and show what it prints, cut and cleaned, until it ends."""
+        """Start the process, and print its output, truncated and cleaned, until it ends."""
         try:
             process = subprocess.Popen(
                 command,
@@ -208,17 +208,17 @@ class ForkServer:
                     sys.stderr.write(f"{clean}\n")
         if self._shown >= _MOST_SHOWN:
             with suppress(OSError, ValueError):
-                sys.stderr.write("(the model prints more, which is not shown)\n")
+                sys.stderr.write("(further output of the model is not shown)\n")
 
 
 def forkserver_for(strict: bool, visible: tuple[Path, ...], guest: str = "") -> ForkServer:
-    """The fork server of this process for one kind of worker, see `ForkServer`; a forked child starts its own."""
+    """Return this process's fork server for one kind of worker, see `ForkServer`. A forked child starts its own."""
     process = os.getpid()
     key = process, strict, visible, guest
     with _LOCK:
         server = _SERVERS.pop(key, None) or ForkServer(strict, visible, guest)
         idle = [each for (of, *_), each in _SERVERS.items() if of == process][: max(0, len(_SERVERS) + 1 - _MOST_KEPT)]
-        _SERVERS[key] = server  # the last one used
+        _SERVERS[key] = server  # most recently used last
     for each in idle:
         each.end_if_idle()
     return server
@@ -229,15 +229,15 @@ _SERVERS: dict[tuple[int, bool, tuple[Path, ...], str], ForkServer] = {}
 
 
 class Worker:
-    """A worker process that is asked one thing after the other, until it is closed or does what it must not.
+    """A worker process that serves requests until it is closed or sends an invalid message.
 
     Args:
-        name: of what runs in it, for messages.
-        server: that it is forked from.
-        spec: what runs in it.
-        seconds: that it may take for one answer, waiting for our answers aside.
-        too_long: what is said of one that takes longer.
-        died: the error for one that has ended.
+        name: name of the model or attack, for messages.
+        server: its fork server.
+        spec: its code and limits.
+        seconds: time limit of one reply, not counting the time that it waits for this process.
+        too_long: message for one that takes longer.
+        died: error class for one that has ended.
     """
 
     def __init__(
@@ -272,33 +272,33 @@ class Worker:
         most: int = _LARGEST_ANSWER,
         **message: Any,
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """What it has in the end, and tensors on the CPU; both are what it says, shapes and all.
+        """Send a request, and return its final values and tensors on the CPU. Shapes and contents are not checked.
 
         Args:
-            do: what is asked for.
-            tensors: that go along.
-            answering: makes answers of what it asks meanwhile; None: it may ask nothing.
-            outward: bytes of tensors that the answer may take without asking for memory first.
-            most: bytes of tensors that it may send at once.
-            **message: what else is sent, as JSON types.
+            do: name of the request.
+            tensors: tensors sent with it.
+            answering: replies to the worker's own requests in the meantime. If None, it may send none.
+            outward: bytes of tensors that the reply may take without requesting memory first.
+            most: limit on bytes of tensors in one message.
+            **message: other contents of the request, as JSON types.
 
         Raises:
-            ModelDied, AttackDied: if it ends, or gives no answer in time, or none that is one.
+            ModelDied, AttackDied: if it ends, does not reply in time, or sends an invalid reply.
         """
         left, answer, given = self.seconds, {"do": do, **message}, tensors
         while True:
             start = time.monotonic()
             try:
-                with suppress(BrokenPipeError, ConnectionError):  # how it has ended can still be read
+                with suppress(BrokenPipeError, ConnectionError):  # the reason of its end can still be read
                     self._channel.send(answer, given, outward=outward, seconds=left)
                 results, tensors = self._receive(start + left, most)
             except TimeoutError:
                 raise self._end(self._too_long) from None
             except (OSError, EOFError):
                 raise self._end("ended its process") from None
-            except TypeError:  # of a tensor that cannot be sent
+            except TypeError:  # a tensor cannot be sent
                 raise
-            except BaseException:  # Ctrl-C: the answer would be taken for that of the next question
+            except BaseException:  # Ctrl-C: otherwise the next request would receive this reply
                 self.close()
                 raise
             left -= time.monotonic() - start
@@ -307,16 +307,16 @@ class Worker:
             if results.get("do") == "done":
                 return results, tensors
             if results.get("do") not in ("forward", "backward") or answering is None:
-                raise self.refuse("expected a question")
+                raise self.refuse("expected a request")
             answer, given = answering(results, tensors)
             outward = 0
 
     def refuse(self, reason: str) -> ModelDied | AttackDied:
-        """End it for what it sent: an error to raise."""
-        return self._end(f"sent something that is no answer ({reason}) and was killed")
+        """End it because of an invalid message, and return the error to raise."""
+        return self._end(f"sent an invalid message ({reason}) and was stopped")
 
     def close(self) -> None:
-        """End it, with all that it has started."""
+        """End it, with the processes that it started."""
         if not self._open:
             return
         self.abandon()
@@ -325,7 +325,7 @@ class Worker:
             self._server.turn.release()
 
     def abandon(self) -> None:
-        """End it without waiting: for finalisers, which may be called in the middle of anything."""
+        """End it without waiting, for finalisers, which may run at any time."""
         if self._open:
             self._open = False
             self._channel.close()
@@ -344,7 +344,7 @@ class Worker:
 
 
 def error_of(answer: Mapping[str, Any]) -> Exception:
-    """What was raised in a worker, as the same error here; its text is cut and cleaned."""
+    """Return an error raised in a worker as the same error class, with its text truncated and cleaned."""
     kind = _BLAMABLE.get(str(answer["error"]), ModelFailed)
     error = kind.__new__(kind)
     Exception.__init__(error, clean_text(answer))
@@ -352,13 +352,13 @@ def error_of(answer: Mapping[str, Any]) -> Exception:
 
 
 def clean_text(answer: Mapping[str, Any]) -> str:
-    """The text of an error from a worker as one line."""
+    """Return the text of an error from a worker as one line."""
     text = " ".join(str(answer.get("text", "")).split())
     return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST_TEXT]
 
 
 def _describe_ended(message: Mapping[str, Any]) -> str:
-    """How a process has ended: as the fork server says, which a worker could send, too; it is ended then."""
+    """Describe how a process ended, as reported by the fork server. A worker could forge this, and is ended then."""
     status, why = message.get("status"), message.get("why")
     if isinstance(why, str) and why:
         return one_line(why)
@@ -367,12 +367,12 @@ def _describe_ended(message: Mapping[str, Any]) -> str:
     if status >= 0:
         return f"ended its process (exit code {status})"
     name = signal.Signals(-status).name if -status in [*signal.Signals] else "unknown"
-    memory = ", perhaps as memory ran out" if -status in (signal.SIGKILL, signal.SIGABRT) else ""
+    memory = ", possibly out of memory" if -status in (signal.SIGKILL, signal.SIGABRT) else ""
     return f"was killed (signal {-status}, {name}{memory})"
 
 
 def memory_limit_bytes(isolation: Isolation, device: str) -> int:
-    """Of memory that a worker may ask for; 0 (no limit) for a GPU, whose driver reserves its whole range."""
+    """Return the memory limit of a worker in bytes; 0 (no limit) for a GPU, whose driver reserves its whole range."""
     if not device.startswith("cpu"):
         return 0
     if isolation.gibibytes is not None:

@@ -1,1 +1,1 @@
-"""Models by name: embedded, of published collections, or from files."""
+"""Models by name: built in, from published collections, or from files."""

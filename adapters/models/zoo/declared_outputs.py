@@ -1,4 +1,4 @@
-"""What a model gives, and which version of it this is, as parts of its name: "MODEL+outputs:labels+version:2"."""
+"""Declared output format and version in a model name: "MODEL+outputs:labels+version:2"."""
 
 import re
 
@@ -11,45 +11,45 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def is_outputs_part(text: str) -> bool:
-    """Whether what stands behind a "+" says what the model before it gives."""
+    """Whether a part of a model name declares an output format."""
     return text.startswith(PREFIX)
 
 
 def read_outputs(text: str) -> Outputs:
-    """What "outputs:labels", or "labels" alone, says.
+    """Parse "outputs:labels", or "labels".
 
     Raises:
-        InvalidInput: if there are no such outputs.
+        InvalidInput: if there is no such output format.
     """
-    said = text.removeprefix(PREFIX)
+    declared = text.removeprefix(PREFIX)
     for known in OUTPUTS:
-        if said == known:
+        if declared == known:
             return known
-    raise InvalidInput(f"expected outputs as {', '.join(OUTPUTS)}, got {said!r}")
+    raise InvalidInput(f"expected outputs as {', '.join(OUTPUTS)}, got {declared!r}")
 
 
 def read_version(text: str) -> str:
-    """What "version:2", or "2" alone, says: text that counts as a part of what the model is.
+    """Parse "version:2", or "2", a string that is part of the model identity.
 
     Raises:
-        InvalidInput: if it is no letters, digits, "-", "_" and ".".
-        WrongType: if it is no text.
+        InvalidInput: unless it consists of letters, digits, "-", "_" and ".".
+        WrongType: if it is not a string.
     """
     if not isinstance(text, str):
-        raise WrongType(f"expected a version of the model as text, as '2', got {type(text).__name__}")
-    said = text.removeprefix(VERSION)
-    if not _VERSION.fullmatch(said):
-        raise InvalidInput(f"expected a version of the model of letters, digits, '-', '_' and '.', got {said[:40]!r}")
-    return said
+        raise WrongType(f"expected a version of the model as a string, such as '2', got {type(text).__name__}")
+    version = text.removeprefix(VERSION)
+    if not _VERSION.fullmatch(version):
+        raise InvalidInput(f"expected a version with letters, digits, '-', '_' and '.' only, got {version[:40]!r}")
+    return version
 
 
 def version_in(name: str) -> str:
-    """The version that a model's name says, "" if it says none."""
+    """Return the version in a model's name; "" without one."""
     return "+".join(read_version(part) for part in name.split("+") if part.startswith(VERSION))
 
 
 def declare_outputs(classifier: Classifier, part: str, name: str) -> Classifier:
-    """The classifier, of which nothing was asked yet, under a name that says what it gives."""
+    """Declare the output format of a classifier that has not been queried yet, and rename it."""
     classifier.declare_outputs(read_outputs(part))
     classifier.name = name
     return classifier

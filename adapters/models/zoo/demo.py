@@ -1,4 +1,4 @@
-"""The embedded models: their weights come inside packages and need no network. Licences: docs/bundled-models.md."""
+"""Built-in models whose weights are inside packages, so that they need no network. Licences: docs/bundled-models.md."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -19,10 +19,10 @@ DIGITS = Path(__file__).parent / "digits"  # weights for scikit-learn's digits
 
 
 class Embedded(NamedTuple):
-    """A model that a package ships.
+    """A model included in a package.
 
     Args:
-        data_set: whose classes it has, as the names of data end: "imagenet", "mnist", "cifar10", "digits".
+        data_set: data set of its classes, as in names of data: "imagenet", "mnist", "cifar10", "digits".
         load: name -> its classifier.
     """
 
@@ -48,7 +48,7 @@ def _efficientnet(name: str) -> Classifier:
 
 
 def _lenet(name: str, *, weights: str) -> Classifier:
-    """Advertorch's network for MNIST, whose layers have the names that its weights have."""
+    """Build Advertorch's network for MNIST, with layer names that match its weights."""
     file = _file_in("advertorch_examples", f"trained_models/{weights}", "advertorch")
     with loading(name, file), torch.random.fork_rng(devices=[]):
         model = nn.Sequential()
@@ -64,7 +64,7 @@ def _lenet(name: str, *, weights: str) -> Classifier:
 
 
 def _resnet(name: str) -> Classifier:
-    """The ResNet-18 of pyautoattack's example: torchvision's with the first layers that 32 x 32 pixels ask for."""
+    """Build the ResNet-18 of pyautoattack's example: torchvision's, with first layers for 32 x 32 pixels."""
     from torchvision.models import resnet18
 
     file = _file_in("pyautoattack", "examples/model_test.pt", "pyautoattack")
@@ -78,7 +78,7 @@ def _resnet(name: str) -> Classifier:
 
 
 def digits_network(channels: int = 1) -> nn.Sequential:
-    """The untrained network of the models for scikit-learn's digits: three convolutions and a linear layer."""
+    """Build the untrained network for scikit-learn's digits: three convolutions and a linear layer."""
     return nn.Sequential(
         nn.Conv2d(channels, 16, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -92,7 +92,7 @@ def digits_network(channels: int = 1) -> nn.Sequential:
 
 
 def _digits(name: str) -> Classifier:
-    """One of the two small networks whose weights davylamp ships; tools/digits trained them."""
+    """Build one of the two small networks whose weights davylamp includes, trained by tools/digits."""
     file = DIGITS / f"{name.removeprefix('demo:')}.pt"
     with loading(name, file), torch.random.fork_rng(devices=[]):
         model = digits_network()
@@ -105,7 +105,7 @@ def _torchvision_key(key: str) -> str:
 
 
 def _file_in(package: str, file: str, library: str) -> Path:
-    """A file in an installed package, which is not imported."""
+    """Find a file in an installed package, without importing it."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise MissingLibrary(library, "demo")
@@ -126,24 +126,24 @@ _MODELS: Mapping[str, Embedded] = {
     "digits-cnn": Embedded("digits", _digits),
     "digits-cnn-robust": Embedded("digits", _digits),
 }
-_SMALL = ("cifar10", "cifar100", "digits", "fashionMNIST", "mnist")  # data sets of other classes than ImageNet's
+_SMALL = ("cifar10", "cifar100", "digits", "fashionMNIST", "mnist")  # data sets whose classes are not ImageNet's
 
 
 def check_demo_classes(model: str, data: str) -> None:
-    """Raise InvalidInput if an embedded model, or a defence of it, is asked about samples of other classes.
+    """Raise InvalidInput if a built-in model, or a defence of it, is used with samples of other classes.
 
     Args:
-        model: a name; what is no embedded model's is not looked at.
-        data: name of samples that a package ships.
+        model: a model name. Other models are not checked.
+        data: name of samples from a package.
     """
     prefix, _, name = model.partition("+")[0].partition(":")
     if prefix == "demo" and name in _MODELS and not _fits(name, data):
         wanted = _MODELS[name].data_set
-        raise InvalidInput(f"expected data of the classes of demo:{name}, as demo:{wanted}, got {data}")
+        raise InvalidInput(f"expected data with the classes of demo:{name}, such as demo:{wanted}, got {data}")
 
 
 def _fits(name: str, data: str) -> bool:
-    """Whether a model has the classes of some data; what is not a sample of a small data set is taken for ImageNet."""
+    """Whether a model has the classes of some data. Anything but a sample of a small data set counts as ImageNet."""
     data_set = data.partition("+")[0].rpartition(":")[2]
     return _MODELS[name].data_set == (data_set if data_set in _SMALL else "imagenet")
 

@@ -1,4 +1,4 @@
-"""Image classifiers of Hugging Face's hub or of a folder, with the preprocessing of their processor."""
+"""Image classifiers from Hugging Face's hub or a folder, with the preprocessing of their processor."""
 
 import json
 import sys
@@ -21,14 +21,14 @@ from .weights import check_reachable, loading
 
 _CONFIG, _PROCESSOR, _WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 _OLD_WEIGHTS = "pytorch_model.bin"
-_PLAIN_NAME = "LABEL_"  # of classes that nobody named
+_PLAIN_NAME = "LABEL_"  # default names of unnamed classes
 
 
 def _load(name: str, rest: str) -> Classifier:
     folder = expand_path(rest)
     is_local = folder.is_dir() or rest.startswith((".", "/", "~"))
     if is_local and not (folder / _CONFIG).is_file():
-        raise Unavailable(f"expected a folder with {_CONFIG} and {_WEIGHTS}, as save_pretrained writes it, at {folder}")
+        raise Unavailable(f"expected a folder by save_pretrained, with {_CONFIG} and {_WEIGHTS}, at {folder}")
     transformers = _library()
     folder = folder if is_local else _fetched(name, *_split(rest))
     config = _read_json(folder / _CONFIG)
@@ -50,7 +50,7 @@ def _load(name: str, rest: str) -> Classifier:
     lacking = sorted({*info["missing_keys"], *(each[0] for each in info.get("mismatched_keys", ()))})
     if lacking:
         shown = ", ".join(lacking[:3]) + ", ..." * (len(lacking) > 3)
-        raise InvalidInput(f"expected all weights of {config['architectures'][0]} in {weights}, it lacks {shown}")
+        raise InvalidInput(f"the weights of {config['architectures'][0]} in {weights} are incomplete: {shown}")
     _forget_origin(model)
     settings, notes = read_processor(_processor_of(folder), _side_of(config))
     names = [text for _, text in sorted(model.config.id2label.items())]
@@ -62,7 +62,7 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def _forget_origin(model: nn.Module) -> None:
-    """Take away where a model was loaded from and how: no part of what it is (`identity`)."""
+    """Remove attributes that record where and how a model was loaded, which are not part of its identity."""
     for layer in model.modules():
         vars(layer).pop("_weight_conversions", None)
         if "name_or_path" in vars(layer):
@@ -73,7 +73,7 @@ def _forget_origin(model: nn.Module) -> None:
 
 def _library() -> ModuleType:
     try:
-        import safetensors  # noqa: F401 - what most weights are in
+        import safetensors  # noqa: F401 - format of most weights
         import transformers
     except ImportError as error:
         raise MissingLibrary(error.name or "transformers", "hf") from error
@@ -81,7 +81,7 @@ def _library() -> ModuleType:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """The repository and its revision: "ORG/NAME" or "ORG/NAME@REVISION"."""
+    """Split into repository and revision: "ORG/NAME" or "ORG/NAME@REVISION"."""
     repository, _, revision = rest.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
         raise InvalidInput(f"expected hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:./FOLDER, got hf:{rest}")
@@ -89,7 +89,7 @@ def _split(rest: str) -> tuple[str, str]:
 
 
 def _fetched(name: str, repository: str, revision: str) -> Path:
-    """The folder of the hub's cache that has the files of a model, fetched if they are not there."""
+    """Return the folder with a model's files in the hub's cache, downloaded if missing."""
     from huggingface_hub import try_to_load_from_cache
 
     known = {
@@ -113,7 +113,7 @@ def _fetched(name: str, repository: str, revision: str) -> Path:
 
 
 def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
-    """One file of a repository, with its size said before it is fetched."""
+    """Download one file of a repository, after printing its size."""
     from huggingface_hub import hf_hub_download, hf_hub_url
 
     url = hf_hub_url(repository, file, revision=revision)
@@ -129,16 +129,16 @@ def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
 
 
 def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str) -> None:
-    """Raise Unsupported unless this is an image classifier that needs no code of its own."""
+    """Raise Unsupported unless the model is an image classifier that needs no code of its own."""
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if config.get("auto_map") and config.get("model_type") not in transformers.CONFIG_MAPPING:
-        raise Unsupported(f"{name} needs code of its own (trust_remote_code), which is never run")
+        raise Unsupported(f"{name} needs its own code (trust_remote_code), which davylamp never runs")
     if not kinds or not kinds[0].endswith("ForImageClassification"):
         raise Unsupported(f"expected an image classifier as {name}, got {', '.join(kinds) or 'no architecture'}")
 
 
 def _processor_of(folder: Path) -> dict[str, Any] | None:
-    """What the processor's file says; None if there is none."""
+    """Read the processor's settings; None if there is no such file."""
     if (folder / _PROCESSOR).is_file():
         return _read_json(folder / _PROCESSOR)
     both = folder / "processor_config.json"
@@ -161,7 +161,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 class _quiet:  # noqa: N801 - used as a function
-    """No progress bars and no warnings of transformers inside the block."""
+    """Disables progress bars and warnings of transformers inside the block."""
 
     def __init__(self, transformers: ModuleType):
         self._logging = transformers.utils.logging

@@ -1,4 +1,4 @@
-"""What an image processor of transformers does, as the resizing, crop and normalisation of a classifier."""
+"""Converts an image processor of transformers to resizing, crop and normalisation of a classifier."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,38 +6,37 @@ from typing import Any
 from ....errors import InvalidInput, Unsupported
 
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
-_CONVNEXT = 384  # from this side on its processor does not crop
+_CONVNEXT = 384  # from this side on, its processor does not crop
 _BYTE = 255
 
 
 def read_processor(processor: Mapping[str, Any] | None, side: int | None) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a `Classifier`, and what differs from what the processor does.
+    """Return the settings of a `Classifier`, and notes on differences from the processor.
 
-    An image that is squeezed to a square by the processor is resized at its shorter edge and cropped instead, as for
-    timm's.
+    If the processor squeezes images to a square, their shorter edge is resized and they are cropped instead, as for
+    timm.
 
     Args:
-        processor: its JSON; None: there is none.
-        side: of the images that the model states; None: it does not.
+        processor: its JSON, or None if there is no such file.
+        side: side of images stated by the model, or None.
 
     Raises:
         Unsupported: if its images are not square.
-        InvalidInput: if a value is none.
+        InvalidInput: if a value is invalid.
     """
     if processor is None:
-        said = "no preprocessor_config.json: pixels go in as they are in [0, 1]; --mean and --std say otherwise"
-        return {"mean": None, "std": None, "resize": side, "crop": side}, [said]
+        note = "no preprocessor_config.json, so pixels in [0, 1] are not normalised; set --mean and --std if needed"
+        return {"mean": None, "std": None, "resize": side, "crop": side}, [note]
     resize, crop, notes = _sizes(processor)
     mean, std = _normalisation(processor)
     settings: dict[str, Any] = {"mean": mean, "std": std, "resize": resize, "crop": crop}
     number = processor.get("resample", 2)
     if number not in _INTERPOLATIONS:
-        notes.append(f"resizes with Pillow's filter {number}, here bicubic")
+        notes.append(f"uses Pillow's filter {number} for resizing; replaced by bicubic")
     return {**settings, "interpolation": _INTERPOLATIONS.get(number, "bicubic")}, notes
 
 
 def _sizes(processor: Mapping[str, Any]) -> tuple[int | None, int | None, list[str]]:
-    """The side of the shorter edge, that of the crop, and what is done otherwise."""
     size = processor.get("size") if processor.get("do_resize", True) else None
     crop = _square(processor.get("crop_size")) if processor.get("do_center_crop") else None
     if size is None:
@@ -51,21 +50,20 @@ def _sizes(processor: Mapping[str, Any]) -> tuple[int | None, int | None, list[s
         return int(side / percent), side, []
     if is_shortest and not percent:
         return side, crop, []
-    said = f"squeezes images to {side} x {side}; here the shorter edge is resized to {side}, and the middle is taken"
-    return side, crop or side, [said]
+    note = f"squeezes images to {side} x {side}; instead, the shorter edge is resized to {side}, then a centre crop"
+    return side, crop or side, [note]
 
 
 def _square(size: Any) -> int | None:
     if isinstance(size, Mapping):
         height, width = size.get("height"), size.get("width")
         if height != width:
-            raise Unsupported(f"its processor makes images of {width} x {height}; only square ones are supported")
+            raise Unsupported(f"its processor makes images of {width} x {height}; only square images are supported")
         return height
     return size
 
 
 def _normalisation(processor: Mapping[str, Any]) -> tuple[list[float] | None, list[float] | None]:
-    """Mean and standard deviation of pixels in [0, 1]."""
     scale = _BYTE * processor.get("rescale_factor", 1 / _BYTE) if processor.get("do_rescale", True) else _BYTE
     shift = 1.0 if processor.get("rescale_offset") and processor.get("do_rescale", True) else 0.0
     mean, std = [0.0] * 3, [1.0] * 3

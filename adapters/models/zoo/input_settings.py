@@ -1,4 +1,4 @@
-"""What a model wants of an image, said in its name: "MODEL+input:crop=224,mean=0.5/0.5/0.5"."""
+"""Input settings in a model name: "MODEL+input:crop=224,mean=0.5/0.5/0.5"."""
 
 import json
 import math
@@ -20,15 +20,15 @@ _LARGEST_FILE = 1 << 24
 
 
 class Preprocessing(NamedTuple):
-    """What was said of a model's input; None: as it is published.
+    """Input settings from a model name; None for "as published".
 
     Args:
-        resize: side that the shorter edge of an image file is resized to; 0: it is not.
-        crop: side of the square centre crop; 0: none.
-        mean: per channel, of pixels in [0, 1], or one number for all.
-        std: see there.
-        interpolation: of the resizing.
-        labels: names of the classes in the model's order.
+        resize: side that the shorter edge of an image file is resized to; 0 for no resizing.
+        crop: side of the square centre crop; 0 for no crop.
+        mean: per channel, for pixels in [0, 1], or one number for all channels.
+        std: as `mean`.
+        interpolation: interpolation of the resizing.
+        labels: class names in the model's order.
     """
 
     resize: int | None = None
@@ -40,15 +40,15 @@ class Preprocessing(NamedTuple):
 
 
 def is_input_part(text: str) -> bool:
-    """Whether what stands behind a "+" says what a model wants of an image."""
+    """Whether a part of a model name contains input settings."""
     return text.startswith(PREFIX)
 
 
 def write_input(settings: Mapping[str, str]) -> str:
-    """The part of a name for settings as options have them: numbers of `mean` and `std` between commas, fractions too.
+    """Format options as a part of a name. `mean` and `std` are numbers or fractions, separated by commas.
 
     Raises:
-        DavylampError: as `parse_input_settings`.
+        DavylampError: as in `parse_input_settings`.
     """
     texts = dict(settings)
     for word in {"mean", "std"} & texts.keys():
@@ -59,14 +59,14 @@ def write_input(settings: Mapping[str, str]) -> str:
 
 
 def parse_input_settings(text: str) -> Preprocessing:
-    """What a part of a name says.
+    """Parse input settings.
 
     Args:
         text: "input:resize=256,crop=224,mean=0.485/0.456/0.406,std=0.2,interpolation=bicubic,labels=FILE".
 
     Raises:
-        UnknownName: if there is no such word.
-        InvalidInput: if a value is none.
+        UnknownName: if there is no such setting.
+        InvalidInput: if a value is invalid.
         Unavailable: if the file of labels cannot be read.
     """
     values: dict[str, Any] = {}
@@ -78,15 +78,15 @@ def parse_input_settings(text: str) -> Preprocessing:
             raise UnknownName("setting of input", word, WORDS)
         values[word] = _read(word, value)
     if ("mean" in values) != ("std" in values):
-        raise InvalidInput(f"expected mean and std together, got {'mean' if 'mean' in values else 'std'} alone")
+        raise InvalidInput(f"mean and std must be given together, got only {'mean' if 'mean' in values else 'std'}")
     return Preprocessing(**values)
 
 
 def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str) -> Classifier:
-    """The classifier, with what was said in place of what it was published with.
+    """Apply input settings to a classifier, overriding its published ones.
 
     Raises:
-        InvalidInput: if mean and std have another number of channels, or there is another number of labels.
+        InvalidInput: if mean and std differ from the model in channels, or the number of labels differs.
     """
     classifier.name = name
     if said.mean is not None and said.std is not None:
@@ -95,7 +95,7 @@ def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str)
             count = classifier.channels or 3
         for word in ("mean", "std"):
             numbers = torch.tensor(_spread(getattr(said, word), count)).view(1, -1, 1, 1)
-            setattr(classifier, word, numbers.to(classifier.anchor))  # in place of the buffer
+            setattr(classifier, word, numbers.to(classifier.anchor))  # replaces the buffer
     for word in ("resize", "crop"):
         if (side := getattr(said, word)) is not None:
             setattr(classifier, word, side or None)
@@ -111,20 +111,20 @@ def apply_input_settings(classifier: Classifier, said: Preprocessing, name: str)
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Names of classes: a line each, a JSON list, or a JSON object of names by index, or of indices by name.
+    """Read class names: one per line, a JSON list, or a JSON object of names by index, or of indices by name.
 
-    Of ImageNet's usual object {"0": ["n01440764", "tench"]} the first is the name.
+    For ImageNet's usual object {"0": ["n01440764", "tench"]} the first element is the name.
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if it holds something else, or a name twice.
+        InvalidInput: if it has a different form, or contains a name twice.
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise InvalidInput(f"expected names of classes in {path}, got a file of more than 16 MiB")
+            raise InvalidInput(f"expected class names in {path}, got a file of more than 16 MiB")
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise Unavailable(f"expected a file with the names of the classes, could not read {path}") from error
+        raise Unavailable(f"could not read the class names in {path}") from error
     names = _from_json(path, text) if path.suffix == ".json" else [line.strip() for line in text.splitlines()]
     while names and not names[-1]:
         names.pop()
@@ -139,7 +139,7 @@ def _from_json(path: Path, text: str) -> list[str]:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"expected JSON in {path}, got something else") from error
+        raise InvalidInput(f"{path} is not valid JSON") from error
     names: list[Any] = read if isinstance(read, list) else []
     if isinstance(read, dict):
         by_index: dict[int, Any] = {}
@@ -149,7 +149,7 @@ def _from_json(path: Path, text: str) -> list[str]:
             by_index[name if is_index else int(key) if key.isdecimal() else -1] = key if is_index else name
         names = [by_index.get(index) for index in range(len(by_index))]
     if not all(isinstance(name, str) for name in names):
-        raise InvalidInput(f"expected names of classes 0, 1, ... in {path}, got something else")
+        raise InvalidInput(f"expected the names of classes 0, 1, ... as strings in {path}")
     return [name.strip() for name in names]
 
 
@@ -168,7 +168,7 @@ def _read(word: str, value: str) -> Any:
         return read_labels(expand_path(value))
     numbers = tuple(_number(word, each) for each in value.split("/"))
     if len(numbers) not in (1, 3) or (word == "std" and min(numbers) <= 0):
-        wanted = f"1 or 3 numbers{' > 0' * (word == 'std')} between slashes"
+        wanted = f"1 or 3 numbers{' > 0' * (word == 'std')} separated by slashes"
         raise InvalidInput(f"expected {word} as {wanted}, got {value!r}")
     return numbers
 
@@ -184,11 +184,11 @@ def _number(word: str, text: str) -> float:
 
 
 def _fraction(word: str, text: str) -> float:
-    """A number as an option has it: "0.5" or "1/255"."""
+    """Parse a number of an option: "0.5" or "1/255"."""
     above, _, below = text.partition("/")
     divisor = _number(word, below) if below else 1.0
     if not re.fullmatch(r"[^/]+(/[^/]+)?", text) or divisor == 0:
-        raise InvalidInput(f"expected --{word} as 0.5, 1/255, or one for each channel between commas, got {text!r}")
+        raise InvalidInput(f"expected --{word} as 0.5, 1/255, or one per channel separated by commas, got {text!r}")
     return _number(word, above) / divisor
 
 

@@ -1,4 +1,4 @@
-"""A model by its name: of a provider, looked up by its prefix, or of a factory in a file; perhaps with a defence."""
+"""Loads models by name: from a provider, looked up by its prefix, or a factory in a file, optionally with a defence."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -48,21 +48,21 @@ _OF_FILES = (
 
 
 def model_name_patterns() -> list[str]:
-    """Every fixed model name and the patterns of the others, for help texts."""
+    """Return all fixed model names and the patterns of the others, for help texts."""
     of_providers = [name for each in PROVIDERS.values() for name in each.patterns or each.list_names()]
     return [*of_providers, *_OF_FILES, *PATTERNS]
 
 
 def list_models(pattern: str) -> list[str]:
-    """The names that a `*` may stand for, of the provider that a pattern names; of the embedded models if of none."""
+    """Return the names that a `*` may stand for, of the provider in a pattern, or else of the built-in models."""
     return _provider_of(pattern).list_names()
 
 
 def match_models(pattern: str, data: str) -> list[str]:
-    """The names that a pattern with a `*` stands for on some data, empty if it matches none.
+    """Return the names that a pattern with a `*` stands for on some data; empty if it matches none.
 
-    Of the embedded models those of the data's classes: "demo:*" is others on "demo:mnist" than on "demo:imagenet". A
-    pattern that matches none of them stands for all that it matches.
+    Built-in models are selected by the classes of the data: "demo:*" differs between "demo:mnist" and "demo:imagenet".
+    If none of the matches fits the data, all are returned.
     """
     provider = _provider_of(pattern)
     matches = [name for name in provider.list_names() if fnmatch(name, pattern)]
@@ -83,43 +83,43 @@ def load_model(
 ) -> Classifier:
     """Load a pretrained classifier with the preprocessing that its weights were published with.
 
-    Loading leaves torch's random state as it was, except for what a factory in a file draws.
+    Loading does not change torch's random state, except for numbers drawn by a factory in a file.
 
     Args:
-        name: one of `model_name_patterns()`: an embedded model (`demo:...`), a torchvision classifier with its default
-            weights or the named ones, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a
-            Python file that returns a `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may
-            have defences behind it, from left to right: "+jpeg:quality=50" (see `defend`), "+path/to/file.py:defend":
-            what that function Classifier -> Classifier makes of it. "weights.pt" is what `davylamp harden` made of the
-            model that the file names, "MODEL+weights.pt" any model of that architecture with these weights. So has
-            "state.pth+ARCHITECTURE" those of a plain state dict; its pretrained weights are not fetched.
-            "MODEL+input:crop=224,mean=0.5,std=0.5" is what it wants of an image (`input_part`), right behind the model;
-            "MODEL+outputs:labels" what it gives. "MODEL+version:2" is the same model to torch and another to results:
-            to be changed with what cannot be seen of it.
-            "MODEL+detector:FILE" has one class more, "detected" (`detectors.joint`).
-        device: where the model computes.
-        fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
-            1e-5, attacks are faster; not for a factory's model.
-        transport: how the server of a remote model is asked, "http://HOST:PORT/v2/models/NAME"; None: by default.
-        isolation: run the model in a process of its own, if that covers its name; None: in this process.
+        name: one of `model_name_patterns()`: a built-in model (`demo:...`), a torchvision classifier with its default
+            or named weights, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a Python file
+            that returns a `torch.nn.Module` (for images in [0, 1]) or a `Classifier`. All of them may be followed by
+            defences, applied from left to right: "+jpeg:quality=50" (see `defend`), or "+path/to/file.py:defend", a
+            function Classifier -> Classifier. "weights.pt" is the model in that file, written by `davylamp harden`;
+            "MODEL+weights.pt" any model of that architecture with these weights. "state.pth+ARCHITECTURE" uses the
+            weights of a plain state dict; pretrained weights are not downloaded.
+            "MODEL+input:crop=224,mean=0.5,std=0.5" sets its input (`input_settings`), directly after the model;
+            "MODEL+outputs:labels" its output format. "MODEL+version:2" is the same model with a different identity in
+            results, to be changed when something changes that davylamp cannot see. "MODEL+detector:FILE" has an
+            additional class "detected" (`detectors.joint_classifier`).
+        device: device of the model.
+        fold: whether to fold batch normalisation into the preceding convolutions (`fold_batch_norm.fold_batch_norms`),
+            which changes logits by about 1e-5 and makes attacks faster. Not applied to a factory's model.
+        transport: settings of requests to a remote model, "http://HOST:PORT/v2/models/NAME". None for the defaults.
+        isolation: runs the model in a separate process, if it covers its name. If None, it runs in this process.
 
     Returns:
-        The classifier; its `resize`, `crop` and `interpolation` are what image files need. timm's "squash" and
-        "border" crops are replaced by the resizing of the shorter edge and the centre crop of the same sizes. On a CPU
-        the weights of all but a factory's model have their channels last, which is faster there.
+        The classifier. Its `resize`, `crop` and `interpolation` are the preprocessing of image files. timm's "squash"
+        and "border" crops are replaced by resizing of the shorter edge and a centre crop of the same sizes. On a CPU,
+        weights are stored channels-last, which is faster there, except for a factory's model.
 
     Raises:
         UnknownName: if no model, weights or factory has that name.
-        MissingLibrary: if the package that holds the model is not installed.
-        Unavailable: if weights or a file could not be fetched or read, or the device is not there.
+        MissingLibrary: if the package that provides the model is not installed.
+        Unavailable: if weights or a file cannot be downloaded or read, or the device is not available.
         Unsupported: if the weights have no classification head.
         ModelFailed: if a file or its factory fails.
-        InvalidInput: if a factory needs arguments or returns no model.
+        InvalidInput: if a factory needs arguments or does not return a model.
     """
     check_device(device)
     if isolation is not None and isolation.covers(name):
         return load_isolated(name, device, isolation, fold=fold)
-    version = version_in(name)  # a mistake in it is named before anything is loaded
+    version = version_in(name)  # reports a wrong version before anything is loaded
     classifier = _load_here(name, device, fold=fold, transport=transport)
     if version:
         classifier.say_version(version)
@@ -127,7 +127,7 @@ def load_model(
 
 
 def _load_here(name: str, device: str, *, fold: bool, transport: Transport | None) -> Classifier:
-    """A model in this process, perhaps with a defence or the like."""
+    """Load a model in this process, including any defences and other changes."""
     original, _, last = name.rpartition("+")
     if any(is_detector_part(part) for part in original.split("+")):
         raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
@@ -140,7 +140,7 @@ def _load_here(name: str, device: str, *, fold: bool, transport: Transport | Non
 
 
 def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
-    """A model in this process, without a defence: of a provider, of a weights file, or of a factory in a file."""
+    """Load a model without changes in this process: from a provider, a weights file, or a factory in a file."""
     original, _, last = name.rpartition("+")
     if is_weights_name(name):
         return _load_trained(name, device, fold=fold)
@@ -159,7 +159,7 @@ def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
 
 
 def _meant_source(name: str) -> str:
-    """The name with the source that its misspelt one is nearest to: "torchvison:resnet18"; "" if none is near."""
+    """Return the name with its misspelt source corrected ("torchvison:resnet18"); "" if no source is similar."""
     before, plus, last = name.rpartition("+")
     source, colon, rest = last.partition(":")
     if not colon and f"torchvision:{last}" in PROVIDERS["torchvision"].list_names():
@@ -171,13 +171,13 @@ def _meant_source(name: str) -> str:
 def _load_changed(
     name: str, original: str, last: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier | None:
-    """A model of which the last part of the name is a defence, a detector or the like; None of any other."""
+    """Load a model whose name ends in a defence, a detector or another change; None for any other name."""
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):
         return _load_with_input(name, original, last, device, fold=fold, transport=transport)
     if is_defence(last):
-        parse_defence(last)  # a mistake in it is named before anything is loaded
+        parse_defence(last)  # reports an error before anything is loaded
     if is_outputs_part(last):
         read_outputs(last)
     is_version = last.startswith(VERSION)
@@ -199,14 +199,14 @@ def _load_changed(
 
 
 def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
-    """A model with the weights of a file: "weights.pt", "MODEL+weights.pt", or "ARCHITECTURE+state.pth"."""
+    """Load a model with the weights of a file: "weights.pt", "MODEL+weights.pt", or "ARCHITECTURE+state.pth"."""
     base, _, file = ("", "", name) if expand_path(name).is_file() else name.rpartition("+")
     path = expand_path(file)
     if path.is_file() and not is_trained(path):
         if base:
             return _load_state(name, base, file, device, fold=fold)
-        read_state(path)  # which says what is wrong with it, if it is no state dict
-        raise InvalidInput(f"expected {file}+ARCHITECTURE (torchvision:NAME, timm:NAME, FILE.py:FACTORY), got it alone")
+        read_state(path)  # reports the error if it is not a state dict
+        raise InvalidInput(f"{file} holds weights only; add +torchvision:NAME, +timm:NAME or +FILE.py:FACTORY to it")
     classifier = load_weights(file, base, lambda model: load_model(model, fold=False))
     if base_model_name(name).partition(":")[0] in PROVIDERS:
         return _quickened(classifier, device, fold=fold)
@@ -214,14 +214,14 @@ def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
 
 
 def _is_architecture(part: str, weights: str) -> bool:
-    """Whether what stands behind a file of weights is what they are put into; it may be a defence of what they are."""
+    """Whether the part after a weights file is its architecture, and not a defence."""
     if "+" in weights and not expand_path(weights).is_file():  # a model with weights
         return False
     return part.partition(":")[0] in PROVIDERS or (is_file_name(part) and not is_trained(expand_path(weights)))
 
 
 def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> Classifier:
-    """An architecture, or a model, with the weights of a file: "state.pth+torchvision:resnet18"."""
+    """Load an architecture, or a model, with the weights of a file: "state.pth+torchvision:resnet18"."""
     path, (source, _, rest) = expand_path(file), base.partition(":")
     if is_trained(path):
         return _load_trained(f"{base}+{file}", device, fold=fold)
@@ -237,27 +237,27 @@ def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> 
 def _load_with_input(
     name: str, original: str, part: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier:
-    """A model of which it was said what it wants of an image, in place of what it was published with."""
+    """Load a model with input settings that override its published ones."""
     if _parts(original)[1]:
-        raise InvalidInput(f"expected {part} right behind the model, before its defences, got {name}")
+        raise InvalidInput(f"expected {part} directly after the model, before its defences, got {name}")
     if any(is_outputs_part(each) for each in original.split("+")):
-        raise InvalidInput(f"expected {part} before what the model gives, got {name}")
-    said = parse_input_settings(part)  # a mistake in it is named before anything is loaded
-    classifier = apply_input_settings(load_model(original, fold=False, transport=transport), said, name)
+        raise InvalidInput(f"{part} must come before +outputs:... in a model name, got {name}")
+    settings = parse_input_settings(part)  # reports an error before anything is loaded
+    classifier = apply_input_settings(load_model(original, fold=False, transport=transport), settings, name)
     if any(each.partition(":")[0] in PROVIDERS for each in original.split("+")):
         return _quickened(classifier, device, fold=fold)
     return classifier.to(device).freeze()
 
 
 def add_input(name: str, settings: Mapping[str, str]) -> str:
-    """The name of a model with what options say that it wants of an image: behind the model, before its defences.
+    """Add input settings from options to a model name, after the model and before its defences.
 
     Args:
-        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
-        settings: by word, see `input_part`; empty: the name stays.
+        name: one of `model_name_patterns()`. If it contains input settings, it is returned unchanged.
+        settings: by word, see `input_settings`. If empty, the name is returned unchanged.
 
     Raises:
-        DavylampError: if a value is none.
+        DavylampError: if a value is invalid.
     """
     if not settings or any(is_input_part(part) for part in name.split("+")):
         return name
@@ -266,14 +266,14 @@ def add_input(name: str, settings: Mapping[str, str]) -> str:
 
 
 def add_outputs(name: str, outputs: str | None) -> str:
-    """The name of a model with what an option says that it gives: behind the model, before its defences.
+    """Add an output format from an option to a model name, after the model and before its defences.
 
     Args:
-        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
-        outputs: "logits", "probabilities", "labels"; None: the name stays.
+        name: one of `model_name_patterns()`. If it declares an output format, it is returned unchanged.
+        outputs: "logits", "probabilities", "labels". If None, the name is returned unchanged.
 
     Raises:
-        InvalidInput: if there are no such outputs.
+        InvalidInput: if there is no such output format.
     """
     if outputs is None or any(is_outputs_part(part) for part in name.split("+")):
         return name
@@ -282,14 +282,14 @@ def add_outputs(name: str, outputs: str | None) -> str:
 
 
 def add_version(name: str, version: str) -> str:
-    """The name of a model with the version that an option says: behind the model, before its defences.
+    """Add a version from an option to a model name, after the model and before its defences.
 
     Args:
-        name: one of `model_name_patterns()`; one that says so itself keeps what it says.
-        version: letters, digits, "-", "_" and "."; "": the name stays.
+        name: one of `model_name_patterns()`. If it has a version, it is returned unchanged.
+        version: letters, digits, "-", "_" and ".". If "", the name is returned unchanged.
 
     Raises:
-        InvalidInput: if it is something else.
+        InvalidInput: if it contains other characters.
     """
     if version == "" or version_in(name):
         return name
@@ -298,7 +298,7 @@ def add_version(name: str, version: str) -> str:
 
 
 def _parts(name: str) -> tuple[str, list[str]]:
-    """A model's name, and the defences behind it."""
+    """Split a name into the model and its defences."""
     model, *rest = name.split("+")
     while rest and not is_defence(rest[0]) and not is_detector_part(rest[0]):
         if is_file_name(rest[0]) and not (is_weights_name(model) and _is_architecture(rest[0], model)):
@@ -308,7 +308,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
-    """The defended classifier with what loading the original decided."""
+    """Copy what was decided when the undefended model was loaded."""
     if classifier.stated_channels is not None:
         defended.stated_channels = classifier.stated_channels
     if classifier.class_names:
@@ -319,9 +319,9 @@ def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
 
 
 def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:
-    """The classifier, loaded on the CPU, with its batch normalisation folded there, on its device (`speed_models.py`).
+    """Fold batch normalisation of a classifier on the CPU, and move it to its device (`speed_models.py`).
 
-    On the CPU because other devices may round to fewer bits (TF32) than tell one function from another.
+    Folding is done on the CPU because other devices may round too coarsely (TF32) to compare two functions.
     """
     classifier.freeze()
     if torch.device(device).type == "cpu":
@@ -332,7 +332,7 @@ def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier
 
 
 def check_device(device: str) -> None:
-    """Raise Unavailable if torch cannot compute there."""
+    """Raise Unavailable if torch cannot compute on the device."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:

@@ -1,4 +1,4 @@
-"""ONNX files: with gradients where onnx2pytorch makes the same function of them, else a black box of onnxruntime."""
+"""ONNX files: differentiable if onnx2pytorch reproduces them, otherwise a black box run by onnxruntime."""
 
 import sys
 import warnings
@@ -19,20 +19,20 @@ from .onnx_file import OnnxFile, read_onnx
 from .onnx_model import OnnxModel, Session
 from .provider import Provider
 
-TOLERANCE = 1e-5  # of an image's largest output, or of 1 where that is larger
-_SIDES = (224, 16, 28, 32, 64, 96, 128, 240, 256, 299, 384)  # that are tried where a file leaves the size open
-_SHOWN = 2  # random images of each spread
-_SPREADS = ((0, 1), (-2, 2), (0, 255))  # what models are trained on: pixels, normalised pixels, bytes
+TOLERANCE = 1e-5  # relative to an image's largest output, or to 1 if that is larger
+_SIDES = (224, 16, 28, 32, 64, 96, 128, 240, 256, 299, 384)  # sizes to try if a file leaves the size open
+_SHOWN = 2  # random images per range
+_SPREADS = ((0, 1), (-2, 2), (0, 255))  # input ranges of models: pixels, normalised pixels, bytes
 
 
 class _OnnxProbe(NamedTuple):
-    """Random images that onnxruntime has answered.
+    """Random images with onnxruntime's outputs.
 
     Args:
-        images: shape (N, C, H, W), as the file takes them but for its layout and type.
+        images: shape (N, C, H, W), in the file's value range, before its layout and type are applied.
         answers: the chosen output.
-        batch: how many images go at once; None: any number.
-        side: of the images that the file takes, where only one is known to work.
+        batch: batch size; None for any.
+        side: side of the file's images, if only one is known to work.
     """
 
     images: Tensor
@@ -64,7 +64,7 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
-    """Ask onnxruntime about random images of the sizes that the file can mean, until it answers."""
+    """Run onnxruntime on random images of the sizes that the file may accept, until it succeeds."""
     channels = (file.channels,) if file.channels else (3, 1)
     open_size = file.height is None or file.width is None
     sizes = [(side, side) for side in _SIDES] if open_size else [(file.height, file.width)]
@@ -73,7 +73,7 @@ def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
         images = _random_images(count, file.height or height or 0, file.width or width or 0)
         try:
             answers = OnnxModel(file, session, None, batch)(_as_pixels(images, file))
-        except Exception as error:  # its errors are of a class each, of no common one
+        except Exception as error:  # its error classes have no common base class
             failure = failure or error
         else:
             only = (height, width) != (_SIDES[0], _SIDES[0]) if open_size else height == width
@@ -84,7 +84,6 @@ def _probe(file: OnnxFile, session: Session) -> _OnnxProbe:
 
 
 def _random_images(channels: int, height: int, width: int) -> Tensor:
-    """Six images, seeded, two each of the spreads that models are trained on."""
     generator = torch.Generator().manual_seed(0)
     shape = (_SHOWN, channels, height, width)
     return torch.cat([low + (high - low) * torch.rand(shape, generator=generator) for low, high in _SPREADS])
@@ -95,7 +94,7 @@ def _as_pixels(images: Tensor, file: OnnxFile) -> Tensor:
 
 
 def _choose(file: OnnxFile, session: Session, probed: _OnnxProbe) -> tuple[OnnxModel, str]:
-    """The file as a module with gradients, if onnxruntime gives the same answers; else as a black box, and why."""
+    """Return a differentiable module if it matches onnxruntime, else a black box, with the reason."""
     black_box = OnnxModel(file, session, None, probed.batch)
     converted, why = _convert(file)
     if converted is None:
@@ -104,19 +103,19 @@ def _choose(file: OnnxFile, session: Session, probed: _OnnxProbe) -> tuple[OnnxM
         model = OnnxModel(file, session, converted, batch)
         difference, why = _compare(model, probed)
         if not why:
-            same = f"answers as onnxruntime within {difference:.1g} on {len(probed.images)} random images"
+            same = f"matches onnxruntime within {difference:.1g} on {len(probed.images)} random images"
             return model, f"gradients through onnx2pytorch {version('onnx2pytorch')}, which {same}"
     return black_box, _refusal(why)
 
 
 def _refusal(why: str) -> str:
-    return f"a black box, asked through onnxruntime {version('onnxruntime')}: {why}"
+    return f"a black box, run by onnxruntime {version('onnxruntime')}: {why}"
 
 
 def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
-    """What onnx2pytorch makes of a file, or why it cannot be had."""
+    """Convert a file with onnx2pytorch, or return the reason why that is not possible."""
     if file.element == "uint8":
-        return None, "no gradients pass the rounding to 8 bits"
+        return None, "rounding to 8 bits blocks gradients"
     try:
         from onnx2pytorch import ConvertModel
     except ImportError:
@@ -125,27 +124,27 @@ def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
         with warnings.catch_warnings(), redirect_stdout(sys.stderr), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
             return ConvertModel(file.proto).eval().requires_grad_(False), ""
-    except Exception as error:  # whatever it raises for what it does not know
+    except Exception as error:  # any error, for operations that it does not support
         return None, f"onnx2pytorch cannot convert it ({one_line(error)})"
 
 
 def _compare(model: OnnxModel, probed: _OnnxProbe) -> tuple[float, str]:
-    """The largest relative difference from onnxruntime, and why the module cannot take its place ("" if it can)."""
+    """Return the largest relative difference from onnxruntime, and why the module cannot replace it ("" if it can)."""
     images = probed.images.clone().requires_grad_()
     try:
         answers = model(images)
         if answers.shape != probed.answers.shape:
-            return np.nan, f"onnx2pytorch gives {tuple(answers.shape)} instead of {tuple(probed.answers.shape)}"
+            return np.nan, f"onnx2pytorch returns {tuple(answers.shape)} instead of {tuple(probed.answers.shape)}"
         if not answers.requires_grad:
-            return np.nan, "no gradients pass it"
+            return np.nan, "it blocks gradients"
         weights = torch.randn(answers.shape, generator=torch.Generator().manual_seed(0))
         (gradient,) = torch.autograd.grad((answers.float() * weights).sum(), images)
-    except Exception as error:  # whatever an operation raises that was converted wrongly
-        return np.nan, f"what onnx2pytorch makes of it fails ({one_line(error)})"
+    except Exception as error:  # any error, from operations that were converted wrongly
+        return np.nan, f"its conversion by onnx2pytorch fails ({one_line(error)})"
     largest = probed.answers.abs().flatten(1).amax(1).clamp_min(1)
     difference = ((answers - probed.answers).abs().flatten(1).amax(1) / largest).max().item()
     if not difference <= TOLERANCE:
-        return difference, f"onnx2pytorch answers otherwise (by {difference:.1g} of the largest output)"
+        return difference, f"onnx2pytorch's outputs differ (by {difference:.1g} of the largest output)"
     if not gradient.isfinite().all() or not gradient.any():
         return difference, "its gradients are all zero or not finite"
     return difference, ""

@@ -1,4 +1,4 @@
-"""An ONNX file: what it takes and gives, in which layout and size, and what it is, down to the last byte."""
+"""Reads an ONNX file: its input and output, layout, sizes, and a digest of its content."""
 
 import hashlib
 from pathlib import Path
@@ -7,27 +7,27 @@ from typing import Any, NamedTuple
 from ....errors import InvalidInput, MissingLibrary, Unavailable
 from ...user_code_guard import one_line
 
-_ELEMENTS = {1: "float32", 2: "uint8", 10: "float16", 11: "float64"}  # of TensorProto.DataType
+_ELEMENTS = {1: "float32", 2: "uint8", 10: "float16", 11: "float64"}  # from TensorProto.DataType
 _CHANNELS = (1, 3)
-_NAMES = ("logits", "out", "output")  # of an output among several
+_NAMES = ("logits", "out", "output")  # preferred names among several outputs
 
 
 class OnnxFile(NamedTuple):
-    """What a file says of itself.
+    """Contents and interface of an ONNX file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         proto: `onnx.ModelProto`, with its external data.
         digest: SHA-256 of the file and of its external data.
-        input_name: of the images.
-        output_name: of the logits, probabilities or labels.
-        element: type of the images, as NumPy calls it.
+        input_name: name of the input for images.
+        output_name: name of the output with logits, probabilities or labels.
+        element: NumPy type of the images.
         channels_last: whether it takes (N, H, W, C).
-        batch: how many images it takes at once; None: any number.
-        channels: of the images; None: it does not say.
-        height: of the images; None: any, or it does not say.
-        width: see there.
-        notes: what was chosen.
+        batch: batch size; None for any.
+        channels: number of channels; None if not stated.
+        height: height of images; None for any, or if not stated.
+        width: width of images; None for any, or if not stated.
+        notes: choices made when reading it.
     """
 
     path: Path
@@ -45,12 +45,12 @@ class OnnxFile(NamedTuple):
 
 
 def read_onnx(path: Path) -> OnnxFile:
-    """Read a file; it is not run.
+    """Read a file without running it.
 
     Raises:
         MissingLibrary: if onnx is not installed.
         Unavailable: if there is no such file, or it or its external data cannot be read.
-        InvalidInput: if it is no model of images.
+        InvalidInput: if it is not a model of images.
     """
     try:
         import onnx
@@ -58,18 +58,18 @@ def read_onnx(path: Path) -> OnnxFile:
     except ImportError as error:
         raise MissingLibrary(error.name or "onnx", "onnx") from error
     if not path.is_file():
-        raise Unavailable(f"expected an ONNX file, found none at {path}")
+        raise Unavailable(f"no such file: {path}")
     try:
         proto = onnx.load(path, load_external_data=False)
         beside = _files_beside(proto)
-        onnx.load_external_data_for_model(proto, str(path.parent))  # which refuses files outside of the folder
+        onnx.load_external_data_for_model(proto, str(path.parent))  # refuses files outside the folder
         digest = _digest(path, beside)
     except (OSError, ValueError, DecodeError, onnx.checker.ValidationError) as error:
         raise Unavailable(f"could not read {path} as ONNX ({one_line(error)})") from error
     if not proto.graph.node:
-        raise InvalidInput(f"expected an ONNX model, got none in {path}")
+        raise InvalidInput(f"expected an ONNX model in {path}, which has no nodes")
     if not proto.opset_import:
-        raise InvalidInput(f"expected an ONNX model that names its opset, got none in {path}; export it again")
+        raise InvalidInput(f"the ONNX model in {path} does not state its opset; export it again")
     given, element = _input_of(proto, path)
     sizes = [dimension.dim_value or None for dimension in given.type.tensor_type.shape.dim] or [None] * 4
     if len(sizes) != 4:
@@ -79,13 +79,13 @@ def read_onnx(path: Path) -> OnnxFile:
     batch, channels, height, width = (sizes[place] for place in ((0, 3, 1, 2) if is_last else (0, 1, 2, 3)))
     output, notes = _output_of(proto, path)
     notes += ["takes its channels last (N, H, W, C)"] * is_last
-    notes += ["takes 8-bit images: what it is asked is rounded"] * (element == "uint8")
+    notes += ["takes 8-bit images, so its inputs are rounded"] * (element == "uint8")
     sizes = (batch, channels, height, width)
     return OnnxFile(path, proto, digest, given.name, output, element, is_last, *sizes, tuple(notes))
 
 
 def digest_again(path: Path) -> str:
-    """The digest of what lies at a path now.
+    """Compute the digest of a file as it is now.
 
     Raises:
         Unavailable: if it cannot be read.
@@ -100,7 +100,6 @@ def digest_again(path: Path) -> str:
 
 
 def _files_beside(proto: Any) -> list[str]:
-    """The names of the files that hold a model's tensors."""
     from onnx.external_data_helper import uses_external_data
 
     entries = [entry for tensor in _tensors(proto) if uses_external_data(tensor) for entry in tensor.external_data]
@@ -108,7 +107,7 @@ def _files_beside(proto: Any) -> list[str]:
 
 
 def _digest(path: Path, beside: list[str]) -> str:
-    """SHA-256 of a file and of those beside it that hold its tensors."""
+    """Compute the SHA-256 of a file and its external tensor files."""
     digest = hashlib.sha256()
     for file in (path, *(path.parent / name for name in beside)):
         with file.open("rb") as stream:
@@ -123,8 +122,8 @@ def _tensors(proto: Any) -> list[Any]:
 
 
 def _input_of(proto: Any, path: Path) -> tuple[Any, str]:
-    """The one input that is no weight, and the type of its elements."""
-    weights = {tensor.name for tensor in proto.graph.initializer}  # older files list them as inputs, too
+    """Return the only input that is not a weight, and its element type."""
+    weights = {tensor.name for tensor in proto.graph.initializer}  # older files list weights as inputs as well
     inputs = [each for each in proto.graph.input if each.name not in weights]
     if len(inputs) != 1:
         got = ", ".join(each.name for each in inputs) or "none"
@@ -137,16 +136,16 @@ def _input_of(proto: Any, path: Path) -> tuple[Any, str]:
         got = onnx.TensorProto.DataType.Name(number).lower() if known else "no tensor"
         wanted = ", ".join(_ELEMENTS.values())
         raise InvalidInput(
-            f"expected images of {wanted} as the input of {path}, got {got}; export it with another input"
+            f"expected images of {wanted} as the input of {path}, got {got}; export it with a different type"
         )
     return inputs[0], _ELEMENTS[number]
 
 
 def _output_of(proto: Any, path: Path) -> tuple[str, list[str]]:
-    """The output that is taken, and how it was chosen where there are several."""
+    """Return the output to use, and a note on the choice if there are several."""
     tensors = [each for each in proto.graph.output if each.type.HasField("tensor_type")]
     if not tensors:
-        raise InvalidInput(f"expected a tensor among the outputs of {path}, got none")
+        raise InvalidInput(f"no output of {path} is a tensor")
     names = [each.name for each in proto.graph.output]
     if len(names) == 1:
         return names[0], []
@@ -155,4 +154,4 @@ def _output_of(proto: Any, path: Path) -> tuple[str, list[str]]:
     named = [name for name in _NAMES if name in real]
     chosen = [*named, *flat, *real, *(each.name for each in tensors)][0]
     left = ", ".join(name for name in names if name != chosen)
-    return chosen, [f"gives {len(names)} outputs: took {chosen}, left out {left}"]
+    return chosen, [f"returns {len(names)} outputs: took {chosen}, ignored {left}"]

@@ -1,4 +1,4 @@
-"""An ONNX file as a module: asked through onnxruntime, or through what onnx2pytorch makes of it."""
+"""An ONNX file as a module, run by onnxruntime, or converted by onnx2pytorch."""
 
 import re
 import warnings
@@ -12,7 +12,7 @@ from ....errors import MissingLibrary, ModelFailed, Unavailable
 from ...user_code_guard import one_line
 from .onnx_file import OnnxFile, digest_again
 
-# What stands before the reason in its errors: the file's name again, and the place in its source.
+# Text before the reason in its errors: the file's name again, and the source location.
 _PLACES = re.compile(
     r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (Load model from .*? failed: ?)?|/\S+\.(h|cc):\d+ .*?\) (?=[A-Z])",
     re.DOTALL,
@@ -20,10 +20,10 @@ _PLACES = re.compile(
 
 
 class Session:
-    """onnxruntime on the CPU, with as many threads as torch has; a copy in another process opens the file again.
+    """onnxruntime on the CPU, with torch's number of threads. A copy in another process opens the file again.
 
     Args:
-        file: what is opened when it is asked first.
+        file: the file, opened on first use.
     """
 
     def __init__(self, file: OnnxFile):
@@ -32,7 +32,7 @@ class Session:
         self._opened: Any = None
 
     def ask(self, images: np.ndarray) -> np.ndarray:
-        """The chosen output for images as the file takes them."""
+        """Return the chosen output for images in the file's format."""
         if self._opened is None:
             self._opened = self._open()
         answer = self._opened.run([self.output_name], {self.input_name: images})[0]
@@ -41,7 +41,7 @@ class Session:
         return answer
 
     def check(self) -> None:
-        """Open it now.
+        """Open the file now.
 
         Raises:
             MissingLibrary: if onnxruntime is not installed.
@@ -55,12 +55,12 @@ class Session:
         except ImportError as error:
             raise MissingLibrary(error.name or "onnxruntime", "onnx") from error
         if digest_again(self.path) != self.digest:
-            raise Unavailable(f"expected {self.path} as it was when it was loaded, got another file; load it again")
+            raise Unavailable(f"{self.path} has changed since it was loaded; load it again")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 4
         try:
             return onnxruntime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its errors are of a class each, of no common one
+        except Exception as error:  # its error classes have no common base class
             reason = one_line(_PLACES.sub("", str(error)))
             raise Unavailable(f"onnxruntime cannot run {self.path} ({reason})") from error
 
@@ -72,17 +72,17 @@ class Session:
 
 
 class OnnxModel(nn.Module):
-    """An ONNX file as a module of images (N, C, H, W).
+    """An ONNX file as a module for images (N, C, H, W).
 
     Args:
-        file: what it takes and gives.
-        session: asked where `converted` is None: a black box.
-        converted: what onnx2pytorch made of the file, through which gradients go.
-        batch: images that are handed over at once; None: all.
+        file: the file's interface.
+        session: runs the file if `converted` is None, as a black box.
+        converted: onnx2pytorch's conversion of the file, which is differentiable.
+        batch: images per call; None for all.
     """
 
     layers_note = ""
-    stated_identity = ""  # in place of what can be read of its parts (`identity.encoding`)
+    stated_identity = ""  # replaces the identity of its parts (`identity.encoding`)
 
     def __init__(self, file: OnnxFile, session: Session, converted: nn.Module | None, batch: int | None):
         super().__init__()
@@ -96,21 +96,21 @@ class OnnxModel(nn.Module):
         self.stated_identity = f"{way} {file.digest} {file.input_name} {file.output_name} {file.channels_last} {batch}"
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The chosen output, on the device of the images."""
+        """Compute the chosen output, on the device of the images."""
         images = inputs.permute(0, 2, 3, 1) if self.channels_last else inputs
         pieces = [images] if self.batch is None else images.split(self.batch)
         answers = [self._ask(piece) for piece in pieces]
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _ask(self, piece: Tensor) -> Tensor:
-        """The answer to one piece; one that is too small is filled up with its last image."""
+        """Compute the output for one batch. A smaller batch is filled up with its last image."""
         count, missing = len(piece), 0 if self.batch is None else self.batch - len(piece)
         if missing and count:
             piece = torch.cat([piece, piece[-1:].expand(missing, *piece.shape[1:])])
         if self.converted is None:
             return torch.from_numpy(self.session.ask(self._array(piece)).copy()).to(piece.device)[:count]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of how it slices
+            warnings.simplefilter("ignore")  # about its slicing
             answer = self.converted(piece.to(getattr(torch, self.element)))
         return (answer[self._place] if isinstance(answer, (list, tuple)) else answer)[:count]
 

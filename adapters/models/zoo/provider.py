@@ -1,4 +1,4 @@
-"""What a source of models is: a prefix before the colon of a name, and how the rest of the name is loaded."""
+"""Definition of a model source: a prefix of model names, and a function that loads the rest of the name."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from .state_dict import Architecture
 
 @dataclass(frozen=True)
 class Provider:
-    """A source of models whose names begin with one prefix.
+    """A source of models whose names start with a prefix.
 
     Args:
-        prefix: what stands before the colon.
-        load: (whole name, what stands behind the prefix) -> its classifier on the CPU, as published.
-        patterns: of its names, for help texts; none where `names` are all.
-        names: those that a `*` may stand for, without the prefix.
-        fits: (name without the prefix, name of data) -> whether a `*` stands for that model on that data.
-        architecture: what stands behind the prefix -> the model without its weights; None: its weights are loaded and
+        prefix: the part before the colon.
+        load: (whole name, part after the prefix) -> its classifier on the CPU, as published.
+        patterns: patterns of its names, for help texts. Empty if `names` lists all.
+        names: names that a `*` may stand for, without the prefix.
+        fits: (name without the prefix, name of data) -> whether a `*` includes that model for that data.
+        architecture: part after the prefix -> the model without its weights. If None, its weights are loaded and
             replaced.
     """
 
@@ -31,15 +31,15 @@ class Provider:
     architecture: Callable[[str], Architecture] | None = None
 
     def matches(self, rest: str) -> bool:
-        """Whether a name behind the prefix can be one of its own; what it is exactly, loading it says."""
+        """Whether a name after the prefix may belong to this source. Loading it decides."""
         return bool(self.patterns) or rest in self.names()
 
     def list_names(self) -> list[str]:
-        """The names that a `*` may stand for, whole."""
+        """Return the full names that a `*` may stand for."""
         return [f"{self.prefix}:{name}" for name in self.names()]
 
 
 def unknown_among(kind: str, name: str, known: Iterable[str], hint: str) -> UnknownName:
-    """An UnknownName that does not list a thousand names where none is close."""
+    """Build an UnknownName that gives a hint instead of a thousand names if none is similar."""
     known = list(known)
     return UnknownName(kind, name, known if get_close_matches(name, known, n=1, cutoff=0.5) else [hint])

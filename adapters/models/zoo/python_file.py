@@ -1,4 +1,4 @@
-"""A user's model: a factory in a Python file that may import its neighbours, run behind the wall."""
+"""Models and defences from functions in a user's Python file, which may import its neighbours."""
 
 import inspect
 from pathlib import Path
@@ -14,26 +14,26 @@ from ..defence_check import DefenceCheck
 
 
 def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
-    """The model that a function without arguments in a Python file makes; or the module that the name stands for.
+    """Load the model returned by a function without arguments in a Python file, or the module with that name.
 
-    The file can import what lies beside it, also later, in its model's forward; no other file gets to see that. What
-    it changes for the whole process while it is loaded (paths, folder, precision, warnings) is put back.
+    The file can import files next to it, also later, in its model's forward; other files cannot see these. Changes that
+    it makes to the process while loading (paths, folder, precision, warnings) are undone.
 
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if the file has no such function.
         ModelFailed: if the file or the function fails.
-        InvalidInput: if the function needs arguments or returns no model.
+        InvalidInput: if the function needs arguments or does not return a model.
     """
     with load_user_object(path, factory, "a model factory") as (function, neighbours):
-        if not callable(function):  # as a module is, too
+        if not callable(function):  # modules are callable as well
             raise UnknownName(f"factory in {path}", factory, ())
         if not isinstance(function, nn.Module):
             _check_arguments(function, f"{path}:{factory}")
         with guard_user_code(f"{path}:{factory}", descriptors=True):
             made = function if isinstance(function, nn.Module) else function()
     if isinstance(made, nn.Module):
-        with neighbours, guard_user_code(f"{path}:{factory}"):  # which may override eval() or to()
+        with neighbours, guard_user_code(f"{path}:{factory}"):  # the model may override eval() or to()
             classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device).freeze()
         classifier.surroundings = neighbours
         return classifier
@@ -41,19 +41,20 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
 
 
 def defend_from_file(name: str, path: Path, function: str, classifier: Classifier) -> Classifier:
-    """What a function Classifier -> Classifier in a Python file makes of a classifier.
+    """Apply a function Classifier -> Classifier in a Python file to a classifier.
 
-    It may also return a plain module, such as `nn.Sequential(filter, classifier)`: it gets the sizes of the original.
+    It may also return a plain module, such as `nn.Sequential(filter, classifier)`, which gets the undefended model's
+    sizes.
 
     Args:
-        name: of the defended model.
-        path: of the file.
-        function: in it.
-        classifier: the original.
+        name: name of the defended model.
+        path: path of the file.
+        function: name of the function.
+        classifier: the undefended model.
 
     Raises:
-        Unavailable, UnknownName, ModelFailed: as `load_from_file`.
-        InvalidInput: if it returns no model.
+        Unavailable, UnknownName, ModelFailed: as in `load_from_file`.
+        InvalidInput: if it does not return a model.
     """
     with load_user_object(path, function, "a defence") as (defend, neighbours):
         if not callable(defend):
@@ -67,7 +68,7 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
         made = Classifier(made, num_classes=classifier.stated_classes, **sizes)
     classes, before = made.stated_classes, classifier.stated_classes
     if None not in (classes, before) and classes != before:
-        raise InvalidInput(f"expected {path}:{function} to keep the {before} classes of the model, got {classes}")
+        raise InvalidInput(f"{path}:{function} returned {classes} classes; a defence must keep the model's {before}")
     if classifier.random and not made.random:
         made.random = True
     made.name, made.surroundings = name, neighbours
@@ -81,17 +82,17 @@ def _check_arguments(function: Any, where: str) -> None:
         inspect.signature(function).bind()
     except TypeError as error:
         raise InvalidInput(f"expected a function without arguments as {where}, got {error}") from error
-    except ValueError:  # a signature is not to be had
+    except ValueError:  # it has no readable signature
         return
 
 
 def _describe(made: Any) -> str:
-    """What a factory returned, and what to do where that is known."""
+    """Describe a factory's return value, with advice if there is any."""
     if inspect.iscoroutine(made):
         made.close()
         return "a coroutine; make the factory a plain function, not async"
     if made is None:
-        return "NoneType; the factory has to return the model"
+        return "NoneType; the factory must return the model"
     if isinstance(made, tuple | list):
         return f"{type(made).__name__} of {', '.join(type(part).__name__ for part in made)}; return the model alone"
     if isinstance(made, type):

@@ -1,4 +1,4 @@
-"""RobustBench's models by their names on its leaderboards, with the data and the threat model they were trained for."""
+"""RobustBench's models by their leaderboard names, with the data and threat model that they were trained for."""
 
 import importlib
 import importlib.metadata
@@ -37,13 +37,13 @@ _OF_TIMM = {"resize": 224, "crop": 224, "interpolation": "bicubic"}
 
 
 class ZooEntry(NamedTuple):
-    """A model of its zoo.
+    """A model of RobustBench's zoo.
 
     Args:
         dataset: "cifar10", "cifar100" or "imagenet".
         threat: "Linf", "L2" or "corruptions".
-        name: there.
-        entry: what the zoo says of it.
+        name: name in the zoo.
+        entry: the zoo's data on the model.
     """
 
     dataset: str
@@ -53,7 +53,7 @@ class ZooEntry(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name that means no other model."""
+        """The unique name of the model."""
         return f"{self.dataset}/{self.threat}/{self.name}"
 
 
@@ -79,10 +79,10 @@ def _load(name: str, rest: str) -> Classifier:
 
 
 def find_listed(rest: str, zoo: list[ZooEntry]) -> ZooEntry:
-    """The model that "NAME" or "DATASET/THREAT/NAME" means, whatever the case of its letters.
+    """Find a model by "NAME" or "DATASET/THREAT/NAME", ignoring case.
 
     Raises:
-        UnknownName: if there is none.
+        UnknownName: if there is no such model.
         InvalidInput: if there are several.
     """
     wanted = rest.lower()
@@ -98,13 +98,13 @@ def find_listed(rest: str, zoo: list[ZooEntry]) -> ZooEntry:
 
 @cache
 def list_zoo() -> list[ZooEntry]:
-    """Every model of the zoo; importing it takes seconds.
+    """Return all models of the zoo. The import takes seconds.
 
     Raises:
-        MissingLibrary: if RobustBench, or what it imports, is not installed.
+        MissingLibrary: if RobustBench, or a package that it imports, is not installed.
     """
     try:
-        importlib.metadata.version("robustbench")  # torchattacks brings an old part of it by the same name
+        importlib.metadata.version("robustbench")  # torchattacks includes an old part of it under the same name
         importlib.import_module("gdown")
         with _stand_ins(), warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
@@ -121,7 +121,7 @@ def list_zoo() -> list[ZooEntry]:
 
 @contextmanager
 def _stand_ins() -> Iterator[None]:
-    """While it is imported: pyautoattack by the name autoattack, and what setuptools 81 took away."""
+    """Provide pyautoattack as autoattack, and pkg_resources, which setuptools 81 removed, during the import."""
     given: dict[str, Any] = {}
     if importlib.util.find_spec("autoattack") is None:
         given = {old: importlib.import_module(new) for old, new in _SAME.items()}
@@ -144,13 +144,12 @@ def _path_in_package(module: str, path: str) -> str:
 
 
 def weights_folder() -> Path:
-    """Where its weights lie: its own default, ./models, where that has any, else beside torch's checkpoints."""
+    """Return the folder of its weights: its default ./models if that has any, else one next to torch's checkpoints."""
     here = Path("models")
     return here if any((here / dataset).is_dir() for dataset in _CLASSES) else Path(torch.hub.get_dir()) / "robustbench"
 
 
 def _weights_of(listed: ZooEntry, name: str) -> list[Path]:
-    """The files with its weights, fetched if they are not there."""
     source = listed.entry["gdrive_id"]
     if listed.dataset == "imagenet" and listed.name.startswith("Standard"):
         raise Unsupported(f"{name} is torchvision's ResNet-50; name it torchvision:resnet50:IMAGENET1K_V1")
@@ -167,21 +166,21 @@ def _weights_of(listed: ZooEntry, name: str) -> list[Path]:
 
 
 def _url_of(listed: ZooEntry) -> str:
-    """Of one of its models that timm knows by RobustBench's import."""
+    """Return the URL of a model that timm knows after RobustBench was imported."""
     import timm
 
     architecture = f"{listed.name.lower().replace('-', '_')}_{listed.dataset}_{listed.threat.lower()}"
     config = timm.get_pretrained_cfg(architecture) if timm.is_model(architecture) else None
     if config is None or not config.url:
-        raise Unsupported(f"robustbench:{listed.full_name} has weights that its zoo does not say the place of")
+        raise Unsupported(f"RobustBench gives no download location for the weights of robustbench:{listed.full_name}")
     return str(config.url)
 
 
 def _fetch(identifier: str, name: str, file: Path) -> None:
-    """One file from Google Drive, whole or not at all; there is no hash to check it by."""
+    """Download a file from Google Drive atomically. There is no hash to verify."""
     url = f"https://drive.google.com/uc?id={identifier}"
     check_reachable(url, name, file)
-    sys.stderr.write(f"fetching {url} (it does not say its size) to {file}\n")
+    sys.stderr.write(f"fetching {url} (of unknown size) to {file}\n")
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -201,7 +200,7 @@ def _sizes_of(listed: ZooEntry) -> dict[str, Any]:
     if preprocessing is None:
         return _OF_TIMM
     if preprocessing not in _SIZES:
-        raise Unsupported(f"robustbench:{listed.full_name} wants images as {preprocessing}, which nobody here knows")
+        raise Unsupported(f"robustbench:{listed.full_name} uses the unsupported preprocessing {preprocessing}")
     return _SIZES[preprocessing]
 
 
@@ -210,7 +209,7 @@ def _describe(listed: ZooEntry) -> str:
         trained = "common corruptions"
     else:
         trained = f"{listed.threat.lower()} {_RADII.get((listed.dataset, listed.threat), '8/255')}"
-    return f"of RobustBench's leaderboard {listed.dataset}, {trained} (--data {_DATA[listed.dataset]})"
+    return f"from RobustBench's leaderboard {listed.dataset}, {trained} (--data {_DATA[listed.dataset]})"
 
 
 PROVIDER = Provider("robustbench", _load, ("robustbench:NAME", "robustbench:DATASET/THREAT/NAME"))

@@ -1,4 +1,4 @@
-"""A plain state dict: weights without a model, read without running anything, and put into an architecture."""
+"""Plain state dicts: read without running code, and loaded into an architecture."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,19 +13,19 @@ from ...tensor_file import read_tensor_file
 from ...user_code_guard import one_line
 from ..classifier import Classifier
 
-_ENTRIES = (  # of a training's checkpoint, in this order
+_ENTRIES = (  # entries of a training checkpoint, in this order
     *("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights"),
     *("state_dict_ema", "model_ema", "ema"),
 )
-_SHOWN = 3  # keys that a line names
+_SHOWN = 3  # number of keys in a message
 
 
 class Architecture(NamedTuple):
     """A published model without its weights.
 
     Args:
-        make: number of classes -> the module, with random weights.
-        settings: of its `Classifier`, but for the number of classes: those of the published weights.
+        make: builds the module with random weights for a number of classes.
+        settings: arguments of its `Classifier` except the number of classes, as for the published weights.
     """
 
     make: Callable[[int], nn.Module]
@@ -33,22 +33,22 @@ class Architecture(NamedTuple):
 
 
 class StateDict(NamedTuple):
-    """Weights by name, and how they were found in their file."""
+    """Weights by name, with notes on how they were found in their file."""
 
     weights: dict[str, Tensor]
     notes: tuple[str, ...]
 
 
 def read_state(path: Path) -> StateDict:
-    """The weights in a file of `torch.save` or safetensors; nothing in it is run.
+    """Read the weights in a file of `torch.save` or safetensors, without running code from it.
 
     Raises:
         Unavailable: if there is no such file, or it cannot be read.
-        InvalidInput: if it holds no state dict.
+        InvalidInput: if it contains no state dict.
         MissingLibrary: if safetensors is needed and not installed.
     """
     if not path.is_file():
-        raise Unavailable(f"expected a file of weights, found none at {path}")
+        raise Unavailable(f"no such file: {path}")
     stored = (
         _read_safetensors(path)
         if path.suffix == ".safetensors"
@@ -65,37 +65,35 @@ def read_state(path: Path) -> StateDict:
 
 
 def load_into_architecture(name: str, path: Path, architecture: Architecture, published: str) -> Classifier:
-    """An architecture with the weights of a file, and as many classes as these have.
+    """Load the weights of a file into an architecture with the same number of classes.
 
     Args:
-        name: of the model.
-        path: of the file.
-        architecture: what the weights are put into.
-        published: the name of its published weights, whose preprocessing it gets.
+        name: name of the model.
+        path: path of the file.
+        architecture: the architecture.
+        published: name of its published weights, whose preprocessing is used.
 
     Raises:
-        DavylampError: as `read_state` and `fit_state`.
+        DavylampError: as in `read_state` and `fit_state`.
     """
     state = read_state(path)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of initialisations that take long
+        warnings.simplefilter("ignore")  # about slow initialisations
         classes = _count_classes(architecture, state.weights)
         module = architecture.make(classes or architecture.settings["num_classes"])
     notes = [*state.notes, *fit_state(module, state.weights, path)]
     settings = {**architecture.settings, "num_classes": classes or architecture.settings["num_classes"]}
     classifier = Classifier(module, name=name, **settings)
-    taken = (
-        f"mean, std, resize {classifier.resize} and crop {classifier.crop} are those of {published}'s published weights"
-    )
+    taken = f"uses mean, std, resize {classifier.resize} and crop {classifier.crop} of {published}'s published weights"
     classifier.loading_notes = tuple(f"{name}: {note}" for note in (*notes, taken))
     return classifier
 
 
 def load_into_classifier(name: str, path: Path, classifier: Classifier) -> Classifier:
-    """A loaded model with the weights of a file instead of its own.
+    """Replace the weights of a loaded model by those of a file.
 
     Raises:
-        DavylampError: as `read_state` and `fit_state`.
+        DavylampError: as in `read_state` and `fit_state`.
     """
     state = read_state(path)
     notes = [*state.notes, *fit_state(classifier.model, state.weights, path)]
@@ -105,23 +103,23 @@ def load_into_classifier(name: str, path: Path, classifier: Classifier) -> Class
 
 
 def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> list[str]:
-    """Put weights into a module; what was taken off their names is returned as notes.
+    """Load weights into a module, and return notes on prefixes removed from their names.
 
-    A first part that all names have in common ("module." of DataParallel, "_orig_mod." of compile) is taken off if the
-    module's names have another.
+    A prefix that all names have in common ("module." of DataParallel, "_orig_mod." of compile) is removed if the
+    module's names have a different one.
 
     Raises:
-        InvalidInput: if they do not fit; the line names the first three missing, unexpected and mismatched keys.
+        InvalidInput: if they do not fit. The message names the first three missing, unexpected and mismatched keys.
     """
     wanted, notes = module.state_dict(), []
     while (first := _common_part(weights)) and first != _common_part(wanted) and not weights.keys() & wanted.keys():
         weights = {name.partition(".")[2]: tensor for name, tensor in weights.items()}
-        notes.append(f"took {first + '.'!r} off the names in {path.name}")
+        notes.append(f"removed {first + '.'!r} from the names in {path.name}")
     missing = [name for name in wanted if name not in weights and not name.endswith("num_batches_tracked")]
     unexpected = [name for name in weights if name not in wanted]
     shapes = [(name, weights[name].shape, wanted[name].shape) for name in weights if name in wanted]
     others = [f"{name} {tuple(got)} for {tuple(want)}" for name, got, want in shapes if got != want]
-    parts = {"missing": missing, "unexpected": unexpected, "of another shape": others}
+    parts = {"missing": missing, "unexpected": unexpected, "of a different shape": others}
     wrong = [f"{len(names)} {what} ({_named(names)})" for what, names in parts.items() if names]
     if wrong:
         kind = type(module).__name__
@@ -131,7 +129,7 @@ def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> l
 
 
 def _count_classes(architecture: Architecture, weights: Mapping[str, Tensor]) -> int | None:
-    """How many classes weights are for: the size of what depends on that number in the architecture; None: unknown."""
+    """Return the number of classes of weights, from sizes that depend on it in the architecture; None if unknown."""
     with torch.device("meta"):
         few, more = (architecture.make(classes).state_dict() for classes in (10, 11))
     sizes = set()
@@ -160,12 +158,11 @@ def _is_state(value: Any) -> bool:
 
 
 def _common_part(names: Mapping[str, Any]) -> str:
-    """What stands before the first dot of every name, "" if they differ there."""
+    """Return the part before the first dot if all names share it, else ""."""
     firsts = {name.partition(".")[0] if "." in name else "" for name in names}
     return firsts.pop() if len(firsts) == 1 else ""
 
 
 def _named(names: Any) -> str:
-    """The first names, and that there are more."""
     shown = [str(name) for name in names]
     return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")

@@ -23,7 +23,7 @@ def _load(name: str, rest: str) -> Classifier:
 
     config = _config_of(timm, rest)
     file = _file_of(config, name)
-    # custom_load describes what is behind the url; the hub's files are plain state dicts.
+    # custom_load describes the file at the url; the hub's files are plain state dicts.
     custom = config.custom_load and not config.hf_hub_id
     overlay = {"file": str(file), "custom_load": custom} if file.exists() else {}
     with loading(name, file, SafetensorError), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
@@ -54,7 +54,7 @@ def _library() -> ModuleType:
 
 
 def _settings(model: nn.Module, classes: int) -> dict[str, Any]:
-    """What a classifier needs to know, of a model's configuration."""
+    """Return the classifier settings in a model's configuration."""
     from timm.data.config import resolve_model_data_config
 
     data = resolve_model_data_config(model)
@@ -70,7 +70,7 @@ def _settings(model: nn.Module, classes: int) -> dict[str, Any]:
 
 
 def _config_of(timm: ModuleType, name: str) -> Any:
-    """The pretrained configuration of a timm model that is a classifier of square images."""
+    """Return the pretrained configuration of a timm model that classifies square images."""
     pretrained = timm.list_pretrained()
     if name not in pretrained and name not in timm.list_models():
         raise unknown_among("timm model", name, [*pretrained, *timm.list_models()], "see timm.list_pretrained()")
@@ -78,17 +78,17 @@ def _config_of(timm: ModuleType, name: str) -> Any:
     if config is None or not config.has_weights:
         raise Unsupported(f"timm:{name} has no pretrained weights")
     if not config.num_classes:
-        raise Unsupported(f"timm:{name} has no classification head: these weights are a feature extractor's")
+        raise Unsupported(f"timm:{name} has no classification head: its weights are for feature extraction")
     height, width = config.input_size[-2:]
     if height != width:
-        raise Unsupported(f"timm:{name} takes images of {width} x {height}; only square ones are supported")
+        raise Unsupported(f"timm:{name} takes images of {width} x {height}; only square images are supported")
     return config
 
 
 def _file_of(config: Any, name: str) -> Path:
-    """The file with the weights: in torch's checkpoints folder or the hub's cache, or else still to be fetched.
+    """Return the file with the weights: in torch's checkpoints folder or the hub's cache, or the path of a download.
 
-    timm itself asks the hub first, even for cached weights, and takes most of a minute to notice a missing network.
+    timm itself queries the hub first, even for cached weights, and takes most of a minute to notice a missing network.
     """
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
 

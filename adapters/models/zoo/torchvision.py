@@ -1,4 +1,4 @@
-"""torchvision's classifiers, with the preprocessing that their weights state."""
+"""torchvision's classifiers, with the preprocessing of their weights."""
 
 import sys
 from contextlib import redirect_stdout
@@ -19,7 +19,7 @@ def _load(name: str, rest: str) -> Classifier:
     weights = weights_of(rest)
     settings = preprocessing_of(weights)
     file = fetch_weights(weights.url, name, weights.meta.get("_file_size"))
-    # The builder knows what its old files need, and reads this one; whatever it prints is not our caller's result.
+    # The builder converts old files if needed, and reads this one; its prints must not reach standard output.
     with loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = models.get_model(rest.partition(":")[0], weights=weights)
     return Classifier(model, name=name, **settings)
@@ -33,7 +33,7 @@ def _architecture(rest: str) -> Architecture:
 
 
 def weights_of(rest: str) -> Any:
-    """The member of torchvision's weights enum that "NAME" or "NAME:WEIGHTS" means."""
+    """Return the member of torchvision's weights enum for "NAME" or "NAME:WEIGHTS"."""
     from torchvision import models
 
     architecture, _, tag = rest.partition(":")
@@ -45,12 +45,12 @@ def weights_of(rest: str) -> Any:
         raise UnknownName(f"weights of torchvision:{architecture}", tag, choices)
     weights = choices[tag or "DEFAULT"]
     if not weights.meta.get("categories"):
-        raise Unsupported(f"torchvision:{rest} has no classification head: these weights are a feature extractor's")
+        raise Unsupported(f"torchvision:{rest} has no classification head: its weights are for feature extraction")
     return weights
 
 
 def preprocessing_of(weights: Any) -> dict[str, Any]:
-    """What a classifier needs to know of a weights enum member; nothing is downloaded."""
+    """Return the classifier settings of a weights enum member. Nothing is downloaded."""
     transforms = weights.transforms()
     return {
         "num_classes": len(weights.meta["categories"]),

@@ -1,4 +1,4 @@
-"""Published weights: where their files lie, whether they are what their names say, and never run as programs."""
+"""Downloads published weights and verifies their hashes. Files are never unpickled as code."""
 
 import hashlib
 import os
@@ -20,28 +20,28 @@ from ....errors import Unavailable
 from ...user_code_guard import one_line
 
 _PROBE_SECONDS = 10
-_HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")  # as torch.hub names files: NAME-HASH.pth
-_SHA256 = re.compile(r"[0-9a-f]{64}")  # as the hub's cache names them
+_HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")  # torch.hub's file names: NAME-HASH.pth
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # file names in the hub's cache
 _SWITCHES = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 _MORE_THAN_SAID = 1.1
-_ONE_AT_A_TIME = RLock()  # the switches are of the whole process: who is done would switch them off for the others
+_ONE_AT_A_TIME = RLock()  # the switches apply to the whole process, so only one thread may set them at a time
 
 
 def checkpoint_folder() -> Path:
-    """The folder in which torch keeps what it has fetched."""
+    """Return the folder in which torch stores downloads."""
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def cached_file(url: str) -> Path:
-    """Where torch keeps what lies at an address."""
+    """Return the path at which torch stores a download."""
     return checkpoint_folder() / Path(urlparse(url).path).name
 
 
 @contextmanager
 def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Turn what reading and matching weights can raise into one line; no file is unpickled as a program meanwhile.
+    """Convert errors in reading and matching weights to Unavailable, and forbid unpickling of code in the block.
 
-    torch then reads tensors and plain containers only, whichever library calls it with which arguments.
+    torch then reads only tensors and plain containers, whatever arguments a library passes.
     """
     with _ONE_AT_A_TIME:
         before = {switch: os.environ.pop(switch, None) for switch in _SWITCHES}
@@ -59,15 +59,15 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def check_reachable(url: str, name: str, file: Path) -> int | None:
-    """The size in bytes that the weights' address states, if it does; Unavailable if there is no way to it.
+    """Return the size in bytes stated by the server of the weights, if any; Unavailable if it cannot be reached.
 
-    Asked before a model is built: a missing network is known in seconds, not minutes.
+    Called before a model is built, so that a missing network is noticed in seconds, not minutes.
     """
     try:
         with urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS) as answer:
             length = answer.headers.get("Content-Length", "")
             return int(length) if length.isdecimal() else None
-    except HTTPError as error:  # the server is there; whether it gives the file, the loader's request decides
+    except HTTPError as error:  # the server is reachable; the actual download decides
         error.close()
         return None
     except (OSError, HTTPException) as error:
@@ -77,15 +77,15 @@ def check_reachable(url: str, name: str, file: Path) -> int | None:
 
 
 def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
-    """The file with the weights at an address, fetched into torch's folder if it is not there, its hash checked.
+    """Return the file with the weights at a URL, downloaded to torch's folder if missing, with its hash verified.
 
     Args:
-        url: ends in a file name that holds the first digits of the file's SHA-256, as torch.hub has it.
-        name: what the weights are of.
-        megabytes: how large they are said to be; a file that is larger is not fetched.
+        url: ends in a file name with the first digits of the file's SHA-256, as in torch.hub.
+        name: name of the model.
+        megabytes: expected size. A larger file is not downloaded.
 
     Raises:
-        Unavailable: if it cannot be fetched, or its hash is another one.
+        Unavailable: if it cannot be downloaded, or its hash differs.
     """
     file = cached_file(url)
     if not file.exists():
@@ -104,14 +104,14 @@ def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
 
 
 def check_hash(name: str, file: Path) -> None:
-    """Raise Unavailable unless a file's SHA-256 begins as its name says.
+    """Raise Unavailable unless a file's SHA-256 starts with the digits in its name.
 
-    The name is torch.hub's NAME-HASH.pth or, in the hub's cache, where files are links, that of the file itself; a name
-    without a hash says nothing.
+    The name is torch.hub's NAME-HASH.pth or, in the hub's cache, where files are links, that of the link's target. A
+    name without a hash is not checked.
     """
     wanted = _HASH_IN_NAME.search(file.name) or _SHA256.fullmatch(file.resolve().name)
     if not file.is_file():
-        raise Unavailable(f"could not load the weights of {name} (expected a file); replace {file}")
+        raise Unavailable(f"could not load the weights of {name} (not a file); replace {file}")
     if wanted is None:
         return
     digest = hashlib.sha256()
@@ -120,5 +120,5 @@ def check_hash(name: str, file: Path) -> None:
             digest.update(block)
     prefix, got = wanted.group(wanted.re.groups), digest.hexdigest()
     if not got.startswith(prefix):
-        reason = f"expected a SHA-256 that begins with {prefix[:10]}, as its name says, got {got[:10]}"
+        reason = f"expected a SHA-256 that starts with {prefix[:10]}, as in its name, got {got[:10]}"
         raise Unavailable(f"could not load the weights of {name} ({reason}); delete or replace {file}")

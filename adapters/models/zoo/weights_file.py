@@ -1,4 +1,4 @@
-"""A file of weights that davylamp trained: a model's name, its weights and its card, never run as a program."""
+"""Weights files of davylamp: a model's name, its weights and its card. Never unpickled as code."""
 
 import hashlib
 import json
@@ -19,13 +19,13 @@ _SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".tar")
 
 
 class WeightsFile(NamedTuple):
-    """What is in such a file.
+    """Contents of a weights file.
 
     Args:
-        base: name of the model whose weights these can be; "" if it had none.
-        code: SHA-256 of the base's Python file, where it is one, as it was.
-        weights: of the module, by name.
-        card: how they were made.
+        base: name of the model that the weights belong to; "" if it had none.
+        code: SHA-256 of the base's Python file when the weights were saved, if it is from one.
+        weights: weights of the module, by name.
+        card: description of the training.
     """
 
     base: str
@@ -35,12 +35,12 @@ class WeightsFile(NamedTuple):
 
 
 def is_weights_name(name: str) -> bool:
-    """Whether a name is a file of weights, or a model with one behind it."""
+    """Whether a name is a weights file, or a model with one."""
     return name.endswith(_SUFFIXES)
 
 
 def is_trained(path: Path) -> bool:
-    """Whether a file holds weights that davylamp trained; False of a plain state dict, or if it cannot be read."""
+    """Whether a file contains weights saved by davylamp. False for a plain state dict, or if it cannot be read."""
     if path.suffix != ".pt" or not path.is_file():
         return False
     try:
@@ -51,7 +51,7 @@ def is_trained(path: Path) -> bool:
 
 
 def base_model_name(name: str) -> str:
-    """The model whose architecture a model has: the one that a file of weights is of, or the model itself."""
+    """Return the model that defines the architecture: the base of a weights file, or the model itself."""
     if not is_weights_name(name):
         return name
     path = expand_path(name)
@@ -62,7 +62,7 @@ def base_model_name(name: str) -> str:
 
 
 def pack_weights(base: str, weights: dict[str, Tensor], card: dict[str, Any]) -> dict[str, Any]:
-    """What `torch.save` writes; a base in a Python file is named by its whole path."""
+    """Return the data that `torch.save` writes. A base in a Python file is stored with its absolute path."""
     code = ""
     if is_file_name(base):
         path, factory = split_file_name(base)
@@ -72,31 +72,31 @@ def pack_weights(base: str, weights: dict[str, Tensor], card: dict[str, Any]) ->
 
 
 def read_weights(path: Path) -> WeightsFile:
-    """What is in a file.
+    """Read a weights file.
 
     Raises:
-        Unavailable: if there is none, or it cannot be read.
-        InvalidInput: if it holds something else.
+        Unavailable: if there is no such file, or it cannot be read.
+        InvalidInput: if it contains something else.
     """
     if not path.is_file():
-        raise Unavailable(f"expected a file of weights, found none at {path}")
+        raise Unavailable(f"no such file: {path}")
     stored = read_tensor_file(path, "weights that davylamp made", "make them with davylamp harden")
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-        raise InvalidInput(f"expected weights that davylamp made (davylamp harden), got something else in {path}")
+        raise InvalidInput(f"{path} is not a weights file of davylamp (davylamp harden)")
     return WeightsFile(stored["base"], stored["code"], stored["weights"], json.loads(stored["card"]))
 
 
 def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Classifier:
-    """A model with the weights of a file.
+    """Load a model with the weights of a file.
 
     Args:
-        name: of the file.
-        base: name of the model that they are put into; "" for the one that the file names.
-        load: loads a model by its name, on the CPU, with every layer as it was published.
+        name: name of the file.
+        base: name of the model that they are loaded into; "" for the one named in the file.
+        load: loads a model by its name, on the CPU, with every layer as published.
 
     Raises:
         Unavailable: if the file cannot be read.
-        InvalidInput: if it is none, its base is not what it was, or the weights do not fit the model.
+        InvalidInput: if it is not a weights file, its base has changed, or the weights do not fit the model.
     """
     path = expand_path(name)
     stored = read_weights(path)
@@ -104,21 +104,20 @@ def load_weights(name: str, base: str, load: Callable[[str], Classifier]) -> Cla
     try:
         classifier.model.load_state_dict(stored.weights)
     except RuntimeError as error:
-        wanted = f"expected weights of {classifier.name} in {path}"
-        raise InvalidInput(f"{wanted}, got others ({one_line(error)})") from error
+        raise InvalidInput(f"the weights in {path} do not fit {classifier.name} ({one_line(error)})") from error
     classifier.name = f"{base}+{name}" if base else name
     return classifier
 
 
 def _checked_base(path: Path, stored: WeightsFile) -> str:
-    """The model that a file names, if nobody else can have put it there."""
+    """Return the model named in a file, unless its Python file has changed or is missing."""
     if not stored.base:
-        raise InvalidInput(f"expected MODEL+{path}: these weights are of a model that had no name")
+        raise InvalidInput(f"{path} does not record which model it belongs to; use MODEL+{path}")
     if is_file_name(stored.base):
         file = split_file_name(stored.base)[0]
         if not file.is_file() or _digest(file) != stored.code:
-            what = "has changed since" if file.is_file() else "is gone"
-            raise InvalidInput(f"{path} is of {stored.base}, which {what}; name the model: FILE.py:FACTORY+{path}")
+            what = "has changed since" if file.is_file() else "no longer exists"
+            raise InvalidInput(f"{path} belongs to {stored.base}, which {what}; name the model: FILE.py:FACTORY+{path}")
     return stored.base
 
 

@@ -289,7 +289,7 @@ def _asks_with_an_array(model, inputs, labels, epsilon):
     [
         (_nothing, "to return the adversarial images"),
         (_one_image, r"expected images of shape \(16, 3, 16, 16\) from user:_one_image, got \(1, 3, 16, 16\)"),
-        (_asks_with_an_array, r"for the model, got a NumPy array: torch.from_numpy makes one of it"),
+        (_asks_with_an_array, r"for the model, got a NumPy array; convert it with torch.from_numpy"),
     ],
 )
 def test_one_that_ends_badly_has_failed(broken, words, digits):

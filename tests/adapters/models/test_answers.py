@@ -53,7 +53,7 @@ def test_probabilities_are_seen_and_taken_the_logarithm_of(count, dtype):
     classifier = Classifier(Ending(lambda z: softmax(z).to(dtype)), name="m")
     given = classifier.check(IMAGES[:count])
     assert classifier.outputs == "probabilities"
-    assert classifier.output_note.startswith("the model m gives probabilities; ")
+    assert classifier.output_note.startswith("the model m returns probabilities. ")
     tolerance = 2e-2 if dtype is torch.float16 else 1e-5
     wanted = logits_of(IMAGES[:count]).log_softmax(1)
     likely = wanted > -7  # below, half precision has few bits
@@ -109,7 +109,7 @@ def test_other_data_may_have_more_classes():
 
 
 def test_labels_know_their_number_of_classes_from_what_is_said_or_from_the_data():
-    with pytest.raises(InvalidInput, match="gives labels: expected its number of classes, got none; say Classifier"):
+    with pytest.raises(InvalidInput, match="number of classes is needed"):
         Classifier(Ending(winner))(IMAGES)
     assert Classifier(Ending(winner), num_classes=7)(IMAGES).shape == (9, 7)
     saying = Ending(winner)
@@ -139,8 +139,8 @@ def test_a_module_says_it_itself():
 @pytest.mark.parametrize(
     ("end", "said", "words"),
     [
-        (softmax, "logits", "expected logits as was said, got probabilities"),
-        (lambda z: z, "probabilities", "expected probabilities as was said .* got a row that sums to"),
+        (softmax, "logits", "expected logits as declared, got probabilities"),
+        (lambda z: z, "probabilities", "expected probabilities as declared .* got a row that sums to"),
         (lambda z: z.amax(1), "labels", r"expected labels of shape \(9,\), got torch.float32"),
         (lambda z: z, "scores", "expected outputs as logits, .*, labels, logit, probability or None, got 'scores'"),
     ],
@@ -251,13 +251,13 @@ def test_one_probability_that_is_said_to_be_one_becomes_two_logarithms(end):
 @pytest.mark.parametrize(
     ("said", "end", "classes", "words"),
     [
-        (None, lambda z: z, None, "say outputs logit, of one probability outputs probability"),
-        (None, lambda z: z[:, 0], None, "say outputs logit, of one probability outputs probability"),
-        (None, lambda z: z, 2, "say outputs logit, of one probability outputs probability"),
+        (None, lambda z: z, None, "as outputs logit, one probability as outputs probability"),
+        (None, lambda z: z[:, 0], None, "as outputs logit, one probability as outputs probability"),
+        (None, lambda z: z, 2, "as outputs logit, one probability as outputs probability"),
         ("logit", lambda z: torch.cat([z, z], 1), None, r"expected one logit for 2 classes .* got \(9, 2\)"),
         ("logit", lambda z: z, 3, r"expected one logit for 2 classes .* for 3 classes"),
         ("logit", lambda z: z > 0, None, "expected real logits"),
-        ("probability", lambda z: z, None, "say outputs logit if they are none"),
+        ("probability", lambda z: z, None, "declare outputs logit if"),
     ],
 )
 def test_one_number_is_read_only_as_what_it_is_said_to_be(said, end, classes, words):

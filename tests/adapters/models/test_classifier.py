@@ -167,7 +167,7 @@ def test_a_wrong_class_count_is_refused():
         (IMAGES - 0.5, r"expected images in \[0, 1\]"),
         (IMAGES.where(IMAGES > 0.1, torch.nan), "got NaN or infinity"),
         (IMAGES[0], r"expected images of shape \(N, C, H, W\)"),
-        (IMAGES[:0], r"expected images of shape \(N, C, H, W\), at least one, got none"),
+        (IMAGES[:0], r"at least one image of shape \(N, C, H, W\), got 0"),
         ((IMAGES * 255).byte(), "expected floating point images"),
     ],
 )
@@ -199,7 +199,7 @@ def test_labels_must_be_a_tensor(labels):
 @pytest.mark.parametrize(
     ("mean", "std", "said"),
     [
-        ([0.5] * 3, None, "mean and std together"),
+        ([0.5] * 3, None, "mean and std must be given together"),
         ([0.5] * 3, [0.5, 0.0, 0.5], "every std > 0"),
         (torch.zeros(3, 2, 2), torch.ones(3, 2, 2), "one number for each channel"),
     ],

@@ -283,7 +283,7 @@ def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
     assert not {near, near_plain} & {first, plain}
     assert levels != first
     assert edited_plain != plain
-    assert "Net.forward uses requests: what answers from elsewhere may change" in elsewhere
+    assert "Net.forward uses requests, and remote results may change" in elsewhere
 
 
 def note_files(libs, name, files):

@@ -63,11 +63,11 @@ def score(inputs):
     [
         (lambda z: z, ""),
         (lambda z: (z,), "took the first tensor of the tuple that the model m returns"),
-        (lambda z: [z, z[:2]], "took the first tensor of the list that the model m returns (left out: (2, 5))"),
+        (lambda z: [z, z[:2]], "took the first tensor of the list that the model m returns (ignored: (2, 5))"),
         (lambda z: (None, z), "took the first tensor of the tuple"),
         (
             lambda z: (z[:, :, None, None], z, z.sum(), [z]),
-            "took the tensor of shape (N, classes) of the tuple that the model m returns (left out: (3, 5, 1, 1), ())",
+            "took the tensor of shape (N, classes) of the tuple that the model m returns (ignored: (3, 5, 1, 1), ())",
         ),
         (lambda z: (z.argmax(1), z), "took the tensor of shape (N, classes) of the tuple"),
         (lambda z: {"logits": z, "loss": z.sum()}, "took the entry 'logits' of the dict"),
@@ -110,7 +110,7 @@ def test_of_two_tensors_that_could_be_logits_none_is_guessed(wrap, words):
 @pytest.mark.parametrize("one", [lambda z: z[:, :1], lambda z: z[:, 0]])
 def test_one_logit_before_features_is_not_passed_over(one):
     """A model of two classes that gives (logit, features); with num_classes the logits behind a value are meant."""
-    with pytest.raises(ModelFailed, match=r"before \(3, 5\); return the logits alone \(of one logit for two"):
+    with pytest.raises(ModelFailed, match=r"before \(3, 5\); return the logits alone \(declare one logit"):
         model(lambda x: (one(score(x)), score(x))).check(IMAGES)
     assert torch.equal(model(lambda x: (one(score(x)), score(x)), num_classes=5).check(IMAGES), score(IMAGES))
 
@@ -159,7 +159,7 @@ def test_other_precisions_become_float32(dtype):
         (lambda x: nn.functional.one_hot(score(x).argmax(1), 5), "one-hot labels (torch.int64)"),
         (lambda x: score(x) > 0, "bool"),
         (lambda x: score(x).to_sparse(), "torch.sparse_coo"),
-        (lambda x: score(x)[:, 0], "(3,); of one logit for two classes say outputs logit"),
+        (lambda x: score(x)[:, 0], "(3,); declare one logit for two classes as outputs logit"),
         (lambda x: score(x)[:, :, None, None], "(3, 5, 1, 1); return outputs.flatten(1)"),
         (lambda x: x, "(3, 3, 8, 8)"),
         (lambda x: score(x)[:2], "(2, 5)"),
@@ -216,8 +216,8 @@ def test_a_model_that_refuses_a_single_image_is_told_that_davylamp_asks_about_on
     with pytest.raises(ModelFailed) as caught:
         classifier.predict_logits(IMAGES, batch_size=1)
     assert str(caught.value).endswith(
-        "on images of shape (1, 3, 8, 8); it takes no single image, and davylamp asks about single images, too, "
-        "whatever is handed over: make it take any number of images"
+        "on images of shape (1, 3, 8, 8); it does not take single images, but davylamp also queries single images: "
+        "make it take any number of images"
     )
 
 
@@ -283,7 +283,7 @@ def test_a_forward_in_inference_mode_can_be_computed_with():
 def test_a_normalisation_for_other_channels_is_no_broadcast():
     classifier = model(score, mean=[0.5] * 3, std=[0.5] * 3)
     with pytest.raises(
-        InvalidInput, match=r"the model m: expected images of 3 channels, got images of shape \(3, 1, 8"
+        InvalidInput, match=r"the model m: expected images with 3 channels, got images of shape \(3, 1, 8"
     ):
         classifier.check(IMAGES[:, :1])
 
@@ -302,8 +302,8 @@ def test_gradients_switched_off_inside_are_on_again():
     [
         (lambda y: y - 1, "0 of 40 images are classified correctly: the labels seem to start at 1 instead of 0"),
         (lambda y: (y + 1) % 10, "the labels seem to lack the model's first class"),
-        (lambda y: (y * 3 + 5) % 10, "the classes seem to come in another order (label 0 is mostly predicted as 5)"),
-        (lambda y: torch.full_like(y, 7), "the model gives every image class 7; check the normalisation"),
+        (lambda y: (y * 3 + 5) % 10, "the classes seem to be in a different order (label 0 is mostly predicted as 5)"),
+        (lambda y: torch.full_like(y, 7), "the model assigns class 7 to every image; check the normalisation"),
         (lambda y: torch.randint(0, 10, y.shape, generator=torch.Generator().manual_seed(4)), "check the order of the"),
         (lambda y: y, None),
         (lambda y: y.where(torch.arange(40) % 2 == 0, 0), None),
@@ -337,15 +337,15 @@ def test_two_classes_that_are_swapped_are_another_order(count):
     line = explain_predictions(1 - labels, labels, 2)
     assert line is not None
     assert line.startswith(f"0 of {count} images")
-    assert "another order (label 0 is mostly predicted as 1)" in line
+    assert "a different order (label 0 is mostly predicted as 1)" in line
     unbalanced = torch.tensor([1] * (count - 2) + [0] * 2)
-    assert "another order" in str(explain_predictions(1 - unbalanced, unbalanced, 2))
+    assert "a different order" in str(explain_predictions(1 - unbalanced, unbalanced, 2))
 
 
 def test_three_classes_that_are_swapped_are_another_order():
     labels = torch.arange(12) % 3
     swapped = torch.tensor([1, 0, 2])[labels]  # four of twelve are right
-    assert "another order (label 0 is mostly predicted as 1)" in str(explain_predictions(swapped, labels, 3))
+    assert "a different order (label 0 is mostly predicted as 1)" in str(explain_predictions(swapped, labels, 3))
 
 
 def test_chance_is_seldom_called_another_order():
@@ -353,6 +353,6 @@ def test_chance_is_seldom_called_another_order():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(12) % 2
     lines = [str(explain_predictions(torch.randint(0, 2, (12,), generator=generator), labels, 2)) for _ in range(400)]
-    assert sum("another order" in line for line in lines) <= 20
+    assert sum("a different order" in line for line in lines) <= 20
     good = [torch.where(torch.rand(12, generator=generator) < 0.9, labels, 1 - labels) for _ in range(400)]
     assert all(explain_predictions(each, labels, 2) is None for each in good)

@@ -152,7 +152,9 @@ def test_a_star_stands_for_the_models_of_the_data_s_classes(pattern, data, names
 def test_samples_of_other_classes_are_refused_with_those_that_fit():
     classifier = load_model("demo:mnist-lenet5+bit-depth:bits=3")
     for data in ("demo:imagenet", "foolbox:fashionMNIST", "foolbox:cifar10+fog:3"):
-        with pytest.raises(InvalidInput, match=f"classes of demo:mnist-lenet5, as demo:mnist, got {re.escape(data)}$"):
+        with pytest.raises(
+            InvalidInput, match=f"classes of demo:mnist-lenet5, such as demo:mnist, got {re.escape(data)}$"
+        ):
             load_data_for(classifier, data)
     assert len(load_data_for(classifier, "foolbox:mnist", 3).labels) == 3
 
@@ -360,7 +362,7 @@ def test_factory_in_a_file_gives_a_module_or_a_classifier(tmp_path):
         ("import no_such_module", ModelFailed, "my_model.py raised ModuleNotFoundError: No module named .*line 1 of"),
         ("def make(:", ModelFailed, "my_model.py raised SyntaxError: invalid syntax .*my_model.py, line 1"),
         ("async def make(): return 1", InvalidInput, "got a coroutine; make the factory a plain function"),
-        ("def make(): pass", InvalidInput, "got NoneType; the factory has to return the model"),
+        ("def make(): pass", InvalidInput, "got NoneType; the factory must return the model"),
         ("def make(): return 1, 'a'", InvalidInput, "got tuple of int, str; return the model alone"),
         (
             "from torch.nn import Linear as made\ndef make(): return made",
@@ -492,7 +494,7 @@ def test_a_file_with_another_hash_is_refused(checkpoints):
     file = checkpoints / CANARY["squeezenet1_1"][3]
     torch.save(random_state("squeezenet1_1").state_dict(), file)
     with pytest.raises(
-        Unavailable, match=r"expected a SHA-256 that begins with b8a52dc0, as its name says, got \w{10}\)"
+        Unavailable, match=r"expected a SHA-256 that starts with b8a52dc0, as in its name, got \w{10}\)"
     ):
         load_model("torchvision:squeezenet1_1")
 
@@ -516,7 +518,7 @@ def test_a_blob_of_the_hub_cache_is_what_its_name_says(tmp_path):
     blob = tmp_path / ("0" * 64)
     blob.write_bytes(b"other weights")
     (tmp_path / "model.safetensors").symlink_to(blob)
-    with pytest.raises(Unavailable, match="begins with 0000000000, as its name says, got"):
+    with pytest.raises(Unavailable, match="starts with 0000000000, as in its name, got"):
         check_hash("timm:x", tmp_path / "model.safetensors")
 
 

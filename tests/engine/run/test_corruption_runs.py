@@ -122,11 +122,11 @@ def test_a_model_whose_classes_come_in_another_order_is_named(models, images, fo
     moved = Data(images.inputs, (images.labels + 1) % 4, images.names)
     plan, store = CorruptionPlan("mine", ("fog",), (5, 1), images=moved), ResultsStore(tmp_path)
     measure_corruptions({"first": models["first"]}, plan, store)
-    (line,) = (note for note in build_corruptions(tmp_path).notes if "another order" in note)
+    (line,) = (note for note in build_corruptions(tmp_path).notes if "different order" in note)
     assert line.startswith("first, clean: ")
     (clean,) = (record.cell.key for record in read_corruptions(tmp_path)[0] if not record.cell.corruption)
     store.remove("corruptions", clean)
-    (line,) = (note for note in build_corruptions(tmp_path).notes if "another order" in note)
+    (line,) = (note for note in build_corruptions(tmp_path).notes if "different order" in note)
     assert line.startswith("first, fog 1: ")
     assert not any(note.startswith("first, clean") for note in build_corruptions(folder).notes)  # 11 of 12 are right
 

@@ -136,7 +136,7 @@ def test_the_folder_goes_through_everything_that_reads_it(folder, run, tmp_path)
         assert code in (0, 1), err
         assert "Traceback" not in printed + err
     text = page.read_text(encoding="utf-8")
-    assert "gives labels only" in text
+    assert "returns labels only" in text
     assert "took the entry" in text
     assert "nan%" not in text
     code, printed, err = run("rank", out, "--unequal", "keep", "--method", "irt", "--json")
@@ -263,7 +263,7 @@ def test_one_logit_is_said_on_the_command_line(tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
     shared = ("--data", "npz:d.npz", "--attacks", "foolbox:pgd", "--epsilon", "0.03", "-o", "r")
     code, _, err = run("evaluate", "--models", "one.py:make", *shared)
-    assert (code, "say outputs logit," in err) == (1, True)
+    assert (code, "as outputs logit," in err) == (1, True)
     code, _, err = run("evaluate", "--models", "one.py:make", "--outputs", "logit", *shared)
     assert code == 0, err
     (outcome,) = read_outcomes("r").done

@@ -188,7 +188,7 @@ def test_kept_answers_are_joined_and_differing_ones_asked_again(parts, tmp_path)
     assert set(joined.look_up("http://m", [b"same", b"differs", b"x", b"y"])) == {b"same", b"x", b"y"}
     assert joined.usage() == {"http://m": (6, 1.0)}
     joined.close()
-    assert any("1 kept answers differ" in note for note in merged.notes)
+    assert any("requested again: 1" in note for note in merged.notes)
     with closing(sqlite3.connect(tmp_path / "both" / FILE)) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 

@@ -27,8 +27,8 @@ def answer(shape, data, name="y", datatype="FP32"):
 @pytest.mark.parametrize(
     ("fault", "line"),
     [
-        ("<!doctype html><title>Sign in</title>", "got a page of HTML that begins '<!doctype html>"),
-        ("not json at all", "got application/json that begins 'not json at all'"),
+        ("<!doctype html><title>Sign in</title>", "got an HTML page that starts with '<!doctype html>"),
+        ("not json at all", "got application/json that starts with 'not json at all'"),
         ("[1, 2]", "got a list without outputs"),
         ('{"message": "hello"}', "got an object with message without outputs"),
         ('{"outputs": []}', "without outputs"),
@@ -40,7 +40,7 @@ def answer(shape, data, name="y", datatype="FP32"):
         (answer([2, 10], [0.0] * 20, datatype="BYTES"), "got values of BYTES"),
         (answer([2, -10], [0.0] * 20), "got an output of shape (2, -10)"),
         ('{"outputs": [{"name": "y"}]}', "got"),
-        ("401", "got 401: fault 401 None; the server wants a token"),
+        ("401", "got 401: fault 401 None; the server needs a token"),
         ("403", "got 403: fault 403"),
         ("404", "check the name of the model"),
         ("400", "got 400: fault 400"),
@@ -59,7 +59,7 @@ def test_what_is_no_answer_is_named_in_one_line(fault, line, digits, serve):
 
 
 @pytest.mark.parametrize(
-    ("fault", "line"), [("500", "answered 500: fault 500"), ("slow", "did not answer within 0.3 s")]
+    ("fault", "line"), [("500", "returned 500: fault 500"), ("slow", "did not answer within 0.3 s")]
 )
 def test_what_fails_each_time_is_given_up(fault, line, digits, serve):
     server = serve(faults=[fault] * 2)
@@ -82,7 +82,7 @@ def test_what_fails_each_time_is_given_up(fault, line, digits, serve):
 def test_a_server_that_hangs_up_after_an_error_is_quoted_with_that_error(digits, serve):
     """KServe's (0.21) does; the next request went into the closed connection, and that was what was said."""
     server = serve(faults=["500!"] * 2)
-    with pytest.raises(ModelFailed, match="answered 500: fault 500 None 2 times"):
+    with pytest.raises(ModelFailed, match="returned 500: fault 500 None 2 times"):
         load_model(server.url, transport=QUICK)(digits.inputs[:2])
     assert len(server.requests) == 2
 
@@ -113,7 +113,7 @@ def test_a_server_that_hangs_up_half_way_is_asked_again(digits, serve):
     assert torch.equal(remote(digits.inputs[:2]), digits.module(digits.inputs[:2]))
     traffic = total_usage(remote)
     assert (traffic.paid, traffic.retried, server.images()) == (2, 2, 4)
-    assert "2 in requests that failed on the way: sent again, perhaps seen twice" in traffic.line
+    assert "2 resent after failed requests" in traffic.line
 
 
 def test_too_many_images_at_once_are_halved_and_that_is_remembered(digits, serve):
@@ -129,7 +129,7 @@ def test_too_many_images_at_once_are_halved_and_that_is_remembered(digits, serve
 
 def test_a_single_image_that_is_too_large_is_named(digits, serve):
     server = serve(most_images=0)
-    with pytest.raises(ModelFailed, match=r"expected an answer to 1 images .* got 413"):
+    with pytest.raises(ModelFailed, match=r"expected outputs for 1 images .* got 413"):
         load_model(server.url)(digits.inputs[:2])
 
 
@@ -206,7 +206,7 @@ def test_an_attack_goes_on_after_a_server_failed_for_one_image(digits, serve):
         "torchattacks:square", remote, inputs, labels, ThreatModel("linf", 0.1), logits=logits, batch_size=1, steps=5
     )
     assert len(result.errors) == 1
-    assert "answered 500" in result.errors[0]
+    assert "returned 500" in result.errors[0]
     assert [bool(kinds) for kinds in result.violations] == [True, False, False]  # failed, and no robust image
     assert not result.robust[0]
 
@@ -225,7 +225,7 @@ def test_a_server_that_asks_for_too_long_a_wait_is_given_up():
     waited = []
     patience = Patience(_address(), Transport(), ServerUsage(), waited.append)
     patience.connection.request = lambda *_: _reply(429, {"retry-after": str(int(LONGEST_ASKED) + 1)})
-    with pytest.raises(ModelFailed, match="answered 429; lower --rate"):
+    with pytest.raises(ModelFailed, match="returned 429; lower --rate"):
         patience.send("POST", "/", b"", images=4)
     assert waited == []
 

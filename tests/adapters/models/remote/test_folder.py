@@ -59,7 +59,7 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
     assert code == 0, err
     assert "mixed: 6 cells run" in out
     paid = server.images()
-    assert f" {paid} paid (" in out
+    assert f" {paid} sent to the server and billed (" in out
     assert f"price {paid / 2:g}" in out
     cells = cells_of(tmp_path / "mixed")
     by_model = {}
@@ -76,7 +76,7 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
     assert code == 0
     assert "0 cells run, 6 kept" in out
     assert server.images() == paid + 6  # the fingerprint
-    assert f"{server.url}: {paid + 6} paid for" in out  # in all
+    assert f"{server.url}: {paid + 6} images billed in total for" in out  # in all
     for command in (["rank", "mixed", "--method", "mean"], ["status", "mixed"], ["check", "mixed"]):
         code, out, err = run(*command)
         assert code == 0, err
@@ -218,12 +218,12 @@ def test_commands_without_a_folder_say_what_was_paid(run, serve, images):
     code, _, err = run(*square, "--param", "steps=3", "--budget", "0.1,0.2", "--cost", "0.5")
     assert code == 0, err
     paid = server.images()
-    assert f"{paid} paid" in err
+    assert f"{paid} sent to the server" in err
     assert f"price {paid * 0.5:g}\n" in err
     smoothed = ("certify", f"{server.url}+smoothing:sigma=0.1", "--data", images, "--limit", "1")
     code, _, err = run(*smoothed, "--first", "5", "--draws", "20")
     assert code == 0, err
-    assert f"{server.images() - paid} paid" in err
+    assert f"{server.images() - paid} sent to the server" in err
 
 
 def test_what_a_detector_asks_of_a_server_is_said(run, serve, images, tmp_path):
@@ -239,5 +239,5 @@ def test_what_a_detector_asks_of_a_server_is_said(run, serve, images, tmp_path):
     code, out, err = run("detect", "r", "--detector", "d.pt", "--json")
     assert code == 0, err
     assert server.images() > before
-    (note,) = [note for note in json.loads(out)["notes"] if "queries asked" in note]
-    assert f" {server.images() - before} paid" in note
+    (note,) = [note for note in json.loads(out)["notes"] if "sent to the server" in note]
+    assert f" {server.images() - before} sent to the server" in note

@@ -73,7 +73,7 @@ def test_a_server_of_bytes_gets_bytes_and_that_is_said(digits, serve):
     remote = load_model(server.url)
     rounded = (digits.inputs[:3] * 255).round() / 255
     torch.testing.assert_close(remote(digits.inputs[:3]), digits.module(rounded), rtol=0, atol=1e-5)
-    assert remote.model.notes == ("the server takes bytes: every image is rounded to 8 bits on its way",)
+    assert remote.model.notes == ("the server takes bytes, so images are rounded to 8 bits when sent",)
 
 
 def test_pixels_from_0_to_255_in_floating_point(digits, serve):
@@ -116,5 +116,5 @@ def test_small_images_of_the_models_size_stay_as_they_are(side, resize, serve, t
 
 def test_several_labels_of_each_image_are_no_scores(serve):
     server = serve(faults=['{"labels": [[3, 5, 1]]}'] * 3)
-    with pytest.raises(ModelFailed, match=r"labels of shape \(1, 3\), several for each image"):
+    with pytest.raises(ModelFailed, match=r"labels of shape \(1, 3\), several per image"):
         load_model(server.json_url)(torch.rand(1, 3, 16, 16))

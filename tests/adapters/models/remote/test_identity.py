@@ -94,7 +94,7 @@ def test_a_random_server_of_labels_keeps_no_answers(digits, serve, tmp_path):
     server = serve(kind="labels")
     server.net = _NoisyPixels(digits.module)
     remote = load_model(f"{server.url}?classes=10", transport=Transport(answers=str(tmp_path / "answers.sqlite")))
-    assert "answers differently when it is asked again" in identify_model(remote, server.url).reasons[0]
+    assert "different outputs for the same image" in identify_model(remote, server.url).reasons[0]
     before = server.images()
     for _ in range(2):
         remote.model(digits.inputs[:3])
@@ -133,7 +133,7 @@ def test_a_random_server_has_no_identity_and_keeps_no_answers(digits, serve, tmp
     server.net = _Noisy(digits.module)
     remote = load_model(server.url, transport=Transport(answers=str(tmp_path / "answers.sqlite")))
     known = identify_model(remote, server.url)
-    assert "answers differently when it is asked again about the same image" in known.reasons[0]
+    assert "different outputs for the same image" in known.reasons[0]
     assert not torch.equal(remote(digits.inputs[:2]), remote(digits.inputs[:2]))
     meant = load_model(f"{server.url}?random=yes", transport=Transport(answers=str(tmp_path / "answers.sqlite")))
     assert meant.random
@@ -204,7 +204,7 @@ def test_an_answer_that_differs_later_is_an_unstable_prediction(digits, serve):
 
 def test_what_is_no_file_of_answers_is_one_line(tmp_path):
     (tmp_path / "answers.sqlite").write_text("something else, and long enough to be no database at all" * 20)
-    with pytest.raises(Unavailable, match=r"which failed \(file is not a database\); move the file away"):
+    with pytest.raises(Unavailable, match=r"\(file is not a database\)\. Move the file away"):
         AnswerCache(tmp_path / "answers.sqlite")
 
 
@@ -226,8 +226,8 @@ def test_what_was_counted_is_read_back_and_nothing_of_older_records():
     assert not read_traffic({"paid": "many"})
     assert traffic + traffic - traffic == traffic
     assert traffic.line == (
-        "10 queries asked of servers, 6 paid (2 of them by probes); price 0.5; "
-        "1 in requests that failed on the way: sent again, perhaps seen twice"
+        "10 queries, 6 sent to the server and billed (2 by probes); price 0.5; "
+        "1 resent after failed requests (the server may have processed them twice)"
     )
 
 

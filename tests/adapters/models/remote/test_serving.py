@@ -88,7 +88,7 @@ IMAGE = np.zeros((1, 3, 16, 16), np.float32)
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        ("{", "expected a request in JSON, got something else"),
+        ("{", "the request is not valid JSON"),
         ("[]", "expected one input 'images', got none"),
         ('{"inputs": []}', "expected one input 'images', got 0"),
         (question(IMAGE, name="x"), "expected one input 'images', got 'x'"),
@@ -98,7 +98,7 @@ IMAGE = np.zeros((1, 3, 16, 16), np.float32)
         (question(IMAGE, shape=[0, 3, 16, 16]), "expected a shape [N, C, H, W]"),
         (question(IMAGE, shape=[2, 3, 16, 16]), "expected 2x3x16x16 numbers, got 768"),
         (question(np.zeros((1, 3, 8, 8), np.float32)), "expected images of 3 x 16 x 16, got 3 x 8 x 8"),
-        (question(IMAGE, data=["a"]), "expected data as a list of numbers"),
+        (question(IMAGE, data=["a"]), "the data is not a list of numbers"),
         (question(IMAGE + np.float32(np.nan)), "expected finite pixels, got NaN or infinity"),
         (question(IMAGE)[:-1] + ', "outputs": [{"name": "y"}]}', "expected the output 'logits', got ['y']"),
         (question(IMAGE)[:-1] + ', "outputs": [1]}', "expected the output 'logits', got []"),
@@ -157,4 +157,4 @@ def test_no_class_is_named_where_a_logit_is_not_finite(offer):
     served.classifier.model = nn.Sequential(served.classifier.model, nn.Threshold(torch.inf, torch.nan))
     status, content = ask(place, "POST", "/v2/models/the-digits/infer", question(IMAGE))
     assert status == 400
-    assert "expected finite logits to name a class, got NaN or infinity" in json.loads(content)["error"]
+    assert "expected finite logits for a label, got NaN or infinity" in json.loads(content)["error"]
