@@ -133,7 +133,7 @@ def test_a_radius_without_a_norm_is_one_of_linf_at_every_door_and_said_so(digits
             ),
         )
         for door in doors:
-            with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon .* for {attack}"):
+            with pytest.raises(InvalidInput, match=f"epsilon .* for {attack} needs a norm"):
                 door()
         code, _, err = run("compare", attack, "--epsilon", epsilon)
         assert code == 1

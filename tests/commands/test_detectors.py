@@ -57,7 +57,7 @@ def test_from_training_to_what_fools_undetected(run, folder):
     code, out, err = run(*TRAIN, *ATTACK, "--param", "epochs=3", "-o", "d.pt")
     assert code == 0, err
     assert "chosen: foolbox:pgd, norm linf, epsilon 0.2, seed 0" in err
-    assert "its line is drawn on 45 other clean ones" in out
+    assert "threshold calibrated on 45 further clean" in out
     code, _, err = run(*EVALUATE, "--models", "net.py:make", "--keep-images", "-o", "r")
     assert code == 0, err
     code, out, _ = run("detect", "r", "--detector", "d.pt", "--rate", "0.05", "--json")
@@ -189,7 +189,7 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
     assert run(*EVALUATE, "--models", "net.py:make", "-o", "r")[0] == 0
     code, _, err = run("detect", "r", "--detector", "d.pt")
     assert code == 1
-    assert "expected examples in r that the detectors can be measured on, got none" in err
+    assert "no examples in r" in err
     assert "its examples were not kept (--keep-images)" in err
 
 

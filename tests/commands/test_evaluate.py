@@ -226,11 +226,11 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("evaluate", *COMMON, "--attacks", "pgd", "--library", "Art"), "did you mean art"),
         (
             ("evaluate", *COMMON, "--attacks", "pgd", "--epsilon", "8"),
-            "expected a norm beside epsilon 8 for pgd",
+            "epsilon 8 for pgd needs a norm",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,fgm", "--epsilon", "0.1"),
-            "expected a norm beside epsilon 0.1 for fgm",
+            "epsilon 0.1 for fgm needs a norm",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,deepfool", "--epsilon", "8/255"),

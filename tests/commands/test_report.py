@@ -65,7 +65,7 @@ def test_a_taken_port_is_one_line(run, folder):
         taken.listen()
         code, _, err = run("serve", folder, "--port", taken.getsockname()[1])
     assert code == 1
-    assert "choose another with --port" in err
+    assert "choose a different --port" in err
 
 
 def test_serve_answers_and_stops(folder):

@@ -212,7 +212,7 @@ def test_arguments_about_a_folder_are_checked(place, digits):
         (lambda: davylamp.check("plain", model=[]), "`model` as one name or several, got an empty list"),
         (lambda: davylamp.check("plain", bogus=3), "unknown keyword 'bogus'"),
         (lambda: davylamp.check("plain", data=pair), "expected `data` with `run`"),
-        (lambda: davylamp.check("plain", version="2"), "expected `version` with `run` and `model`"),
+        (lambda: davylamp.check("plain", version="2"), "`version` needs `run` and `model`"),
         (lambda: davylamp.curve("plain", model=[]), "got an empty list"),
         (lambda: davylamp.curve("plain", budget=[None]), "expected `budget` as a number"),
         (lambda: davylamp.curve("plain", against="foo"), "queries, passes, got 'foo'"),
@@ -220,7 +220,7 @@ def test_arguments_about_a_folder_are_checked(place, digits):
         (lambda: davylamp.curve("plain", bootstrap="a"), "`bootstrap` as a whole number from 0"),
         (lambda: davylamp.detect("detector", []), "expected detectors as files, got an empty list"),
         (lambda: davylamp.detect("detector", "detector.pt", model={}), "got an empty dict"),
-        (lambda: davylamp.detect("detector", "detector.pt", version="2"), "expected `version` with `model`"),
+        (lambda: davylamp.detect("detector", "detector.pt", version="2"), "`version` needs `model`"),
         (lambda: davylamp.detect("detector", "detector.pt", model=["m"]), "`model` as modules by name"),
         (lambda: davylamp.detect("detector", "detector.pt", false_alarm=0.1), "did you mean false_alarms?"),
     ]
