@@ -88,7 +88,7 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
     Args:
         values: 0 or 1, or proportions of such, NaN if undefined, shape (images, repeats) or (images, repeats, ...): the
             axes after the second are separate proportions.
-        weights: of the repeats' means, shape (repeats,); None for equal weights. A repeat without a defined value is
+        weights: of the repeats' means, shape (repeats,), or None for equal weights. A repeat without a defined value is
             omitted.
         level: of confidence, inside (0, 1).
 

@@ -32,7 +32,7 @@ def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str]
     """Restore the settings of the process after the block.
 
     Args:
-        names: settings to restore; None for all.
+        names: settings to restore, or None for all.
         put_back: list to which the names of changed settings are appended.
     """
     put_back = [] if put_back is None else put_back

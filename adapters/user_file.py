@@ -157,7 +157,7 @@ def preserve_process_state(arguments: list[str] | None = None) -> Iterator[None]
     """Restore process settings that user code may change: folder, precision, device, warnings, NumPy's error handling.
 
     Args:
-        arguments: command line that the code sees; None for the present one.
+        arguments: command line that the code sees, or None for the present one.
     """
     before = sys.argv
     with preserve_torch_state(OF_FILES):

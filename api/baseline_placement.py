@@ -179,8 +179,8 @@ def place(
         out: the results folder of the new models, from which an interrupted run resumes.
         adaptive: only on the most informative images for each new model, in batches, until its rank interval is narrow
             enough; else on all.
-        width: worst minus best rank of an interval that is narrow enough, for `adaptive`; None for 1.
-        batch: images per batch, for `adaptive`; None for 8.
+        width: worst minus best rank of an interval that is narrow enough, for `adaptive`, or None for 1.
+        batch: images per batch, for `adaptive`, or None for 8.
         names: of the images, as in the baseline.
         executor: "local" or "ray".
         workers: processes on this machine.

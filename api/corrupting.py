@@ -51,7 +51,7 @@ def corrupt_table(
         data: clean images by name; or "imagenet-c:PATH", "cifar-10-c:PATH".
         clean: clean images of a corrupted set on disk, for RmCE.
         corruption: "fog", ..., or "all"; None for the 15 of the benchmark.
-        severity: 1 to 5; None for all.
+        severity: 1 to 5, or None for all.
         sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
         baseline: reference model of CE and FP, measured with the models, or "alexnet"; "" for AlexNet on ImageNet.
         limit: largest number of images.

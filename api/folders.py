@@ -59,7 +59,7 @@ def curve(
         against: kind of budget; "passes" for the median distance by number of queries.
         norm: restrict to this norm.
         model: restrict to these models.
-        budget: values of the table, numbers or fractions such as "4/255"; None for round ones.
+        budget: values of the table, numbers or fractions such as "4/255", or None for round ones.
         bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the bootstrap.
         out: draw the curves into this file: .svg, .png or .pdf.
@@ -174,7 +174,7 @@ def detect(
     Args:
         folder: made by `evaluate` with `keep_images=True`.
         detector: files made by `train`.
-        false_alarms: false-positive rates, inside [0, 1); None for 0.01 and 0.05.
+        false_alarms: false-positive rates, inside [0, 1), or None for 0.01 and 0.05.
         model: the evaluated modules by name, in place of loading them by name.
         data: images and labels in place of loading them by name.
         device: device of models that are loaded by name.
@@ -234,7 +234,7 @@ def export(
         name: of a bundle: title of the data set; "" for models and data.
         description: of a bundle, in a sentence; "" for a summary.
         images: of a bundle: whether to include stored adversarial images.
-        data: for "attackbench", the images of the folder, or a different name for them; None for the evaluated ones.
+        data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:
         One row per kind of record, or per file; `made` is the written object.
@@ -281,7 +281,7 @@ def import_results(
         out: a new folder for a bundle; else the results folder.
         form: input format.
         model: for "attackbench", the model of the folder; None to match it by its predictions.
-        data: for "attackbench", the images of the folder, or a different name for them; None for the evaluated ones.
+        data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:
         One row per kind of record, run or leaderboard; `made` is the imported object.

@@ -76,11 +76,11 @@ def robust_accuracy(
 
     Args:
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        inputs: images in [0, 1], shape (N, C, H, W); None for those of `data`.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        epsilon: radius, a number or a fraction such as "8/255"; None for the usual one.
+        epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
         norm: "linf" or "l2".
-        data: a name that `load_data` knows, in place of `inputs`; None for "demo:imagenet".
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
         batch_size: images per call of a library.
         seed: random seed.
@@ -144,14 +144,14 @@ def challenge(
 
     Args:
         model: "MODEL+DEFENCE", attacked with all its gradient variants; or a module, attacked without variants.
-        inputs: images in [0, 1], shape (N, C, H, W); None for those of `data`.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        data: a name that `load_data` knows, in place of `inputs`; None for "demo:imagenet".
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         original: the undefended model, if it does not follow from the name.
         surrogates: further source models of examples: modules by name, or one or several names.
         out: the results folder; `davylamp.report(out)` has a section on it.
         norm: "linf" or "l2".
-        epsilon: the radius, a number or a fraction such as "8/255"; None for the usual one.
+        epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one.
         limit: largest number of images.
         quick: a quick trial: 10 images, 10 steps.
         effort: steps, candidates, queries, eot, draws in place of the defaults.
@@ -234,16 +234,16 @@ def certify(
 
     Args:
         model: a module without the noise, or a name with it: "MODEL+smoothing:sigma=0.25".
-        inputs: images in [0, 1], shape (N, C, H, W); None for those of `data`.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
         sigma: standard deviation of the noise for a module, on pixels in [0, 1], a number or a fraction; a name
             contains it.
-        data: a name that `load_data` knows, in place of `inputs`; None for "demo:imagenet".
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
         first: noise samples that select the class (n0).
         draws: noise samples that bound its probability (n).
         alpha: probability that a certificate is wrong.
-        radius: l2 radii at which certified accuracy is reported, numbers or fractions; None for 0 to 4 sigma.
+        radius: l2 radii at which certified accuracy is reported, numbers or fractions, or None for 0 to 4 sigma.
         seed: random seed of the noise.
         device: device of a model given by its name.
         version: of the model, as in `davylamp.evaluate`.
@@ -332,12 +332,12 @@ def saturation(
     Args:
         attack: a fixed-budget attack: "pgd", "foolbox:pgd".
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        inputs: images in [0, 1], shape (N, C, H, W); None for those of `data`.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        data: a name that `load_data` knows, in place of `inputs`; None for "demo:imagenet".
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
         limit: largest number of images.
         norm: None for the attack's first.
-        epsilon: radii to try, numbers or fractions; None for 9 around the usual one.
+        epsilon: radii to try, numbers or fractions, or None for 9 around the usual one.
         threshold: success rates that differ by less count as equal.
         parameters: canonical ones, in addition to the matched ones.
         libraries: restrict to these; empty for all.
@@ -420,8 +420,8 @@ def reproduce(
         models: names, or modules by name, in place of the default ones.
         data: a name or images and labels, in place of the default images.
         limit: largest number of images.
-        out: folder that stores the results and from which the call resumes; None for a temporary one.
-        device: where to compute; None for the CPU.
+        out: folder that stores the results and from which the call resumes, or None for a temporary one.
+        device: where to compute, or None for the CPU.
         seed: random seed.
         progress: called with an attack and the number of images just attacked.
 

@@ -54,7 +54,7 @@ def loading_of(
         settings: of `LOADING`, as checked by `check_loading`; `tell` is called with a message on models in separate
             processes.
         models: the names, if known.
-        folder: the results folder with the servers' answer cache; None for no cache.
+        folder: the results folder with the servers' answer cache, or None for no cache.
 
     Raises:
         InvalidInput: if a value is wrong, or one token would be sent to several hosts.
@@ -80,7 +80,7 @@ def name_of(module: nn.Module) -> str:
 
 
 def read_limit(limit: Any) -> int | None:
-    """Convert to a number of images; None for all. Raises InvalidInput."""
+    """Convert to a number of images, or None for all. Raises InvalidInput."""
     return None if limit is None else read_int(limit, "`limit` as a whole number from 1", 1, 2**31 - 1)
 
 
@@ -229,7 +229,7 @@ def as_model_list(surrogate: Any) -> list[Any]:
 
 
 def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
-    """Return the source models by name; None for those to be loaded by that name."""
+    """Return the source models by name, or None for those to be loaded by that name."""
     if isinstance(surrogate, Mapping):
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}

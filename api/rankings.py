@@ -61,8 +61,8 @@ class RankedResults:
         per: see `build_responses`.
         unequal: see `build_responses`.
         original: see `build_responses`.
-        norm: restrict to attacks in this norm; None for any.
-        knowledge: restrict to attacks with this knowledge; None for all.
+        norm: restrict to attacks in this norm, or None for any.
+        knowledge: restrict to attacks with this knowledge, or None for all.
         examples: for "defences" of folders: made on each defended model or on its original; None for own if there are
             any.
 

@@ -70,11 +70,11 @@ def harden(
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; not changed.
         data: training images: a name that `load_data` knows, `Data`, or images and labels.
         method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
-        validation: separate images, for the card; None for a proportion of the data.
+        validation: separate images, for the card, or None for a proportion of the data.
         held_out: that proportion, inside (0, 1).
         limit: of the data, the first ones.
         norm: "linf" or "l2".
-        epsilon: radius, a number or a fraction such as "8/255"; None for the usual one.
+        epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
         seed: random seed.
         device: device of a model given by its name.
         out: file of weights, "NAME.pt", with its card next to it; an interrupted call resumes from its checkpoint
@@ -135,13 +135,13 @@ def train(
         limit: largest number of images.
         attack: for a detector: the attack whose examples it is trained on.
         norm: of the attack.
-        epsilon: radius of the attack, a number or a fraction such as "8/255"; None for the usual one.
+        epsilon: radius of the attack, a number or a fraction such as "8/255", or None for the usual one.
         target: for a detector: the target of its attack, as for `run_attack`, or a class number.
         attack_parameters: for a detector: canonical parameters of its attack.
         parameters: of the detector, or of the fitted attack.
         seed: random seed.
         device: device of a model given by its name.
-        out: the file of a detector; None for "detector.pt". For an attack, the results folder, in which
+        out: the file of a detector, or None for "detector.pt". For an attack, the results folder, in which
             `evaluate(fit_data=...)` uses it.
         version: of the model, as in `davylamp.evaluate`.
         tell: called before the training with the defaults that were used, and the models that run in separate

@@ -84,7 +84,7 @@ def run_attack(
         threat_model: or its norm and radius by keyword.
         norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which the result
             names.
-        epsilon: the radius, a number or a fraction such as "8/255"; None for the usual one, if the attack needs one.
+        epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one, if the attack needs one.
         target: "second-likely", "least-likely", "random" or a class number; empty if untargeted.
         surrogate: attack this white-box module instead, and judge the examples on the model, which the attack never
             queries (`knowledge` is "transfer"); several for the mean of their logits. Targets are also the surrogate's.
@@ -202,8 +202,8 @@ def compare(
         repaired: include the fixed variants.
         defaults: every library with its defaults.
         seed: random seed.
-        draws: samples on which each example is judged, for a random model; None for 20.
-        eot: samples of such a model whose mean the attack sees; None for 1.
+        draws: samples on which each example is judged, for a random model, or None for 20.
+        eot: samples of such a model whose mean the attack sees, or None for 1.
         **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
             `defaults` each library's.
 
@@ -258,7 +258,7 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
         attack: as for `compare`.
         libraries: restrict to these; empty for all.
         repaired: include the fixed variants.
-        norm: for a search; None for any norm of its attack.
+        norm: for a search, or None for any norm of its attack.
 
     Raises:
         DavylampError: if there are no such implementations.
@@ -342,7 +342,7 @@ def hints_after(
     Args:
         classifier: the model under attack.
         result: of an attack on it; None if all failed.
-        draws: samples on which an example of a random model is judged; None for the default.
+        draws: samples on which an example of a random model is judged, or None for the default.
         eot: samples whose mean the attack sees.
         surrogate: source model of the examples.
     """

@@ -28,7 +28,7 @@ class Metric:
         function: computes it.
         title: display name.
         meaning: one line; by default the first of the function's docstring.
-        robust_when: which values indicate a good model or defence; None for neither.
+        robust_when: which values indicate a good model or defence, or None for neither.
         between: least and largest possible value.
         unit: of the value.
         source: paper and equation.

@@ -83,7 +83,7 @@ def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
 
 
 def default_epsilon(norm: Norm, components: int) -> float | None:
-    """Return the radius that papers use on images of this size; None for "unrestricted".
+    """Return the radius that papers use on images of this size, or None for "unrestricted".
 
     linf 4/255; l2 a root mean square change of 2/255 (0.43 on CIFAR, 3.0 on ImageNet); l1 12 on CIFAR, growing with
     the side of the image; l0 one component in a hundred.

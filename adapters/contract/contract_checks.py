@@ -151,7 +151,7 @@ def run_contract_checks(
 
     Args:
         attack: an implementation, its name, or a user's attack.
-        norms: norms to check; None for all that the implementation supports. Those that are not balls (l0,
+        norms: norms to check, or None for all that the implementation supports. Those that are not balls (l0,
             unrestricted) have no closed form and are not checked.
         parameters: in place of quick ones.
 
@@ -202,7 +202,7 @@ def run_contract_check(
         parameters: in place of quick ones.
         case: a model and its images; None for the linear one. If the least perturbations are not known, no check about
             the optimum is possible, and a fixed-budget attack needs an epsilon.
-        epsilon: radius of a fixed-budget attack; None for twice the least perturbation.
+        epsilon: radius of a fixed-budget attack, or None for twice the least perturbation.
         done: stores runs that several checks of one attack in one norm, with one case and epsilon, share.
     """
     row = resolve_implementation(attack)

@@ -185,10 +185,10 @@ def run_misbehaving_model_checks(
     """Run implementations on misbehaving models and compare their reports with the truth.
 
     Args:
-        rows: implementations or their names; None for all that can run.
-        plants: names of `PLANTS`; None for all.
+        rows: implementations or their names, or None for all that can run.
+        plants: names of `PLANTS`, or None for all.
         every_norm: all norms of an implementation instead of its first.
-        norms: restrict to these norms; None for no restriction.
+        norms: restrict to these norms, or None for no restriction.
         parameters: canonical parameters in place of quick ones, for the implementations that accept them.
 
     Yields:

@@ -118,7 +118,7 @@ def load_data(
 
     Args:
         name: one of `dataset_name_patterns()`.
-        limit: number of images, the first ones in a fixed order; None for all.
+        limit: number of images, the first ones in a fixed order, or None for all.
         resize: side that the shorter edge is resized to. Resize and crop are torchvision's, on the image file.
         crop: side of the square centre crop that follows. With neither, ImageNet's samples are resized to 256 and
             cropped to 224, and all other images keep their size; Tiny-ImageNet's photos are resized to it as a whole.
@@ -276,7 +276,7 @@ def label_mapping_key(classifier: Classifier, name: str) -> int | str | None:
 def list_files(
     name: str, limit: int | None, wanted: ImagePreparation
 ) -> tuple[list[ImageFile], ImagePreparation] | None:
-    """List the image files of a folder with their preparation; None for other data."""
+    """List the image files of a folder with their preparation, or None for other data."""
     source, _, rest = name.partition(":")
     corrupted = split_corruption(name)
     if corrupted is not None and corrupted.on_disk and source == FOLDERS:

@@ -30,7 +30,7 @@ def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
         return []
     differing = sum(classes[place] != classes[first[place]] for place in repeated)
     line = f"{len(repeated)} of {len(first)} images duplicate an earlier image; intervals treat them as independent"
-    return [line + (f"; {differing} of them have a different label" if differing else "")]
+    return [line + (f"; {differing} of them with a different label" if differing else "")]
 
 
 def note_fewer(name: str, images: int, limit: int | None) -> list[str]:
@@ -39,6 +39,6 @@ def note_fewer(name: str, images: int, limit: int | None) -> list[str]:
     Args:
         name: name of the data.
         images: number of images.
-        limit: requested number; None for all.
+        limit: requested number, or None for all.
     """
     return [f"{name} has {images} images, fewer than the requested {limit}"] if images < (limit or 0) else []

@@ -114,7 +114,7 @@ def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: 
 
     Args:
         thing: either.
-        num_classes: length of the data's one-hot labels; None for the largest label plus one.
+        num_classes: length of the data's one-hot labels, or None for the largest label plus one.
         name: the data set's "id".
 
     Raises:

@@ -54,7 +54,7 @@ class Fitted:
         forwards: total number of images passed forward through the model.
         backwards: total number of backward passes.
         seconds: duration of the fit.
-        target: the target class for all images; None for an untargeted attack.
+        target: the target class for all images, or None for an untargeted attack.
     """
 
     implementation: str

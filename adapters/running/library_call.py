@@ -84,7 +84,7 @@ class CallLimits(NamedTuple):
 
     `allowance` are the queries that each image may still use, shape (n,), or None for no limit. `trace` records the
     nearest example of each image, if given. `asked` is called with the number of queries after each model call, for
-    progress display. `precision` is that of the model's passes; None for torch's current settings.
+    progress display. `precision` is that of the model's passes, or None for torch's current settings.
     """
 
     allowance: Tensor | None = None
@@ -206,7 +206,7 @@ def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations
 
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
-    """Return the function that maps logits to the scores that a score-based attack sees; None for other attacks."""
+    """Return the function that maps logits to the scores that a score-based attack sees, or None for other attacks."""
     if canonical_attack(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)

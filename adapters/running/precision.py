@@ -27,7 +27,7 @@ def check_precision(precision: str | None, classifier: Classifier, row: Implemen
     """Raise Unsupported if the model cannot run in this precision, or it would also round the attack itself.
 
     Args:
-        precision: one of `parameters.PRECISIONS`; None for torch's settings.
+        precision: one of `parameters.PRECISIONS`, or None for torch's settings.
         classifier: the model; each inner model is checked if it wraps others (a defence, an ensemble).
         row: the attack.
 

@@ -48,10 +48,10 @@ class QueryCounter(nn.Module):
             without a gradient.
         needs_gradients: whether the attack is white-box: a model without gradients is refused
             (`ModelNotDifferentiable`).
-        scores: maps logits to the scores that a score-based attack sees, recorded in `seen`; None for other attacks.
+        scores: maps logits to the scores that a score-based attack sees, recorded in `seen`, or None for other attacks.
         trace: records the nearest example of each image; None to skip this.
         asked: called with the number of queries after each model call; None to skip this.
-        precision: precision of the passes, see `precision`; None for torch's settings.
+        precision: precision of the passes, see `precision`, or None for torch's settings.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword

@@ -117,7 +117,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             supports it (`supports_per_image_radii`). The `step_size` may then also be a tensor with one value per
             image.
         logits: logits of the clean images, shape (N, K), if known; the classifier is then not queried for them.
-        attacked: which images are attacked, shape (N,) bool; None for those that are classified correctly. A
+        attacked: which images are attacked, shape (N,) bool, or None for those that are classified correctly. A
             misclassified image counts as fooled if the returned image is misclassified too and is not the clean image.
         fitted: the result of `fit_attack` for this implementation, with its parameters. It is applied without queries,
             unless the implementation queries with its fitted tensors (`Implementation.learned`).

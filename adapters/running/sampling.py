@@ -37,7 +37,7 @@ class SampledOutputs(NamedTuple):
 
 @contextmanager
 def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
-    """Set the judge's and an attack's samples of a random model inside the block; None for no change.
+    """Set the judge's and an attack's samples of a random model inside the block, or None for no change.
 
     Raises:
         InvalidInput: if a number is out of range.

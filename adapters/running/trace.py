@@ -33,7 +33,7 @@ class Trace:
         labels: shape (N,).
         targets: target classes, shape (N,), or None.
         norm: of the distances; "unrestricted" is measured in l2.
-        below: only examples nearer than this are recorded, shape (N,) float64; None for all.
+        below: only examples nearer than this are recorded, shape (N,) float64, or None for all.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class Sequence(NamedTuple):
             clean image.
         frame: returns one frame for a clean image (float64, H x W x 3, in [0, 1]), its number and the result of
             `prepare`.
-        prepare: computes what all frames of an image share; None for nothing.
+        prepare: computes what all frames of an image share, or None for nothing.
         finding: how it differs from ImageNet-P's. The published frames are also stored as video, unlike these.
     """
 

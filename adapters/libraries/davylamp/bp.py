@@ -35,7 +35,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         labels: their labels, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
         steps: forward passes; the last one needs no gradient.
-        step_size: of stage 1, in l2; None for RoBIC's, which fools a linear model in a third of the steps.
+        step_size: of stage 1, in l2, or None for RoBIC's, which fools a linear model in a third of the steps.
         gamma: the first factor.
         quantise: query 8-bit images only, and choose the steps of stage 2 so that they survive rounding. Rounding
             undoes the small steps of stage 1 on large images.

@@ -43,7 +43,7 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
         side: half of that of the squares, d of the paper.
         probe: p of the paper.
         factor: r of the paper, in [0, 2].
-        generator: for the choice of pixels; None for torch's own.
+        generator: for the choice of pixels, or None for torch's own.
 
     Returns:
         The adversarial image of each image, shape (n, C, H, W); the clean image if none was found.

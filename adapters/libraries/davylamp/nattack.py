@@ -40,7 +40,7 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
         steps: largest number of steps; each costs samples + 1 forward passes.
         samples: images drawn in each step.
         learning_rate: of the mean.
-        generator: of the noise; None for torch's own.
+        generator: of the noise, or None for torch's own.
 
     Returns:
         The image of the mean, shape (n, C, H, W): adversarial, or that of the last step.

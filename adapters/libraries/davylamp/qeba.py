@@ -52,9 +52,9 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         max_queries: of each image.
         basis: of the subspace: "resize" (QEBA-S), small images enlarged bilinearly; "dct" (QEBA-F), low frequencies of
             the cosine transform; "px", all directions, which is HopSkipJump.
-        subspace: side of the small images, or of the block of frequencies; None for half of the image's side, or a
+        subspace: side of the small images, or of the block of frequencies, or None for half of the image's side, or a
             quarter from 64 pixels on.
-        generator: of the directions; None for torch's own.
+        generator: of the directions, or None for torch's own.
 
     Returns:
         The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.

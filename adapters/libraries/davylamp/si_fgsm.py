@@ -30,7 +30,7 @@ def si_fgsm(  # noqa: PLR0913 - the parameters of the attack, by keyword
         epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
         steps: number of steps.
-        step_size: in linf; None for epsilon / steps, as in the paper.
+        step_size: in linf, or None for epsilon / steps, as in the paper.
         decay: weight of the accumulated gradient.
         scales: number of copies, `scales` forward and backward passes per step.
 

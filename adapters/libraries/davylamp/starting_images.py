@@ -18,7 +18,7 @@ def noisy_starts(
         query: maps points (m, C, H, W) of images `rows` (m,) to whether they are adversarial, shape (m,) bool.
         inputs: clean images, shape (n, C, H, W).
         most: queries of each image; at most 100 are used.
-        generator: of the noise; None for torch's own.
+        generator: of the noise, or None for torch's own.
 
     Returns:
         The points, shape (n, C, H, W), and the indices of images without such a point, shape (m,).

@@ -56,7 +56,7 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
         angle: the first largest angle, degrees.
         trials: angles tried of each sign.
         quantise: query 8-bit images only.
-        generator: of the random directions; None for torch's own.
+        generator: of the random directions, or None for torch's own.
 
     Returns:
         The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.

@@ -52,7 +52,7 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         samples: points around that of each image; an odd number is rounded up, because they come in pairs.
         learning_rate: in the embedding.
         epochs: of the training (`fit_tremba`).
-        learned: weights of encoder and decoder; None for untrained ones.
+        learned: weights of encoder and decoder, or None for untrained ones.
 
     Returns:
         The image of the last point, shape (n, C, H, W).

@@ -159,7 +159,7 @@ def test_a_target_that_names_no_class_is_refused(target, said):
 
 @pytest.mark.parametrize("about", [{}, None, "1"])
 def test_an_image_without_an_id_is_refused(about):
-    with pytest.raises(InvalidInput, match='"id" .* image 2'):
+    with pytest.raises(InvalidInput, match=r'"id" .* image 2'):
         davylamp.from_maite(Rows([np.eye(4)[0]] * 3, [{"id": 0}, {"id": 1}, about]))
 
 

@@ -96,7 +96,7 @@ def test_what_was_learned_otherwise_is_refused(digits, learned):
     given = (digits.classifier, digits.inputs, digits.labels)
     with pytest.raises(InvalidInput, match="but the attack is art:uap@repaired under"):
         run_attack("art:uap@repaired", *given, RULES, fitted=learned)
-    with pytest.raises(InvalidInput, match="expected art:uap under"):
+    with pytest.raises(InvalidInput, match="but the attack is art:uap under"):
         run_attack("art:uap", *given, ThreatModel("linf", 0.1), fitted=learned)
     narrow = replace(learned, arrays={"perturbation": np.zeros((3, 8, 8), np.float32)})
     with pytest.raises(InvalidInput, match="a perturbation for images of shape"):
