@@ -201,7 +201,7 @@ def place(
         DavylampError: as `evaluate`; InvalidInput if the folder is not a baseline, or already has the models.
     """
     if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
-        raise InvalidInput(f"{', '.join(f'`{name}`' for name in given)} needs `adaptive`")
+        raise InvalidInput(f"{' and '.join(f'`{name}`' for name in given)} cannot be used without `adaptive`")
     if Path(against).suffix == ".csv" or str(against).startswith("published:"):
         raise InvalidInput(
             f"expected a results folder for `against`, got {against}: tables are for rankings of evaluated folders"

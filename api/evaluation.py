@@ -127,7 +127,7 @@ class Evaluation:
     def __repr__(self) -> str:
         count = 0 if self.summary is None else self.summary.done
         done = (
-            "" if self.summary is None else f": {count} cell{'' if count == 1 else 's'} run, {self.summary.kept} reused"
+            "" if self.summary is None else f": {count} run{'' if count == 1 else 's'} done, {self.summary.kept} reused"
         )
         failed = f", {len(self.summary.failed)} failed" if self.summary and self.summary.failed else ""
         failed += "".join(f"; {note}" for note in self.notes)
@@ -344,7 +344,7 @@ def _settle(
     if attacks is None and stated:
         if parameters or threat["epsilon"] != [None] or any(threat[name] for name in ("norm", "target", "defaults")):
             names = ", ".join(f"`{name}`" for name in _THREAT)
-            raise InvalidInput(f"{names} needs `attacks`")
+            raise InvalidInput(f"{names} cannot be used without `attacks`")
         chosen, notes = settled.attacks, []
     else:
         where = {"libraries": settled.libraries, "repaired": settled.repaired}

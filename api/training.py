@@ -173,7 +173,9 @@ def train(
         check_shown(row, None if attack is None else TrainingAttack(attack, ThreatModel("linf"), {}))
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
-            raise InvalidInput(f"{', '.join(alone)} needs `attack`: the attack whose examples {what} is trained on")
+            raise InvalidInput(
+                f"`attack` is missing for {', '.join(alone)}: the attack whose examples {what} is trained on"
+            )
         out = check_output_path("detector.pt" if out is None else out)
         classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)
         images = images_of(classifier, coerce_labelled(data), limit)

@@ -98,7 +98,7 @@ def test_evaluate_measures_detectors_on_its_examples(run, folder):
     files = ("--detector", "d.pt", "--detector", "e.pt")
     code, out, err = run(*EVALUATE, "--models", "net.py:make", *files, "-o", "r", "--json")
     assert code == 0, err
-    assert "examples are kept (keep_images)" in err
+    assert "keeping adversarial images (keep_images)" in err
     measured = json.loads(out)["detectors"]["detections"]
     assert [row["detector"] for row in measured] == ["d.pt", "e.pt"]
     assert run(*EVALUATE, "--models", "net.py:make", "--keep-images", "-o", "again")[0] == 0

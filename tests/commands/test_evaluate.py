@@ -212,7 +212,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
     [
         (("evaluate", "missing.toml"), "expected a TOML file"),
         (("evaluate", "--preset", "canari", "--print-config"), "did you mean canary"),
-        (("evaluate", "--preset", "canary", "--epsilon", "1/255"), "expected --attacks beside --norm, --epsilon"),
+        (("evaluate", "--preset", "canary", "--epsilon", "1/255"), "cannot be used without --attacks"),
         (("evaluate", *COMMON, "--attacks", "PGD "), "unknown attack 'PGD'; did you mean pgd"),
         (("evaluate", *COMMON, "--attacks", "pgd,,fgsm"), "expected --attacks A,B"),
         (

@@ -103,7 +103,7 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
         (("table", "results", "--references", "--pooled"), "expected --references without"),
         (("export", "attackbenc", "results", "-o", "files"), "unknown format 'attackbenc'; did you mean attackbench?"),
         (("export", "attackbench", "none", "-o", "files"), "expected a results folder"),
-        (("export", "attackbench", "results", "-o", "results"), "another folder"),
+        (("export", "attackbench", "results", "-o", "results"), "must differ from the results folder"),
         (("export", "attackbench", "results", "-o", "net.py"), "choose another folder for --out"),
         (("export", "attackbench", "results", "-o", "files", "--no-images"), "cannot be combined with --images"),
         (("export", "results", "none/results.zip"), "choose another file"),

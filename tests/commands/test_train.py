@@ -87,8 +87,8 @@ def test_mistakes_are_one_line(command, attack, more, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--norm", "l2", "--eps", "0.1"), "expected --attack with --norm, --epsilon"),
-        (("--target", "0", "--attack-param", "steps=2"), "expected --attack with --target, --attack-param"),
+        (("--norm", "l2", "--eps", "0.1"), "--attack is missing for --norm, --epsilon"),
+        (("--target", "0", "--attack-param", "steps=2"), "--attack is missing for --target, --attack-param"),
         (("--limit", "-1"), "expected --limit as a whole number from 1, got -1"),
         (("-o", "nowhere/file.pt"), "choose another file for --out"),
     ],

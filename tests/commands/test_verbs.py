@@ -125,7 +125,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
             lambda net: davylamp.certify(net, torch.rand(1, 3, 16, 16), [0], sigma=0.1, data="d"),
             "images or the name of",
         ),
-        (lambda net: davylamp.curve("none", against="passes", out="a.svg"), "without `out` and `budget`"),
+        (lambda net: davylamp.curve("none", against="passes", out="a.svg"), "combined with `out` or `budget`"),
         (lambda net: davylamp.curve("none", budget="x"), "expected `budget` as a number"),
         (lambda net: davylamp.check("none", run=True), "none"),
         (lambda net: davylamp.detect("none", "none.pt"), "found none at none.pt"),

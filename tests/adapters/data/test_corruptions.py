@@ -154,7 +154,7 @@ def test_grey_images():
         ("demo:imagenet+fgo:3", "unknown corruption 'fgo'; did you mean fog?"),
         ("foolbox:mnist+fog:3", "expected images of at least 32 x 32 for fog, got 28 x 28"),
         ("imagenet-c:there", "expected a corruption and its severity, as in imagenet-c:there+fog:3"),
-        ("imagenet-c:there+fog:3", "expected a folder of corruptions"),
+        ("imagenet-c:there+fog:3", "no such folder"),
         ("cifar-10-c:there+fog:3", "no such folder"),
     ],
 )

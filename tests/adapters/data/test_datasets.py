@@ -318,7 +318,7 @@ def test_npz_that_is_none(tmp_path):
     with pytest.raises(Unavailable, match="found none at"):
         load_data(f"npz:{file}")
     file.write_bytes(b"not a zip")
-    with pytest.raises(InvalidInput, match="another format"):
+    with pytest.raises(InvalidInput, match="a different format"):
         load_data(f"npz:{file}")
     np.savez(file, **GOOD)
     content = bytearray(file.read_bytes())

@@ -321,7 +321,7 @@ def test_bad_input_is_one_line(world, tmp_path):
     with pytest.raises(Unavailable, match="make one with davylamp train"):
         read_detector(tmp_path / "none.pt")
     torch.save(world.classifier.model, tmp_path / "program.pt")
-    with pytest.raises(Unavailable, match=r"expected a trained detector in .* holds programs"):
+    with pytest.raises(Unavailable, match=r"expected a trained detector in .* contains code"):
         read_detector(tmp_path / "program.pt")
     torch.save({"format": "else"}, tmp_path / "else.pt")
     with pytest.raises(InvalidInput, match="expected a detector that davylamp trained"):
