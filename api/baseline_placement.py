@@ -334,7 +334,7 @@ def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackR
         met.setdefault((*setting_of(cell), cell.seed), set()).add(cell.subject.model)
     common = [cell for cell in cells if met[(*setting_of(cell), cell.seed)] == models]
     kept = [cell for cell in common if not (adaptive and cell.row.universal)]
-    parts = {"not met by every model": (cells, common), "one perturbation for all images": (common, kept)}
+    parts = {"not run on every model": (cells, common), "one perturbation for all images": (common, kept)}
     notes = []
     for why, (before, after) in parts.items():
         left = sorted({cell.attack for cell in before} - {cell.attack for cell in after})

@@ -225,7 +225,7 @@ def test_results_are_short_in_words_and_whole_in_frames(digits, tmp_path):
     models = {"a": digits.module, "b": nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
     attacks = ["foolbox:pgd", "foolbox:gaussian-noise"]
     evaluation = davylamp.evaluate(models, *case[1:], attacks=attacks, norm="l2", epsilon=1.5, out=tmp_path / "r")
-    assert "4 cells run" in repr(evaluation)
+    assert "4 runs done" in repr(evaluation)
     again = davylamp.evaluate(models, *case[1:], attacks=attacks, norm="l2", epsilon=1.5, out=tmp_path / "r")
     assert "0 runs done, 4 reused" in repr(again)
     table = evaluation.table()

@@ -67,7 +67,7 @@ def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float
     wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
     name_it = f"name it: --norm {' or '.join(have)}"
     if canonical_attack(row).kind == "minimum-norm":
-        meaning = "it is a minimum-norm attack: an example within that radius counts as fooled"
+        meaning = "it is a minimum-norm attack, for which an example within that radius counts as fooled"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1 and ("linf" not in have or epsilon > 1):
         raise InvalidInput(f"{wanted}: a radius has no meaning without its norm; {name_it}")

@@ -158,7 +158,7 @@ def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, fold
     code, _, err = run("detect", "r", "--detector", "d.pt", "--isolate", "auto")
     assert code == 1
     assert "net.py:make: in a process of its own" in err
-    assert "got none: net.py:make: this needs the model's layers, and net.py:make runs in a process of its own" in err
+    assert "measured: net.py:make: this needs the model's layers, and net.py:make runs in a process of its own" in err
 
 
 def test_an_evaluation_is_told_of_when_its_detector_cannot_be_measured(run, folder):

@@ -234,9 +234,9 @@ def test_status_counts_and_names_damage(run, tmp_path):
         ),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,deepfool", "--epsilon", "8/255"),
-            "for deepfool, got none: it looks for",
+            "for deepfool needs a norm",
         ),
-        (("evaluate", *COMMON, "--attacks", "foolbox:cw", "--epsilon", "2/255"), "for cw, got none: it looks for"),
+        (("evaluate", *COMMON, "--attacks", "foolbox:cw", "--epsilon", "2/255"), "for cw needs a norm"),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,art:jsma", "--epsilon", "1"),
             "it would be linf for fgsm and l0 for art:jsma",
