@@ -209,9 +209,7 @@ class TimeoutProtocol(H11Protocol):
 
     def _make_room(self) -> None:
         others = (each for each in self.connections if each is not self and isinstance(each, TimeoutProtocol))
-        left = [
-            each for each in others if not each.transport.is_closing()
-        ]  # several may arrive in one iteration of the loop
+        left = [each for each in others if not each.transport.is_closing()]  # several may arrive together
         silent = [each for each in left if each._waits_for_client]
         if len(left) >= ROOM and silent:
             min(silent, key=lambda each: each._heard).transport.abort()

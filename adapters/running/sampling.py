@@ -16,11 +16,7 @@ from ..models.images import check_images
 from ..torch_state import full_float32
 from .seeding import call_seed, seeded
 
-_CLEAN, _BETWEEN, _FINAL = (
-    1,
-    2,
-    3,
-)  # different random numbers for each purpose, so that no example is judged on the samples that selected it
+_CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # separate random numbers, so that selection does not bias the judge
 
 
 class SampledOutputs(NamedTuple):

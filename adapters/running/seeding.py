@@ -87,9 +87,7 @@ def _state(name: str) -> Any:
     if name == "Python's":
         return random.getstate()
     state: Any = np.random.get_state()  # noqa: NPY002 - the generator that libraries seed
-    return (
-        (state[1].tobytes(), state[2:]) if isinstance(state, tuple) else repr(state)
-    )  # or a generator different from its first
+    return (state[1].tobytes(), state[2:]) if isinstance(state, tuple) else repr(state)  # a different generator
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:

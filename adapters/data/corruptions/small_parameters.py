@@ -7,13 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Severities = tuple[Any, Any, Any, Any, Any]
-_ZOOMS = (
-    1.06,
-    1.11,
-    1.16,
-    1.21,
-    1.26,
-)  # last values of NumPy's arange from 1 in steps of 0.01 (rounding includes the end)
+_ZOOMS = (1.06, 1.11, 1.16, 1.21, 1.26)  # last values of NumPy's arange from 1 in steps of 0.01, rounded
 
 PARAMETERS: Mapping[str, Mapping[str, Severities]] = {
     "cifar": {
