@@ -73,7 +73,7 @@ _HOMES = {
     ".errors": ("DavylampError",),
     ".memory": ("keep_freed_memory",),
 }
-_PARTS = ("adapters", "engine", "metrics", "report", "scoring")  # `report` can be called, too
+_PARTS = ("adapters", "engine", "metrics", "report", "scoring")  # `report` is also callable
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _RENAMED = {"best_effort": "search_radius", "best_of": "search_portfolio"}
 

@@ -1,4 +1,4 @@
-"""The command line: every command by name, and an error of ours as one line."""
+"""The command line: every command by name, and davylamp's errors as one line."""
 
 import atexit
 import os
@@ -62,7 +62,7 @@ def take_options(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Take the options given before a command."""
 
 
 COMMANDS = {
@@ -113,9 +113,9 @@ for _name, _function in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line; whatever goes wrong becomes one line and an exit code.
+    """Run the command line; any error becomes one line and an exit code.
 
-    1: an error of ours, or nothing could be computed; 2: wrong usage, or --strict; 70: a bug; 130: interrupted.
+    1: an error of davylamp, or nothing could be computed; 2: wrong usage, or --strict; 70: a bug; 130: interrupted.
     `DAVYLAMP_DEBUG=1` shows the traceback.
     """
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
@@ -134,7 +134,7 @@ def main() -> None:
             code = explain(error)
     code = close_output() or code
     if any(getattr(thread, "left", False) for thread in threading.enumerate()):  # by an attack; Python would wait
-        sys.stderr.write("a thread that an attack started goes on: it is ended with this process\n")
+        sys.stderr.write("a thread started by an attack is still running; it ends with this process\n")
         atexit._run_exitfuncs()
         os._exit(code if isinstance(code, int) else bool(code))
     sys.exit(code)  # type: ignore[arg-type]

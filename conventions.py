@@ -1,10 +1,10 @@
-"""Rules that several parts must apply alike, each stated once; it imports nothing of ours."""
+"""Conventions shared by several packages. Imports nothing of davylamp."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 RADIUS_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-4, 1e-6  # relative: float32 sums over 150 000 components
-# The kinds of attacks that each choice of `knowledge` stands for.
+# The kinds of attacks for each choice of `knowledge`.
 KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
     "white-box": ("white-box",),
     "black-box": ("score-based", "decision-based", "transfer", "black-box"),
@@ -15,7 +15,7 @@ KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
 
 
 def largest_distance(radius: Any, norm: str) -> Any:
-    """Largest distance that counts as inside a ball, as float32 moves an example on the sphere beyond it.
+    """Return the largest distance that counts as inside a ball, with a tolerance for float32 rounding.
 
     Args:
         radius: of the ball, a number or a tensor.
@@ -30,14 +30,14 @@ def largest_distance(radius: Any, norm: str) -> Any:
 
 
 def original_of(model: str, models: Collection[str]) -> str | None:
-    """Name of the undefended model of `MODEL+DEFENCE`, which may have several defences.
+    """Return the name of the undefended model of `MODEL+DEFENCE`, which may have several defences.
 
     Args:
         model: a model's name.
         models: names of all models.
 
     Returns:
-        The shortest beginning before a "+" that is itself a model; None if there is none.
+        The shortest prefix before a "+" that is itself a model; None if there is no such prefix.
     """
     places = (place for place, letter in enumerate(model) if letter == "+")
     return next((model[:place] for place in places if model[:place] in models), None)

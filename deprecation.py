@@ -10,7 +10,7 @@ def warn_renamed(owner: str, old: str, new: str) -> None:
 
 
 def current_name(owner: str, name: str, renamed: Mapping[str, str]) -> str:
-    """The current name of an attribute of the module `owner`; `renamed` maps old names to new ones."""
+    """Return the current name of an attribute of the module `owner`; `renamed` maps old names to new ones."""
     if name in renamed:
         warnings.warn(f"{owner}.{name} is deprecated: use {owner}.{renamed[name]}", DeprecationWarning, stacklevel=3)
     return renamed.get(name, name)

@@ -1,4 +1,4 @@
-"""Every error that davylamp raises on purpose; the command line turns each into one line and exit code 1."""
+"""Errors raised by davylamp. The command line turns each into one line and exit code 1."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ _LONGEST_LIST = 230  # characters of the names in a message
 
 
 class DavylampError(Exception):
-    """Base of every error below; a message has keywords of verbs in backticks, which the command line translates.
+    """Base of every davylamp error. Keywords in backticks in a message are translated by the command line.
 
     Attributes:
-        path: key of a configuration with which the message begins, if it does: "attacks[0].norm".
+        path: key of a configuration with which the message starts, if any: "attacks[0].norm".
     """
 
     path = ""
@@ -23,7 +23,7 @@ class InvalidInput(DavylampError, ValueError):
 
 @contextmanager
 def as_invalid_input() -> Iterator[None]:
-    """Raise InvalidInput, in one line, where a part that has no errors of its own (scoring) raises ValueError."""
+    """Raise InvalidInput, in one line, if code without errors of its own (scoring) raises ValueError."""
     try:
         yield
     except DavylampError:
@@ -37,7 +37,7 @@ class WrongType(InvalidInput, TypeError):
 
 
 class UnknownName(DavylampError, LookupError):
-    """A name that nothing is registered under; the message holds the close matches, else `hint` or the known names."""
+    """A name that is not registered; the message contains the close matches, else `hint` or the known names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = "", hint: str = ""):
         known = sorted(known)
@@ -47,7 +47,7 @@ class UnknownName(DavylampError, LookupError):
 
 
 def _listed(names: list[str]) -> str:
-    """The names with commas, as many as a line holds."""
+    """Join the names with commas, as many as fit on a line."""
     text = ", ".join(names)
     if len(text) <= _LONGEST_LIST:
         return text or "none"
@@ -56,11 +56,11 @@ def _listed(names: list[str]) -> str:
 
 
 class Unsupported(DavylampError, ValueError):
-    """What is asked for exists, but not in this combination; raised before anything is computed."""
+    """A combination that is not supported, raised before anything is computed."""
 
 
 class MissingLibrary(DavylampError, ImportError):
-    """A library that is needed here is not installed; the message says what to install."""
+    """A required library is not installed; the message names the install command."""
 
     def __init__(self, library: str, extra: str, reason: str = "", *, package: str = "", command: str = ""):
         why = f" ({reason})" if reason else ""
@@ -69,7 +69,7 @@ class MissingLibrary(DavylampError, ImportError):
 
 
 class Unavailable(DavylampError, OSError):
-    """Something that had to be fetched or read could not be; the message says what to do."""
+    """A resource could not be downloaded or read; the message names the remedy."""
 
 
 class AttackFailed(DavylampError, RuntimeError):
@@ -77,11 +77,11 @@ class AttackFailed(DavylampError, RuntimeError):
 
 
 class AttackDied(AttackFailed):
-    """The process that a user's attack runs in ended, took too long, or sent what is no answer."""
+    """The process of a user's attack ended, took too long, or sent an invalid message."""
 
 
 class TrainingFailed(DavylampError, RuntimeError):
-    """A training went to where no number is; what was kept before stays."""
+    """A training diverged to non-finite values; earlier checkpoints remain."""
 
 
 class ModelFailed(InvalidInput, RuntimeError):
@@ -89,12 +89,12 @@ class ModelFailed(InvalidInput, RuntimeError):
 
 
 class ModelSpoiled(ModelFailed):
-    """An attack has changed a model, or this process, in a way that could not be put back: nothing is measured here."""
+    """An attack changed a model, or this process, irreversibly: nothing more is measured here."""
 
 
 class ModelDied(ModelFailed):
-    """The process that a model runs in ended, or gave no answer in time or none that is one; what it says is gone."""
+    """The process of a model ended, or did not reply in time or validly; its state is lost."""
 
 
 class StoreMismatch(DavylampError, ValueError):
-    """A results file was written in another format."""
+    """A results file has a different format."""

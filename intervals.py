@@ -1,4 +1,4 @@
-"""Every interval but the bootstrap's: of shares, of their differences, of medians. It imports nothing of ours."""
+"""Confidence intervals of proportions, differences and medians, without bootstrap. Imports nothing of davylamp."""
 
 import math
 from functools import cache
@@ -13,7 +13,7 @@ TAIL = 0.025  # on each side of a 95 % interval
 
 
 class Interval(NamedTuple):
-    """An estimate with both ends of its interval; NaN where there is none."""
+    """An estimate with its interval bounds; NaN if undefined."""
 
     value: float
     low: float
@@ -21,7 +21,7 @@ class Interval(NamedTuple):
 
 
 class Proportion(NamedTuple):
-    """A share, its interval and the number of independent images that it is worth; arrays where many were asked for."""
+    """A proportion, its interval bounds and its effective number of independent images; arrays for several."""
 
     value: np.ndarray
     low: np.ndarray
@@ -33,24 +33,24 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def proportion_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a proportion: covers at least `level` whatever the proportion is.
+    """Return Clopper and Pearson's interval of a proportion, which covers at least `level` for any proportion.
 
     Wilson's is narrower, and close to 0 and 1 covers as little as 83 % (3 images), 84 % (12) or 86 % (100).
 
     Args:
-        successes: from 0 to `count`; needs not be whole.
-        count: trials; for clustered images the number that they are worth.
+        successes: from 0 to `count`; need not be an integer.
+        count: trials; for clustered images their effective number.
         level: of confidence, inside (0, 1).
 
     Returns:
-        Both ends; (NaN, NaN) if `count` is 0.
+        Both bounds; (NaN, NaN) if `count` is 0.
     """
     low, high = proportion_bounds(np.asarray(successes, float), np.asarray(count, float), level)
     return float(low), float(high)
 
 
 def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-    """`proportion_interval` of many proportions at once: arrays of one shape, and both ends in that shape."""
+    """Compute `proportion_interval` for arrays of one shape, and return both bounds in that shape."""
     tail, small = (1 - level) / 2, 1e-9
     successes = np.where(np.abs(successes - np.round(successes)) < small, np.round(successes), successes)
     failures = np.where(np.abs(count - successes) < small, 0.0, count - successes)
@@ -64,9 +64,9 @@ def proportion_bounds(successes: np.ndarray, count: np.ndarray, level: float = L
 
 @cache
 def tail_probability(n: int) -> float:
-    """What is left out of the replicates on each side for an interval of 95 % that rests on `n` images.
+    """Return the tail probability of the replicates on each side for a 95 % interval based on `n` images.
 
-    Percentiles of 2.5 % are those of a normal distribution of a spread that is known, and too narrow by sqrt((n - 1) /
+    Percentiles of 2.5 % are those of a normal distribution with known spread, and too narrow by sqrt((n - 1) /
     n): for few images they cover less. The expanded percentile interval has the width of Student's for normal data
     (Hesterberg 2015, What Teachers Should Know About the Bootstrap, 4.4).
     """
@@ -76,22 +76,24 @@ def tail_probability(n: int) -> float:
 
 
 def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, level: float = LEVEL) -> Proportion:
-    """A mean of shares over the same images, such as a rate over several attacks, seeds or models.
+    """Return the mean of proportions over the same images, such as a rate over several attacks, seeds or models.
 
-    The images are the clusters. How many independent trials the outcomes are worth (Kish's effective sample size)
-    is estimated from how alike the outcomes of an image are, and put into `proportion_interval` (Korn and Graubard
-    1998). One image that always counts and one that never does are added for that estimate alone, so that outcomes
-    which are all equal are worth their images and not more. It is never less than the images are worth if all
-    outcomes of an image are the same, and never more than if all are independent.
+    The images are the clusters. The effective number of independent trials (Kish's effective sample size)
+    is estimated from the similarity of the outcomes within an image, and used in `proportion_interval` (Korn and
+    Graubard
+    1998). One image that always counts and one that never does are added for that estimate alone, so that
+    identical outcomes have an effective number of at most their images. It is never less than the number for images
+    with identical outcomes, and never more than for independent ones.
 
     Args:
-        values: 0 or 1, or shares of such, NaN where undefined, shape (images, repeats) or (images, repeats, ...): the
-            axes after the second are other shares.
-        weights: of the repeats' means, shape (repeats,); None: all equal. A repeat without a defined value is left out.
+        values: 0 or 1, or proportions of such, NaN if undefined, shape (images, repeats) or (images, repeats, ...): the
+            axes after the second are separate proportions.
+        weights: of the repeats' means, shape (repeats,), or None for equal weights. A repeat without a defined value is
+            omitted.
         level: of confidence, inside (0, 1).
 
     Returns:
-        Arrays of the shape of the axes after the second; NaN where nothing is defined.
+        Arrays of the shape of the axes after the second; NaN if nothing is defined.
 
     Raises:
         ValueError: if the shapes do not fit or a value is outside [0, 1].
@@ -107,7 +109,7 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
     part = given.reshape(-1, *[1] * (values.ndim - 2)) * (images > 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = (part * np.nansum(values, 0) / np.maximum(images, 1)).sum(0) / part.sum(0)
-        part = part / part.sum(0)  # NaN where nothing is defined
+        part = part / part.sum(0)  # NaN if nothing is defined
         entry = known * (part / np.maximum(images, 1))  # the weight of each outcome; they add up to 1
         whole = np.where(known, values, 0.0)
         worth = _worth(entry, whole, known, part)
@@ -116,11 +118,11 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
 
 
 def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Proportion:
-    """`clustered_interval` of shares over images that are 0 or 1, each once: it rests on how many are 1.
+    """Return `clustered_interval` of proportions over images that are 0 or 1, each once, from the number of ones.
 
     Args:
-        counts: of the images that are 1, for each share.
-        images: all of them.
+        counts: number of images that are 1, for each proportion.
+        images: number of all images.
         level: of confidence, inside (0, 1).
 
     Returns:
@@ -134,13 +136,13 @@ def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Propo
 def difference_bounds(
     first: tuple[float, float, float], second: tuple[float, float, float], alike: float = 0.0
 ) -> tuple[float, float]:
-    """Ends of the interval of a difference of two shares, by the method of variance estimates recovery.
+    """Return the interval bounds of a difference of two proportions, by the method of variance estimates recovery.
 
-    Zou and Donner 2008; Newcombe 1998 for a correlation of 0, which is on the safe side where it is positive.
+    Zou and Donner 2008; Newcombe 1998 for a correlation of 0, which is conservative if it is positive.
 
     Args:
-        first: share and both ends of its interval.
-        second: of what is taken from it.
+        first: proportion and both bounds of its interval.
+        second: the proportion that is subtracted.
         alike: correlation of the two estimates.
     """
     (p, p_low, p_high), (q, q_low, q_high) = first, second
@@ -151,12 +153,12 @@ def difference_bounds(
 
 
 def discordant_correlation(p: float, q: float) -> float:
-    """Correlation of the estimates of two shares of the same images that exclude one another."""
+    """Return the correlation of the estimates of two mutually exclusive proportions of the same images."""
     return 0.0 if 1 in {p, q} else -math.sqrt(p * q / ((1 - p) * (1 - q)))
 
 
 def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """Effective number of independent outcomes, from the variance between images."""
+    """Return the effective number of independent outcomes, from the variance between images."""
     of_image = entry.sum(1)
     count = (of_image > 0).sum(0)
     square = (of_image**2).sum(0)
@@ -169,10 +171,11 @@ def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.nda
 
 
 def difference_interval(only_first: int, only_second: int, count: int, level: float = 0.9) -> Interval:
-    """Difference of two success rates on the same images.
+    """Return the difference of two success rates on the same images.
 
-    From Clopper and Pearson's limits of the two discordant shares by the method of variance estimates recovery (Zou and
-    Donner 2008), with their correlation. Both ends inside a margin at level 0.9 are two one-sided tests at 5 %.
+    From Clopper and Pearson's limits of the two discordant proportions by the method of variance estimates recovery
+    (Zou and
+    Donner 2008), with their correlation. Both bounds inside a margin at level 0.9 are two one-sided tests at 5 %.
 
     Args:
         only_first: images that only the first fools.
@@ -181,7 +184,7 @@ def difference_interval(only_first: int, only_second: int, count: int, level: fl
         level: of confidence.
 
     Returns:
-        The rate of the first less that of the second, from -1 to 1; NaN without images.
+        The rate of the first minus that of the second, from -1 to 1; NaN without images.
     """
     if count == 0:
         return UNKNOWN
@@ -191,14 +194,14 @@ def difference_interval(only_first: int, only_second: int, count: int, level: fl
 
 
 def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
-    """Median of the values that are known, with its distribution-free interval from order statistics (sign test).
+    """Return the median of known values, with its distribution-free interval from order statistics (sign test).
 
     Args:
-        values: shape (n,), infinite ones count; NaN where unknown.
+        values: shape (n,), infinite ones count; NaN if unknown.
         level: of confidence, at least.
 
     Returns:
-        No interval, NaN, where so few values give none.
+        The median and its interval; NaN bounds if there are too few values.
     """
     known = np.asarray(values, float)
     known = np.sort(known[~np.isnan(known)])
@@ -210,7 +213,7 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
 
 
 def ratio_interval(first: ArrayLike, second: ArrayLike, level: float = 0.9) -> Interval:
-    """Median ratio of paired distances, with its interval by `median_interval`.
+    """Return the median ratio of paired distances, with its interval by `median_interval`.
 
     Args:
         first: distances of the first, shape (n,), >= 0.

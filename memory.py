@@ -1,4 +1,4 @@
-"""Memory that a process keeps once it had it: what a model's layers free and ask for again costs no page faults."""
+"""Keeps memory that a process has freed, so that a model's layers can reuse it without page faults."""
 
 import ctypes
 import gc
@@ -12,10 +12,9 @@ from pathlib import Path
 # mallopt's parameters, as in glibc's malloc.h
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _NEVER = -1
-_LARGEST = (1 << 30, 1 << 25)  # bytes; older glibc takes no more than the second
-_PLENTY = 0.5  # share of the memory that is left
-# By the controller that /proc/self/cgroup names ("" is version 2): where its groups lie, the files that have the limit
-# and what is used, and how memory.stat calls the files in it.
+_LARGEST = (1 << 30, 1 << 25)  # bytes; older glibc accepts no more than the second
+_PLENTY = 0.5  # proportion of available memory
+# By controller in /proc/self/cgroup ("" is version 2): root of its groups, and the files with the limit
 _GROUPS = {
     "": ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -25,16 +24,17 @@ _CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process keep the memory that tensors free on a CPU, up to 1 GB each, for the tensors that follow.
+    """Keep the memory that tensors free on a CPU, up to 1 GB each, for later tensors of this process.
 
-    By default glibc gives every block above 32 MB back at once, and the top of its heap: each layer of each step then
-    asks the system for pages anew, which takes as long as the convolutions themselves (`tools/speed/models.py`).
-    A process holds more at most: 2.9 GB instead of 1.9 in an evaluation of 1000 images of 224 x 224 by a small CNN. All
-    threads share one heap, as each would keep what it freed in its own. `release_unused_memory` gives back what is free.
+    By default glibc returns every block above 32 MB immediately, and the top of its heap. Each layer of each step then
+    requests pages from the system again, which takes as long as the convolutions themselves (`tools/speed/models.py`).
+    The largest memory use rises: 2.9 GB instead of 1.9 in an evaluation of 1000 images of 224 x 224 by a small CNN. All
+    threads share one heap, because each would keep its freed memory separately. `release_unused_memory` returns free
+    memory.
 
     Returns:
-        Whether it was done: not where the C library is not glibc, and not where the environment sets malloc's
-        thresholds (`MALLOC_TRIM_THRESHOLD_` and such, or `glibc.malloc` in `GLIBC_TUNABLES`).
+        Whether it was done: not if the C library is not glibc, or the environment sets malloc's
+        thresholds (`MALLOC_TRIM_THRESHOLD_` and similar, or `glibc.malloc` in `GLIBC_TUNABLES`).
     """
     if not sys.platform.startswith("linux") or _chosen_by_user():
         return False
@@ -47,28 +47,29 @@ def keep_freed_memory() -> bool:
 
 
 def release_unused_memory() -> None:
-    """Give the system what this process keeps and does not use."""
+    """Return unused memory of this process to the system."""
     if keep_freed_memory.cache_info().currsize and keep_freed_memory():
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def release_unused_memory_if_low() -> None:
-    """Give back what this process keeps where others may need it, as between two tasks of a worker among many.
+    """Return unused memory if other processes may need it, for example between two tasks of a worker.
 
-    That is where less than half of the memory is left. Elsewhere it would be asked for anew at the next pass, the first
-    one of a model then taking more than twice as long.
+    It is returned if less than half of the memory is available. Otherwise it would be requested again in the next pass,
+    and
+    the first pass of a model would take more than twice as long.
     """
     if available_memory_fraction() < _PLENTY:
         release_unused_memory()
 
 
 def available_memory_fraction(system: Path = Path("/")) -> float:
-    """Share, from 0 to 1, of this machine's memory that is available; of its control group's where less of that is.
+    """Return the available proportion of this machine's memory, 0 to 1, or of its control group's if that is less.
 
-    Files that the system holds in memory count as available. 0 where nothing is known: not on Linux.
+    Files that the system caches in memory count as available. 0 if unknown: not on Linux.
 
     Args:
-        system: the root of the file system that is read.
+        system: root of the file system to read.
     """
     try:
         lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -78,13 +79,13 @@ def available_memory_fraction(system: Path = Path("/")) -> float:
         return 0.0
     with suppress(OSError):
         for line in (system / "proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").split("\n"):
-            if line.count(":") >= 2:  # a name may have more of them, and any bytes
+            if line.count(":") >= 2:  # a name may contain more colons, and any bytes
                 shares += _left_of_groups(system, *line.split(":", 2)[1:])
     return max(0.0, min(shares))
 
 
 def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]:
-    """Share that is left of the limit of a control group and of each that it is in; nothing where there is no limit."""
+    """Yield the available proportion of the limit of a control group and of its parents; nothing without a limit."""
     if controller not in _GROUPS:
         return
     root, limit, used, cached = _GROUPS[controller]
@@ -97,11 +98,10 @@ def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]
 
 
 def skip_final_gc() -> None:
-    """Spare a process that ends the search for cycles among all that it holds, half a second after a table.
+    """Skip the final search for reference cycles, which takes half a second after a table.
 
-    To be registered for the exit (`atexit`): a process that goes on would never search what it holds now.
-    What nobody refers to is freed all the same, and what was registered for the exit runs; objects in cycles go with
-    the process.
+    To be registered for the exit (`atexit`): a continuing process would never search its present objects.
+    Objects without references are freed as usual, and exit handlers run; objects in cycles end with the process.
     """
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""A pytest plug-in for those who write attacks: the contract that davylamp's rows are held to, as tests.
+"""A pytest plug-in for authors of attacks: davylamp's contract checks as tests.
 
     # conftest.py
     pytest_plugins = ["davylamp.testing"]
@@ -8,9 +8,10 @@
     def test_contract(davylamp_promise):
         davylamp_promise()
 
-makes one test of each promise under each norm, and of each model that is planted to make an attack lie. A promise that
-an attack does not make is skipped; one that is weak (it does not find what is known to be there) or not shown (it did
-nothing) passes with a warning. A row that its record calls broken is one skipped test with the reason.
+makes one test of each contract check under each norm, and of each misbehaving model. A check of something that
+an attack does not declare is skipped; one that is weak (the attack misses an example known to exist) or not shown (it
+did
+nothing) passes with a warning. An implementation declared broken is one skipped test with the reason.
 """
 
 import warnings
@@ -25,12 +26,14 @@ FIXTURE = "davylamp_promise"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest of the mark."""
-    config.addinivalue_line("markers", f"{MARK}(*attacks): one test of each promise of these attacks, see {__name__}")
+    """Register the mark."""
+    config.addinivalue_line(
+        "markers", f"{MARK}(*attacks): one test of each contract check of these attacks, see {__name__}"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test of each promise."""
+    """Make one test of each contract check."""
     mark = metafunc.definition.get_closest_marker(MARK)
     if mark is None or FIXTURE not in metafunc.fixturenames:
         return
@@ -39,11 +42,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class WeakAttackWarning(UserWarning):
-    """An attack breaks no rule, and misses what is known to be there or does nothing."""
+    """An attack breaks no rule, but misses an example known to exist or does nothing."""
 
 
 def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Name and check of everything that an attack, or every attack of a library, is held to."""
+    """Yield name and check of everything in the contract of an attack, or of every attack of a library."""
     from .adapters import LIBRARIES
     from .adapters.catalogue.lookup import resolve_implementation
     from .adapters.contract.contract_checks import PROMISES, norms_of

@@ -1,4 +1,4 @@
-"""One interface to the attacks of ART, Foolbox, torchattacks and adversarial-library; importing it loads none of them.
+"""One interface to the attacks of several libraries. Importing it loads no library.
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 

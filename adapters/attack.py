@@ -1,4 +1,4 @@
-"""What an attack is: the canonical one, one library's implementation of it, and the words for its parameters."""
+"""Definitions of an attack, of a library's implementation of it, and of its parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ Status = Literal["works", "repaired", "broken"]
 
 
 class NoStart(Exception):
-    """A library's own search for an image that fools the model came to nothing."""
+    """A library's own search for an image that fools the model was unsuccessful."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One word of the canonical vocabulary: its type, smallest and largest value, and the one meaning that it has.
+    """A canonical parameter: its type, smallest and largest value, and its one meaning.
 
-    `useless` is a value of that range with which the attack could change nothing: it is refused.
+    `useless` is a value of that range with which the attack could change nothing; it is refused.
     """
 
     type: type
@@ -33,11 +33,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Attack:
-    """A canonical attack: what the field calls it, whatever the library.
+    """A canonical attack, independent of any library.
 
-    `matched` holds the parameters that `compare` gives to every library unless others are given. Its `step_size` may be
-    relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2 epsilon",
-    with any number.
+    `matched` holds the parameters that `compare` passes to every library unless the user gives others. Its `step_size`
+    may
+    be relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2 epsilon",
+    with
+    any number.
     """
 
     name: str
@@ -50,51 +52,52 @@ class Attack:
 
 @dataclass(frozen=True)
 class Implementation:
-    """One library's version of an attack: a row of the catalogue, called `library:attack` or `library:attack@variant`.
+    """One library's version of an attack, named `library:attack` or `library:attack@variant`.
 
     Args:
-        attack: name of the canonical attack; of a user's attack what its code calls it.
-        library: name of its record, `Library.name`; or the file that a user's attack is from.
-        classes: norm -> "module:Class". A leading dot means a module of the library record's package.
-        params: canonical parameter -> the library's word. `seed`, `num_classes` and `starting_points` are
-            supplied by `run_attack` to the rows that name them.
-        fixed: arguments in the library's words that are always passed: what makes the class this attack.
-        variant: "repaired" for a row whose algorithm differs from what the library ships.
-        targeted: "no", "yes", or "only" (untargeted threat models then aim at the second most likely class).
-        aims_at: "least-likely" or "second-likely": where a targeted-only row aims if no target is given.
-        random: the sources of randomness that a seed fixes ("python", "numpy", "torch"); empty: deterministic.
-        alone: the library gets one image per call, since it would couple the images of a batch.
-        order: "kept" if image i of the batch is row i of every query (whole multiples of the batch: stacked copies);
+        attack: name of the canonical attack, or the name that a user's code gives its attack.
+        library: name of its library, `Library.name`, or the file of a user's attack.
+        classes: norm -> "module:Class". A leading dot means a module of the library definition's package.
+        params: canonical parameter -> the library's name for it. `seed`, `num_classes` and `starting_points` are
+            supplied by `run_attack` to the implementations that name them.
+        fixed: arguments, under the library's names, that are always passed because they make the class this attack.
+        variant: "repaired" if the algorithm differs from the one that the library ships.
+        targeted: "no", "yes", or "only" (under an untargeted threat model, the target is then the second most likely
+            class).
+        aims_at: "least-likely" or "second-likely": target of a targeted-only implementation if none is given.
+        random: sources of randomness that a seed fixes ("python", "numpy", "torch"); empty for a deterministic attack.
+        alone: the library gets one image per call, because it would couple the images of a batch.
+        order: "kept" if image i of the batch is row i of every query (whole multiples of the batch are stacked copies);
             "content" if the library shuffles or shrinks the batch, so that a query is attributed to the nearest image.
-        universal: one perturbation for all images of a call, so the call is never split, and a query that is as near to
-            another image is attributed to that one.
-        fit: "module:function" of an attack that learns once: called as the driver is, it returns tensors by name, of
-            which `apply` then makes examples of any images without a question to the model.
-        apply: "module:function" (learned, inputs, threat_model) -> images; empty: the "perturbation" is added. Of an
-            attack that asks the model with what it has learned: the images that it begins with.
-        learned: the library's word for what it has learned, for an attack that asks the model with it: it is called
-            with that, not applied.
-        searches: canonical parameters of what comes after the learning, which what was learned does not depend on.
-        data_free: what it learns depends on the model alone: of the images only the shape counts.
-        reads_layers: the attack looks at, or changes, layers inside of the model, so they have to be in this process.
+        universal: one perturbation for all images of a call. The call is never split, and a query that is equally near
+            to a second image is attributed to that one.
+        fit: "module:function" of a fitted attack. It is called like the driver and returns tensors by name, from which
+            `apply` makes examples of any images without querying the model.
+        apply: "module:function" (learned, inputs, threat_model) -> images. If empty, the "perturbation" is added. For
+            an attack that queries the model with its fitted tensors: the starting images.
+        learned: the library's name for the fitted tensors, for an attack that queries the model with them: they are
+            passed to it, not applied.
+        searches: canonical parameters that apply after the fit and do not affect the fitted tensors.
+        data_free: the fit depends on the model alone, and on the shape of the images.
+        reads_layers: the attack reads or changes layers inside the model, which must therefore be in this process.
         probabilities: the attack gets softmax outputs instead of logits.
-        min_classes: fewest classes that the attack's loss is defined for.
-        failure: what the library returns where it fails: the "input", or its "last" iterate.
-        begins_at: the library's word for adversarial images, one for each image, that the attack can begin at instead
-            of the clean images; empty: there is none. A search by several attacks hands it what the others found.
-        per_image_radii: the class takes a tensor of radii, one for each image, as well as a number, unless it starts at
-            a random point of the ball.
+        min_classes: fewest classes for which the attack's loss is defined.
+        failure: what the library returns on failure: the "input", or its "last" iterate.
+        begins_at: the library's name for adversarial starting images, one per image, that replace the clean images as
+            the start; empty if not supported. A portfolio search passes the examples found by the other attacks.
+        per_image_radii: the class accepts a tensor of radii, one per image, as well as a number, unless it starts at a
+            random point of the ball.
         within: "module:function" of a context manager entered around each library call.
-        repairs: what is mended from outside so that the row runs, a sentence each.
-        findings: ids of known defects of the library's algorithm (`Library.findings`); the row runs as shipped.
-        broken: why the row cannot run on today's stack; empty if it can.
-        described: the canonical attack, for a row whose attack is not in the catalogue: a user's, or of a record that
-            is not installed here.
-        given: the user's attack itself, for a row made of one.
-        more: parameters of this row alone, outside the common vocabulary.
-        says_norm: whether the norms are known; otherwise the user has to name one.
-        assumed: what was taken for granted of a user's attack, a sentence each.
-        canonical: the canonical attack that a user's is, as its author says; empty: none but itself.
+        repairs: compatibility patches that let the implementation run, a sentence each.
+        findings: ids of known issues of the library's algorithm (`Library.findings`), which runs as shipped.
+        broken: why it cannot run with current dependencies; empty if it can.
+        described: the canonical attack, if the catalogue does not have it: a user's attack, or one of a library that is
+            not installed.
+        given: the user's attack itself, for an implementation made from one.
+        more: parameters of this implementation alone, outside the canonical ones.
+        says_norm: whether the norms are declared; if not, the user must name one.
+        assumed: assumptions made about a user's attack, a sentence each.
+        canonical: the canonical attack that a user's attack implements, as declared by its author; empty if undeclared.
     """
 
     attack: str
@@ -138,24 +141,24 @@ class Implementation:
 
     @property
     def is_user_attack(self) -> bool:
-        """Whether it is a user's attack, from a file or handed over, and of no library's record."""
+        """Whether it is a user's attack, from a file or passed as an object, instead of a library's."""
         return self.library == "user" or self.library.endswith(".py")
 
     @property
     def canonical_name(self) -> str:
-        """The canonical attack, whichever library runs it; a user's that is not said to be one is known by itself."""
+        """Name of the canonical attack, whichever library runs it. A user's attack that declares none is its own."""
         return self.canonical or (self.name if self.is_user_attack else self.attack)
 
     @property
     def status(self) -> Status:
-        """Whether it runs as shipped, runs because something outside it is mended, or cannot run."""
+        """Status: "works" as shipped, "repaired" if it is patched or a fixed variant, or "broken"."""
         if self.broken:
             return "broken"
         return "repaired" if self.repairs or self.variant else "works"
 
 
 class RunSetting(NamedTuple):
-    """What a row is to be run on: a model with its number of classes, the shape (C, H, W) of its images, and how."""
+    """Setting of a run: model, number of classes, image shape (C, H, W), threat model and parameters."""
 
     model: Any
     classes: int

@@ -1,4 +1,4 @@
-"""Arguments as a user's script gives them, read where one meaning is clear: one line where it is not."""
+"""Converts arguments of the Python interface to their types, or explains in one line why it cannot."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,22 +13,22 @@ _LONGEST = 60  # characters of a value in a message
 
 
 def type_error(wanted: str, value: Any) -> WrongType:
-    """The error of a value that is nothing of the kind, which a message shows if it is short and plain."""
+    """Build the error for a value of a wrong type. The message shows the value if it is short and plain."""
     plain = value is None or isinstance(value, (str, bytes, Real))
     text = repr(value) if plain and len(repr(value)) <= _LONGEST else type(value).__name__
     return WrongType(f"expected {wanted}, got {text}")
 
 
 def read_list(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
-    """Several things, or the one text that was given alone.
+    """Convert to a list; a string becomes a list of one.
 
     Args:
-        value: what was given.
-        wanted: what a message says of it: "libraries as names".
-        kind: what each of them has to be.
+        value: the argument.
+        wanted: description for the message: "libraries as names".
+        kind: required type of each item.
 
     Raises:
-        WrongType: if it is no list, or something else is in it.
+        WrongType: if it is not a list, or an item has a different type.
     """
     if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
         raise type_error(wanted, value)
@@ -40,7 +40,7 @@ def read_list(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -
 
 
 def read_int(value: Any, wanted: str, low: int, high: int) -> int:
-    """A whole number from `low` to `high`; InvalidInput otherwise, which is a WrongType where it is none at all."""
+    """Convert to an int from `low` to `high`. Raises InvalidInput, or WrongType if it is not an integer."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise type_error(wanted, value)
     if not low <= int(value) <= high:
@@ -49,12 +49,12 @@ def read_int(value: Any, wanted: str, low: int, high: int) -> int:
 
 
 def read_seed(value: Any) -> int:
-    """A random seed; InvalidInput if it is none."""
+    """Convert to a random seed. Raises InvalidInput if it is not a valid one."""
     return read_int(value, "a seed from 0 to 2**32 - 1", 0, 2**32 - 1)
 
 
 def read_text(value: Any, wanted: str) -> str:
-    """A text, of None the empty one; WrongType otherwise."""
+    """Convert to a string; None becomes "". Raises WrongType for other types."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -63,13 +63,13 @@ def read_text(value: Any, wanted: str) -> str:
 
 
 def read_target(value: Any) -> str:
-    """The rule of the targets as a text, of a class its number; None or "": untargeted."""
+    """Convert a target rule or class number to a string; "" (also for None) means untargeted."""
     is_class = isinstance(value, Integral) and not isinstance(value, bool)
     return str(int(value)) if is_class else read_text(value, "a target as text or a class number")
 
 
 def read_mapping(value: Any, wanted: str) -> dict[str, Any]:
-    """Values by name, of None none; WrongType otherwise."""
+    """Convert to a dict; None becomes an empty one. Raises WrongType for other types."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -78,16 +78,16 @@ def read_mapping(value: Any, wanted: str) -> dict[str, Any]:
 
 
 def read_path(value: Any, wanted: str) -> Path:
-    """A path; WrongType for what is no text and no path."""
+    """Convert to a Path. Raises WrongType unless `value` is a string or a path."""
     if not isinstance(value, (str, Path)):
         raise type_error(wanted, value)
     return Path(value)
 
 
 def read_channels(name: str, values: Any) -> list[float]:
-    """A finite number for each channel; InvalidInput otherwise, which is a WrongType where there are no numbers.
+    """Convert to one finite number per channel. Raises InvalidInput, or WrongType if they are not numbers.
 
-    A tensor or an array may have the shape by which it is subtracted from images, (1, C, 1, 1) or (C, 1, 1).
+    A tensor or an array may have the shape in which it is subtracted from images, (1, C, 1, 1) or (C, 1, 1).
     """
     wanted = f"{name} as a list of one number for each channel"
     shape = getattr(values, "shape", ())
@@ -105,11 +105,11 @@ def read_channels(name: str, values: Any) -> list[float]:
 
 
 def read_radius(value: Any) -> float | None:
-    """A radius as a number, which stays as it is: of the text "8/255" what it is; None: no radius.
+    """Convert to a radius: a number unchanged, a string such as "8/255" to its value, None for no radius.
 
     Raises:
-        InvalidInput: for a text that is no number.
-        WrongType: for anything else.
+        InvalidInput: if a string is not a number.
+        WrongType: for other types.
     """
     if isinstance(value, str):
         return parse_number(value, "epsilon")
@@ -119,12 +119,12 @@ def read_radius(value: Any) -> float | None:
         return value.item()
     error = type_error("epsilon as a number or a fraction such as '8/255'", value)
     if isinstance(value, (list, tuple)):
-        error.args = (f"{error}; davylamp.evaluate takes several",)
+        error.args = (f"{error}; davylamp.evaluate accepts several",)
     raise error
 
 
 def read_radii(value: Any) -> list[Any]:
-    """One radius or several: numbers as `read_radius` has each, texts as they are; InvalidInput for an empty list."""
+    """Convert to a list of radii, numbers as by `read_radius`, strings unchanged. Raises InvalidInput if empty."""
     if len(getattr(value, "shape", ())) == 1 and hasattr(value, "tolist"):  # an array or a tensor of several
         value = value.tolist()
     several = list(value) if isinstance(value, (list, tuple)) else [value]

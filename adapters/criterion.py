@@ -5,9 +5,9 @@ from torch import Tensor
 
 
 def is_fooled(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:
-    """Whether each row counts as a success, shape (N,) bool: not the label, or the target if there is one.
+    """Whether each image is a success, shape (N,) bool: the prediction is the target, or not the label if untargeted.
 
-    A row with a NaN is never a success.
+    An image with a non-finite logit is never a success.
     """
     predicted = logits.argmax(1)
     hit = predicted != labels if targets is None else predicted == targets

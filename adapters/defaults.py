@@ -1,4 +1,4 @@
-"""Closed sets, defaults and limits of settings that records and options state; importable without torch."""
+"""Closed sets, defaults and limits of settings. Importable without torch."""
 
 from typing import Literal, get_args
 
@@ -6,9 +6,9 @@ Norm = Literal["linf", "l2", "l1", "l0", "unrestricted"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
 TARGETS = ("second-likely", "least-likely", "random")
 Isolate = Literal["no", "auto", "yes", "strict"]
-SECONDS = 600.0  # that an isolated model may take for one answer
+SECONDS = 600.0  # time limit of an isolated model for one output
 PASS_SIZE = 64  # images of a pass without gradients
-DRAWS = 20  # answers that a random model is judged by
+DRAWS = 20  # samples on which a random model is judged
 MOST_DRAWS = 10_000
-REQUEST_SIZE = PASS_SIZE  # images that a server is asked about at once
-TIMEOUT = 60.0  # seconds that a server has for an answer
+REQUEST_SIZE = PASS_SIZE  # images per request to a server
+TIMEOUT = 60.0  # seconds in which a server must respond

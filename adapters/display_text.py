@@ -1,4 +1,4 @@
-"""The only wording of a threat model and of a radius, for terminals, pages, checks and messages."""
+"""Formats threat models and radii for terminals, pages, checks and messages."""
 
 import math
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def format_threat_model(threat_model: "ThreatModel", target: str = "") -> str:
-    """A threat model in words: "linf 4/255", "l2, smallest change", "l0 20, targeted (least-likely)", "unrestricted".
+    """Format a threat model: "linf 4/255", "l2, smallest change", "l0 20, targeted (least-likely)", "unrestricted".
 
     Args:
         threat_model: norm, epsilon, targeted.
-        target: the rule that chooses the targets, if it is to be named.
+        target: the rule that chooses the targets, if it is to be shown.
     """
     norm, epsilon = threat_model.norm, threat_model.epsilon
     if norm == "unrestricted":
@@ -25,7 +25,7 @@ def format_threat_model(threat_model: "ThreatModel", target: str = "") -> str:
 
 
 def format_threat_labels(labels: Mapping[str, Any]) -> str:
-    """The same from the labels of a table's row: `norm`, `epsilon` (NaN: none), `targeted`."""
+    """Format a threat model from the labels of a table row: `norm`, `epsilon` (NaN for none), `targeted`."""
     from . import ThreatModel  # which loads torch
 
     epsilon = None if math.isnan(labels["epsilon"]) else labels["epsilon"]
@@ -33,7 +33,7 @@ def format_threat_labels(labels: Mapping[str, Any]) -> str:
 
 
 def format_radius(norm: str, epsilon: float) -> str:
-    """A radius or distance in four digits; of linf as a fraction of 255 where that is rounder: "4/255", "0.1"."""
+    """Format a radius or distance in four digits; for linf as a fraction of 255 if that is rounder: "4/255", "0.1"."""
     levels, is_round = epsilon * 255, math.isclose(epsilon, float(f"{epsilon:.2g}"), rel_tol=1e-9)
     if norm == "linf" and not is_round and abs(levels - round(levels, 2)) < 1e-6:
         return f"{levels:.4g}/255"

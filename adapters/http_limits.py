@@ -1,4 +1,4 @@
-"""What stands in front of every page and every served model: names of this machine, sizes, time, and headers."""
+"""Limits in front of every page and every served model: host names, sizes, time, and security headers."""
 
 import asyncio
 import time
@@ -20,13 +20,13 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEADER_BYTES = 16 << 10
 _FORM_BYTES = 1 << 20
-_CHUNK_SECONDS = 20.0  # that a client may take for the next piece of a body
-_BODY_SECONDS, _BODY_RATE = 60.0, 8 << 10  # that a body may take, and one more for that many bytes that have come
-_HEADER_SECONDS = 10.0  # that a client may take for the headers of a request
-_STALLED_SECONDS = 30.0  # in which a client has to take something of an answer
-_UPLOADS = 2  # of a user at once
-ROOM = 300  # connections at once, from which on those make room whose clients are silent
-_CONNECTIONS = ROOM + 100  # of which all wait for an answer: more are told to come again
+_CHUNK_SECONDS = 20.0  # time limit for the next chunk of a body
+_BODY_SECONDS, _BODY_RATE = 60.0, 8 << 10  # time limit of a body, plus one second per so many bytes received
+_HEADER_SECONDS = 10.0  # time limit for the headers of a request
+_STALLED_SECONDS = 30.0  # in which a client must read part of the response
+_UPLOADS = 2  # simultaneous uploads per user
+ROOM = 300  # connections above which those of silent clients are closed
+_CONNECTIONS = ROOM + 100  # if all of these wait for a response, further ones are refused
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -44,14 +44,14 @@ HEADERS = {
 
 
 class Protected:
-    """An application behind limits: foreign names, too large and too slow bodies are refused, headers are added.
+    """An application behind limits: refuses foreign host names and too large or too slow bodies, and adds headers.
 
     Args:
-        application: what answers.
-        names: under which it may be asked for (DNS rebinding).
+        application: the wrapped application.
+        names: host names accepted in requests (against DNS rebinding).
         largest: bytes of an upload.
-        uploader: who sends a file, asked of the request; "": nobody, and the request is as small as any other. None:
-            whoever asks may send as much as an upload has.
+        uploader: called with the request, returns the user who uploads a file; "" limits the request to the ordinary
+            size. If None, every request may be as large as an upload.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Protected:
         self._uploading: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one connection's request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
@@ -80,7 +80,7 @@ class Protected:
         if asked + sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes before the body")
             return
-        # Before the application looks who asks, it has read the whole of a form.
+        # The application reads the whole form before it authenticates the user.
         try:
             uploader = (
                 ""
@@ -93,11 +93,11 @@ class Protected:
         limit = self.largest if uploader or self.uploader is None else _FORM_BYTES
         stated = headers.get(b"content-length", b"0")
         if not stated.isdigit() or int(stated[:19]) > limit:
-            more = "" if uploader or self.uploader is None else " without a file of somebody who is signed in"
+            more = "" if uploader or self.uploader is None else " without a file from a signed-in user"
             await _refuse(send, 413, f"expected at most {limit} bytes{more}")
             return
         if uploader and self._uploading[uploader] >= _UPLOADS:
-            await _refuse(send, 429, f"expected at most {_UPLOADS} uploads of a user at once")
+            await _refuse(send, 429, f"expected at most {_UPLOADS} uploads per user at the same time")
             return
         self._uploading[uploader] += 1
         try:
@@ -135,7 +135,7 @@ class _Body:
             message = await asyncio.wait_for(self.receive(), max(0.0, min(left, _CHUNK_SECONDS)))
         except asyncio.TimeoutError:
             self.refused = 408
-            raise _Refused(408, f"expected the next piece of the request within {_CHUNK_SECONDS:.0f} s") from None
+            raise _Refused(408, f"expected the next chunk of the request within {_CHUNK_SECONDS:.0f} s") from None
         if message["type"] == "http.request":
             self.count += len(message.get("body", b""))
             self.is_whole = not message.get("more_body", False)
@@ -146,7 +146,7 @@ class _Body:
 
 
 class _SecurityHeaders:
-    """What is sent, with the headers; a page that has its own policy keeps it."""
+    """Adds the security headers to a response. A page's own policy takes precedence."""
 
     def __init__(self, send: Send, body: "_Body"):
         self.send, self.body, self.has_begun = send, body, False
@@ -154,21 +154,21 @@ class _SecurityHeaders:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            status = self.body.refused or message["status"]  # what reads a form takes a refusal for a wrong form
+            status = self.body.refused or message["status"]  # a form parser would report a refusal as a malformed form
             hang_up = [(b"connection", b"close")] if self.body.refused else []
             message = {**message, "status": status, "headers": _with_headers([*message.get("headers", []), *hang_up])}
         await self.send(message)
 
 
 class TimeoutProtocol(H11Protocol):
-    """Uvicorn's protocol, which by itself waits for ever for headers, and for a client that does not read.
+    """Uvicorn's protocol with time limits for headers and for clients that do not read, which it lacks.
 
-    Connections beyond `ROOM` end the one whose client has been silent longest: many that send nothing, or their bodies
-    in drops, keep nobody out, as a request that is whole is none that waits for its client.
+    If there are more than `ROOM` connections, the one whose client has been silent longest is closed. Many idle or very
+    slow clients therefore block nobody, because a complete request does not wait for its client.
     """
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request, and to look whether answers are taken."""
+        """Start the timers for a request and for reading the response."""
         super().connection_made(transport)
         self._heard = time.monotonic()
         if len(self.connections) > ROOM:
@@ -179,13 +179,13 @@ class TimeoutProtocol(H11Protocol):
         self._looking = self.loop.call_later(_STALLED_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait and to look."""
+        """Stop the timers."""
         self._stop_waiting()
         self._looking.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest, if these are not all of a request's headers."""
+        """Wait for the rest, if the headers are incomplete."""
         self._heard = time.monotonic()
         super().data_received(data)
         if self._is_between:
@@ -194,7 +194,7 @@ class TimeoutProtocol(H11Protocol):
             self._stop_waiting()
 
     def resume_writing(self) -> None:
-        """Note that the client takes what is sent."""
+        """Note that the client reads the response."""
         self._taken, self._heard = True, time.monotonic()
         super().resume_writing()
 
@@ -204,12 +204,12 @@ class TimeoutProtocol(H11Protocol):
 
     @property
     def _waits_for_client(self) -> bool:
-        """Whether it is the client's turn: to ask, to send the rest of a body, or to take an answer."""
+        """Whether the next step is the client's: to send a request or the rest of a body, or to read a response."""
         return self._is_between or self.cycle.more_body or self.transport.get_write_buffer_size() > 0
 
     def _make_room(self) -> None:
         others = (each for each in self.connections if each is not self and isinstance(each, TimeoutProtocol))
-        left = [each for each in others if not each.transport.is_closing()]  # several may come in one turn of the loop
+        left = [each for each in others if not each.transport.is_closing()]  # several may arrive together
         silent = [each for each in left if each._waits_for_client]
         if len(left) >= ROOM and silent:
             min(silent, key=lambda each: each._heard).transport.abort()
@@ -237,12 +237,12 @@ class TimeoutProtocol(H11Protocol):
 
 
 def configure(application: Any, *, proxy: bool = False) -> uvicorn.Config:
-    """How Uvicorn serves an application.
+    """Return the Uvicorn configuration of an application.
 
     Args:
         application: behind `Protected`.
-        proxy: a proxy on this machine stands in front and says in X-Forwarded-For and X-Forwarded-Proto who asks and
-            how; else these headers, which any client can send, say nothing.
+        proxy: whether a proxy on this machine sets X-Forwarded-For and X-Forwarded-Proto. If not, these headers, which
+            any client can send, are ignored.
     """
     return uvicorn.Config(
         application,
@@ -254,7 +254,7 @@ def configure(application: Any, *, proxy: bool = False) -> uvicorn.Config:
         h11_max_incomplete_event_size=HEADER_BYTES,
         server_header=False,
         proxy_headers=proxy,
-        forwarded_allow_ips=["127.0.0.1", "::1"],  # whatever $FORWARDED_ALLOW_IPS says
+        forwarded_allow_ips=["127.0.0.1", "::1"],  # regardless of $FORWARDED_ALLOW_IPS
     )
 
 

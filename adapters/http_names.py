@@ -1,4 +1,4 @@
-"""Where a server listens, and to which names it answers."""
+"""Listening address of a server, and the host names that it accepts."""
 
 import re
 import socket
@@ -13,13 +13,14 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/@\s]+))(?::[0-9]{1,5})?")
 
 
 class AllowedHosts:
-    """The names under which a server may be asked: a page elsewhere cannot read along under a name that it registered.
+    """Host names that a server accepts, so that a foreign page cannot read it under its own domain.
 
-    That a name of the attacker's leads to this machine (DNS rebinding) is seen from the request's Host. An address
-    written in numbers is nobody's name: if the server listens at every address, it answers to each of them.
+    An attacker's domain that resolves to this machine (DNS rebinding) is recognised by the request's Host header. A
+    numeric
+    address cannot be registered, so a server that listens at every address accepts each of them.
 
     Args:
-        host: the address that it listens at, as it was given.
+        host: the listening address, as given.
         others: further names, as a proxy or a hosts file gives the machine.
     """
 
@@ -33,7 +34,7 @@ class AllowedHosts:
         self._names = {_plain(name) for name in names}
 
     def status(self, header: str | None) -> str:
-        """The status of the answer to a request with this Host; "" if it may be answered."""
+        """Return the error status for a request with this Host header; "" if it is accepted."""
         match = _HOST.fullmatch(header or "")
         if match is None:
             return "400 Bad Request"
@@ -42,11 +43,11 @@ class AllowedHosts:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, and to no other.
+    """Return a socket bound to exactly this address.
 
     Raises:
-        InvalidInput: if the address is empty, or another word for every address.
-        Unavailable: if it cannot be listened at.
+        InvalidInput: if the address is empty, or a synonym for every address.
+        Unavailable: if the server cannot listen there.
     """
     if not host.strip():
         raise InvalidInput("expected --host ADDRESS, got an empty text; leave it out for this machine only (127.0.0.1)")
@@ -58,7 +59,7 @@ def listen(host: str, port: int) -> socket.socket:
         bound = listener.getsockname()[0]
     except (OSError, UnicodeError) as error:
         listener.close()
-        raise Unavailable(f"could not listen at {host}:{port} ({error}); choose another with --port") from error
+        raise Unavailable(f"cannot listen at {host}:{port} ({error}); choose a different --port") from error
     if bound in EVERYWHERE and host not in EVERYWHERE:
         listener.close()
         raise InvalidInput(f"expected --host ADDRESS, got {host!r}, which is every address: write 0.0.0.0 to mean that")

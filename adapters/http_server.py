@@ -1,4 +1,4 @@
-"""A page or a model over HTTP by Uvicorn, behind the same limits as a lab's server."""
+"""Serves a page or a model over HTTP with Uvicorn, behind the same limits as a lab's server."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HttpAnswer(NamedTuple):
-    """What is answered to a request."""
+    """Response to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -22,24 +22,24 @@ class HttpAnswer(NamedTuple):
 
 
 def json_answer(status: int, content: Any) -> HttpAnswer:
-    """An answer in JSON."""
+    """Build a JSON response."""
     return HttpAnswer(status, {"Content-Type": "application/json"}, json.dumps(content).encode())
 
 
 class HttpServer:
-    """Listens at once, and answers requests while it runs, each in a thread.
+    """Listens from its creation, and handles requests in threads while it runs.
 
     Args:
         host: address to listen at; "0.0.0.0" is every address of this machine.
-        port: 0: any that is free.
+        port: 0 for any free one.
         answer: called with the method, the path without its query, the headers by name in lower case, and the body.
-        names: further names under which it may be asked for.
+        names: further host names to accept.
         largest: bytes of a request's body.
 
     Raises:
         InvalidInput: if the address is empty.
         MissingLibrary: without Uvicorn.
-        Unavailable: if it cannot be listened at.
+        Unavailable: if the server cannot listen there.
     """
 
     def __init__(
@@ -59,28 +59,28 @@ class HttpServer:
             raise MissingLibrary("uvicorn", "serve") from error
         host = host.strip().removeprefix("[").removesuffix("]")
         self._listener = listen(host, port)
-        self._listener.listen(128)  # who asks from now on waits for `run`
+        self._listener.listen(128)  # requests from now on wait for `run`
         self._server = uvicorn.Server(configure(Protected(_application(answer), AllowedHosts(host, names), largest)))
         self.port = self._listener.getsockname()[1]
         shown = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}"
 
     def run(self) -> None:
-        """Answer until interrupted, or until `stop` is called."""
+        """Handle requests until interrupted, or until `stop` is called."""
         try:
             self._server.run(sockets=[self._listener])
-        except KeyboardInterrupt:  # which Uvicorn passes on once everything is answered
+        except KeyboardInterrupt:  # which Uvicorn raises once all responses are sent
             return
         finally:
             self._listener.close()
 
     def stop(self) -> None:
-        """Let `run` end, from another thread."""
+        """Make `run` return, from another thread."""
         self._server.should_exit = True
 
 
 def _application(answer: Callable[[str, str, Mapping[str, str], bytes], HttpAnswer]) -> "Application":
-    """The function as an ASGI application."""
+    """Wrap the function as an ASGI application."""
 
     async def application(scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":

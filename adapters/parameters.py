@@ -1,4 +1,4 @@
-"""The canonical vocabulary of attack parameters: one word and one meaning, whatever a library calls it."""
+"""The canonical attack parameters: one name and one meaning in all libraries."""
 
 import math
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ _LARGEST = 1e30  # of any other: finite in float32
 PARAMETERS: Mapping[str, Parameter] = {
     "steps": Parameter(int, 1, _INFINITY, "iterations of the attack's main loop"),
     "step_size": Parameter(float, 0, _INFINITY, "length of one step in the threat model's norm, pixels in [0, 1]", 0),
-    "random_start": Parameter(bool, 0, 1, "begin at a random point of the ball instead of the image"),
-    "epochs": Parameter(int, 1, _INFINITY, "passes over the images that an attack learns from"),
+    "random_start": Parameter(bool, 0, 1, "start at a random point of the ball instead of the image"),
+    "epochs": Parameter(int, 1, _INFINITY, "passes over the images that an attack is fitted on"),
     "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
-    "max_queries": Parameter(int, 1, _INFINITY, "forward plus backward passes that one image may cost"),
+    "max_queries": Parameter(int, 1, _INFINITY, "largest number of forward plus backward passes for one image"),
     "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),
-    "precision": Parameter(str, 0, 0, "what its passes compute in: 'float32', 'tf32' or 'bfloat16'; judged in float32"),
+    "precision": Parameter(str, 0, 0, "precision of its passes: 'float32', 'tf32' or 'bfloat16'; judged in float32"),
     "confidence": Parameter(float, 0, _INFINITY, "logit margin that an adversarial image must have"),
     "decay": Parameter(float, 0, _INFINITY, "momentum: weight of the accumulated gradient"),
     "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant or radius"),
@@ -35,24 +35,24 @@ PARAMETERS: Mapping[str, Parameter] = {
     "neighbourhood": Parameter(float, 0, _INFINITY, "radius of the sampled neighbourhood, in units of epsilon"),
     "diversity_probability": Parameter(float, 0, 1, "how often the input is resized and padded before a gradient"),
     "resize_rate": Parameter(float, 0, _INFINITY, "size of the resized input relative to the image", 0),
-    "portion": Parameter(float, 0, _INFINITY, "weight of another image that is mixed into the input"),
+    "portion": Parameter(float, 0, _INFINITY, "weight of the other image that is mixed into the input"),
     "spread": Parameter(float, 0, 1, "how far the random factors of the frequencies lie from 1"),
     "blocks": Parameter(int, 1, _INFINITY, "strips along each side that the input is cut into and shuffled"),
     "layer": Parameter(str, 0, 0, "module of the model whose outputs are attacked, by its name in the model"),
     "kernel_size": Parameter(int, 1, _INFINITY, "side of the kernel that smooths the gradient, pixels"),
     "low_frequency": Parameter(float, 0, _INFINITY, "weight of the change of low frequencies"),
-    "quantile": Parameter(float, 0, 1, "share of the components that a sparse step leaves alone", 1),
-    "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or share of features adapts", 0),
+    "quantile": Parameter(float, 0, 1, "proportion of the components that a sparse step does not change", 1),
+    "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or proportion of features adapts", 0),
     "initial_epsilon": Parameter(float, 0, _INFINITY, "first radius of an attack that adapts it", 0),
     "theta": Parameter(float, -1, 1, "change of a feature in one step", 0),
     "population": Parameter(int, 2, _INFINITY, "members of the evolved population"),
-    "initial_probability": Parameter(float, 0, 1, "share of the image that the first square covers", 0),
+    "initial_probability": Parameter(float, 0, 1, "proportion of the image that the first square covers", 0),
     "finite_difference": Parameter(float, 0, _INFINITY, "step of the numerical derivative", 0),
     "initial_evaluations": Parameter(int, 1, _INFINITY, "queries of the first gradient estimate"),
     "max_evaluations": Parameter(int, 1, _INFINITY, "queries of one gradient estimate at most"),
     "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance", 0),
     "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance", 0),
-    "trials": Parameter(int, 1, _INFINITY, "random attempts in a step: the best is kept, or the attack gives up"),
+    "trials": Parameter(int, 1, _INFINITY, "random attempts in a step: the best is used, or the attack gives up"),
     "subspace": Parameter(int, 1, _INFINITY, "side of the low-frequency block or small image of directions"),
     "basis": Parameter(str, 0, 0, "'dct' (low frequencies), 'px' (pixels) or 'resize' (a small image, enlarged)"),
     "max_translation": Parameter(float, 0, _INFINITY, "largest shift, pixels"),
@@ -63,12 +63,12 @@ PARAMETERS: Mapping[str, Parameter] = {
     "directions": Parameter(int, 1, _INFINITY, "random directions tried"),
     "target_value": Parameter(float, 0, 1, "grey value that the image fades to"),
     "max_sigma": Parameter(float, 0, _INFINITY, "largest standard deviation of the blur, pixels"),
-    "quantise": Parameter(bool, 0, 1, "round every image that the model is asked about to 8 bits"),
+    "quantise": Parameter(bool, 0, 1, "round every image that the model is queried with to 8 bits"),
     "tolerance": Parameter(float, 0, _INFINITY, "l2 distance at which a binary search for the boundary ends", 0),
-    "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is kept"),
+    "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is used"),
 }
 
-PRECISIONS = ("float32", "tf32", "bfloat16")  # of an attack's passes; where none is given, as torch is set
+PRECISIONS = ("float32", "tf32", "bfloat16")  # of an attack's passes; if not given, torch's settings
 _CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px", "resize"), "precision": PRECISIONS}
 
 # What the same is called elsewhere: for "did you mean", and to read the signature of a user's attack.
@@ -92,12 +92,12 @@ FOREIGN: Mapping[str, str] = {
     **dict.fromkeys(("random_state", "random_seed"), "seed"),
 }
 
-# What run_attack supplies by itself to the rows that name them.
+# Supplied by run_attack to the implementations that name them.
 SUPPLIED = ("seed", "num_classes", "starting_points")
 
 
 def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Parameter:
-    """The parameter of that name, of the vocabulary or of `more`; UnknownName, which knows other libraries' words."""
+    """Return the parameter of that name. Raises UnknownName, which suggests the name for other libraries' words."""
     if more and name in more:
         return more[name]
     if name not in PARAMETERS:
@@ -109,16 +109,16 @@ def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Pa
 
 
 def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Return `value` as the parameter's type.
+    """Return `value` converted to the parameter's type.
 
     Args:
-        name: of the vocabulary, or of `more`.
-        value: of its type.
-        more: parameters of one row alone.
+        name: of a canonical parameter, or of one in `more`.
+        value: the value.
+        more: parameters of one implementation alone.
 
     Raises:
         UnknownName: if there is no such parameter.
-        InvalidInput: if the value has another type or lies outside the parameter's range.
+        InvalidInput: if the value has a wrong type or lies outside the parameter's range.
     """
     wanted = find_parameter(name, more)
     allowed = (int, float) if wanted.type is float else (wanted.type,)
@@ -162,7 +162,7 @@ def parse_parameter(name: str, text: str, more: Mapping[str, Parameter] | None =
 
 
 def parse_number(text: str, name: str = "a number") -> float:
-    """Read `0.03`, `1e-3` or a fraction such as `8/255`; InvalidInput otherwise."""
+    """Read `0.03`, `1e-3` or a fraction such as `8/255`. Raises InvalidInput for other text."""
     numerator, slash, denominator = text.partition("/")
     try:
         value = float(numerator) / (float(denominator) if slash else 1.0)

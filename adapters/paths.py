@@ -1,4 +1,4 @@
-"""Paths as a user writes them."""
+"""Paths given by a user."""
 
 import re
 from pathlib import Path
@@ -9,10 +9,10 @@ _PATH = re.compile(r"(?<![^:])/(?!/)[^:]*")  # in a name, from the root
 
 
 def expand_path(text: str | Path) -> Path:
-    """The path with `~` and `~user` replaced by the home folder; it need not exist.
+    """Return the path with `~` and `~user` replaced by the home folder; it need not exist.
 
     Raises:
-        InvalidInput: if it is empty, names a user that there is none of, or can be no path on this system.
+        InvalidInput: if it is empty, names a user that does not exist, or is not a valid path on this system.
     """
     if not str(text):
         raise InvalidInput("expected a path, got an empty text")
@@ -21,7 +21,7 @@ def expand_path(text: str | Path) -> Path:
         path.exists()
     except RuntimeError:
         raise InvalidInput(f"expected a path, got {str(text)!r}: there is no such user") from None
-    except PermissionError:  # whoever opens it says so
+    except PermissionError:  # reported when the path is opened
         return path
     except (OSError, ValueError) as error:  # too long, a null character, a loop of links
         shown = str(text) if len(str(text)) < 100 else f"{str(text)[:97]}..."
@@ -30,16 +30,16 @@ def expand_path(text: str | Path) -> Path:
 
 
 def check_output_path(path: str | Path, *, advice: str = "choose another file for `out`") -> Path:
-    """The path of a file that is to be written, with `~` replaced; asked before anything is computed for it.
+    """Return the path of an output file with `~` replaced, checked before anything is computed.
 
     Raises:
-        Unavailable: if its folder is not there, or it is one itself.
+        Unavailable: if its folder does not exist, or it is a folder itself.
     """
     path = expand_path(path)
     if path.is_dir():
         raise Unavailable(f"could not write {path} (it is a folder); {advice}")
     if not path.parent.is_dir():
-        raise Unavailable(f"could not write {path} ({path.parent} is no folder); make it first or {advice}")
+        raise Unavailable(f"could not write {path} (there is no folder {path.parent}); create it first or {advice}")
     return path
 
 
@@ -49,15 +49,15 @@ def is_file_name(name: str) -> bool:
 
 
 def split_file_name(name: str) -> tuple[Path, str]:
-    """The file and the name in it, of "path/to/file.py:NAME"."""
+    """Split "path/to/file.py:NAME" into the file and the name."""
     path, _, inside = name.rpartition(":")
     return expand_path(path), inside
 
 
 def name_from_here(name: str) -> str:
-    """The name of a model or of data with each path in it as it is from the working folder, if it lies in there.
+    """Return the name of a model or of data with paths relative to the working folder, if they lie in it.
 
-    So "/home/me/work/net.py:make" and "./net.py:make" are "net.py:make" in /home/me/work: one thing has one name.
+    "/home/me/work/net.py:make" and "./net.py:make" both become "net.py:make" in /home/me/work: one object has one name.
     """
     here = f"{Path.cwd()}/"
     parts = [part.removeprefix("./") for part in name.split("+")]

@@ -1,4 +1,4 @@
-"""What an attack came to, and which images prove something."""
+"""Result of one `run_attack` call, and which of its images are usable."""
 
 import html
 from collections import Counter
@@ -18,9 +18,9 @@ from .threat_model import Norm, ThreatModel
 
 _SPENT = ("forwards", "backwards", "seconds")
 SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
-UNSTEADY = "the model answers one image differently each time: declare random=True"
+UNSTEADY = "the model's output for one image differs between calls: declare random=True"
 
-# Whose fault an invalid result is, by its kind (`judge.KINDS`); of all other kinds nobody can say.
+# Fault of an invalid result by its kind (`judge.KINDS`); unknown for all other kinds.
 OF_THE_MODEL = frozenset({"nan-logits", "nan-gradient", "unstable"})
 OF_THE_LIBRARY = frozenset(
     {"nan", "out-of-bounds", "out-of-ball", "black", "unchanged", "barely-moved", "another-image"}
@@ -32,7 +32,7 @@ Mask = TypeVar("Mask", Tensor, np.ndarray)
 
 
 class Distances(NamedTuple):
-    """How far each adversarial image is from its clean one; each of shape (N,), on pixels in [0, 1]."""
+    """Distances between adversarial and clean images, each of shape (N,), on pixels in [0, 1]."""
 
     l0: Tensor
     l1: Tensor
@@ -42,19 +42,24 @@ class Distances(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class AttackResult:
-    """What `run_attack` found; every tensor has one entry per image given, in the order given.
+    """Result of one `run_attack` call. Every tensor has one entry per image, in the order given.
 
-    An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (what came
-    back proves nothing, whether it fools the model or not: see `violations` and `judge.KINDS`), or robust to this run.
-    A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
-    clean. `curves`, where they were noted, say how near the nearest adversarial point of each image was, whether the
-    attack returned it or not: (passes, distance) each time it came nearer. `notes` say what was chosen or rounded where
-    nobody said it. An attack on a `surrogate` (its name) asked the
-    model itself nothing: `forwards` and `backwards` are zero, `surrogate_forwards` and `surrogate_backwards` are (N,).
-    `fitted` is what an attack that learns once has learned before (`running.fit.Fitted`), with what that cost.
-    Of a model that draws random numbers on purpose, `draws_fooled` is the share of the judge's draws (`draws` of them)
-    that the example fools, (N,); `success` then means at least half of them, the logits are those of the median draw,
-    and the rate is the mean of the shares.
+    An image is exactly one of: not attacked (misclassified when clean), `success`, `invalid` (the returned image shows
+    nothing about the model: see `violations` and `judge.KINDS`), or robust to this run.
+    A search for the radius adds `budget`: the smallest radius at which the attack succeeded; inf if it never did, 0 for
+    an
+    image that is misclassified when clean. `curves`, if recorded, hold the distance of the nearest adversarial point of
+    each
+    image, whether the attack returned it or not: (queries, distance) at each improvement. `notes` name defaults and
+    rounding. An attack on a `surrogate` (its name) does not query the model itself: `forwards` and `backwards` are
+    zero,
+    `surrogate_forwards` and `surrogate_backwards` are (N,).
+    `fitted` is the result of an earlier fit (`running.fit.Fitted`), with its cost.
+    For a model that is random by design, `draws_fooled` is the proportion of the judge's `draws` samples that the
+    example
+    fools, (N,). `success` then means at least half of them, the logits are those of the median sample, and the rate is
+    the
+    mean of the proportions.
     """
 
     implementation: str
@@ -89,7 +94,7 @@ class AttackResult:
 
     @property
     def invalid(self) -> Tensor:
-        """(N,) bool: attacked, and what came back proves nothing: neither fooled nor robust."""
+        """Attacked images with an invalid result, shape (N,), bool. They count neither as fooled nor as robust."""
         flagged = torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
         return flagged & self.attacked
 
@@ -113,37 +118,37 @@ class AttackResult:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Whose fault an invalid result is, by image: "model", "library", "unknown"; "" where it is valid."""
+        """Fault of each image's invalid result: "model", "library" or "unknown"; "" if the result is valid."""
         return tuple(fault_of(kinds) for kinds in self.violations)
 
     @property
     def robust(self) -> Tensor:
-        """(N,) bool: attacked by the rules, and still classified correctly (or not as the target)."""
+        """Images attacked validly and still classified correctly (or not as the target), shape (N,), bool."""
         return self.attacked & ~self.success & ~self.invalid
 
     @property
     def undecided(self) -> int:
-        """Attacked images of which nobody knows whether the attack fools them; those the library failed on are not."""
+        """Number of attacked images not known to be fooled or not, without those where the library failed."""
         faults = zip(self.faults, self.attacked.tolist(), strict=True)
         return sum(hit and fault in ("model", "unknown") for fault, hit in faults)
 
     @property
     def fooled_rate(self) -> Tensor:
-        """(N,) float64: how much of each image is fooled: 0 or 1, or the share of the draws; of a violation nothing."""
+        """Rate at which each image is fooled, (N,) float64: 0 or 1, or the proportion of samples; 0 if invalid."""
         if self.draws_fooled is None:
             return self.success.double()
         return self.draws_fooled.where(self.attacked & ~self.invalid, 0.0)
 
     @property
     def robust_rate(self) -> Tensor:
-        """(N,) float64: how much of each image is robust: 0 or 1, or the share of the draws; of a violation nothing."""
+        """Rate at which each image is robust, (N,) float64: 0 or 1, or the proportion of samples; 0 if invalid."""
         if self.draws_fooled is None:
             return self.robust.double()
         return (1 - self.draws_fooled).where(self.attacked & ~self.invalid, 0.0)
 
     @property
     def usable(self) -> Tensor:
-        """(N,) bool: the images that prove something, see `usable_images`."""
+        """Usable images, shape (N,) bool, see `usable_images`."""
         return usable_images(self.attacked, self.invalid, self.success, self.distance, self.threat_model)
 
     def __repr__(self) -> str:
@@ -168,19 +173,19 @@ class AttackResult:
             made = (self.surrogate_forwards.double().mean(), self.surrogate_backwards.double().mean())
             passes += ", {:.4g} and {:.4g} of the surrogate".format(*map(float, made))
         if self.draws_fooled is not None:
-            more = f"; each judged by {self.draws} draws, fooled: by at least half of them{more}"
-        return f"AttackResult: {head}: {summary}, {violated} violations{why}; {passes}; seed {self.seed}{more}"
+            more = f"; each judged on {self.draws} samples, fooled: by at least half of them{more}"
+        return f"AttackResult: {head}: {summary}, {violated} invalid{why}; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10)}"
 
     def to_frame(self) -> Any:
-        """One line for each image, as a pandas frame.
+        """Return a pandas frame with one row per image.
 
         Columns: `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`, `robust`,
-        `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds`, `violations` (kinds, with blanks
-        between), `budget` of a best-effort search, `draws_fooled` of a random model,
-        and `surrogate_forwards` and `surrogate_backwards` with a surrogate.
+        `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds`, `violations` (kinds, separated by
+        spaces), `budget` of a search for the radius, `draws_fooled` of a random model, and `surrogate_forwards` and
+        `surrogate_backwards` with a surrogate.
         """
         import pandas as pd
 
@@ -197,27 +202,28 @@ class AttackResult:
 
     @property
     def distance(self) -> Tensor:
-        """(N,): the distance in the norm of the threat model (l2 where that is unrestricted)."""
+        """Distance in the norm of the threat model (l2 if unrestricted), shape (N,)."""
         return getattr(self.distances, distance_norm(self.threat_model.norm))
 
 
 def distance_norm(norm: Norm) -> str:
-    """The norm that distances are measured in under a threat model: its norm, l2 where that is unrestricted."""
+    """Return the norm in which distances are measured under a threat model: its norm, or l2 if unrestricted."""
     return "l2" if norm == "unrestricted" else norm
 
 
 def fault_of(kinds: Collection[str]) -> Fault:
-    """Whose fault an invalid result is: decided here, for every view of it.
+    """Return the fault of an invalid result, for every table and report.
 
-    The model's counts against the model: its image is not robust. The library's counts against the library: it did not
-    fool its image. In every other number an invalid result may be either, and the interval covers both.
+    A fault of the model counts against the model: its image is not robust. A fault of the library counts against the
+    library: it did not fool its image. In every other number an invalid result may be either, and the interval covers
+    both.
 
     Args:
-        kinds: of the violations of one image, see `judge.KINDS`; none: the result is valid.
+        kinds: reasons why the result of one image is invalid, see `judge.KINDS`; empty if it is valid.
     """
     if not kinds:
         return ""
-    if "model-changed" in kinds:  # the answers were of another model
+    if "model-changed" in kinds:  # the outputs came from a changed model
         return "library"
     if not OF_THE_MODEL.isdisjoint(kinds):  # all else may follow from it
         return "model"
@@ -225,26 +231,26 @@ def fault_of(kinds: Collection[str]) -> Fault:
 
 
 def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:
-    """Images that prove something, shape (N,) bool: attacked, no violation, and a success or within the radius.
+    """Return the usable images, shape (N,) bool: attacked, valid, and a success or within the radius.
 
     The nearest example of a minimum-norm attack may lie outside of the radius. Tensors or arrays, all of shape (N,).
 
     Args:
-        attacked: by the rules of the run.
-        violated: see `KINDS`.
-        success: fooled within the rules.
-        distance: of the example in the norm of the threat model, as it is stored.
-        threat_model: the rules.
+        attacked: whether each image was attacked.
+        violated: whether each result is invalid, see `judge.KINDS`.
+        success: whether each example fools the model within the threat model.
+        distance: of the example in the norm of the threat model, as stored.
+        threat_model: the threat model.
     """
     return attacked & ~violated & (success | (distance <= radius_with_tolerance(threat_model)))
 
 
 def radius_with_tolerance(threat_model: ThreatModel) -> float:
-    """Radius up to which a change counts as inside the ball: epsilon and the stated rounding tolerance."""
+    """Return the radius up to which a change counts as inside the ball: epsilon plus the rounding tolerance."""
     return float("inf") if threat_model.epsilon is None else largest_distance(threat_model.epsilon, threat_model.norm)
 
 
 def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
-    """`radius_with_tolerance`; where every image has a separate radius, of each, shape (n,)."""
+    """Return `radius_with_tolerance`, or one radius per image, shape (n,), if every image has a separate one."""
     radius = threat_model.exact_radius
     return float("inf") if radius is None else largest_distance(radius, threat_model.norm)

@@ -1,4 +1,4 @@
-"""A file of tensors, written by `torch.save`: read as data, never run as a program."""
+"""Reads a file of tensors written by `torch.save` as data, without executing code."""
 
 import pickle
 import warnings
@@ -12,15 +12,15 @@ from .user_code_guard import one_line
 
 
 def read_tensor_file(path: Path, what: str, remedy: str) -> Any:
-    """What is in a file, its tensors on the CPU.
+    """Return the contents of a file, with tensors on the CPU.
 
     Args:
-        path: of the file.
-        what: it should hold, "a trained detector".
-        remedy: what to do if it does not.
+        path: path of the file.
+        what: its expected content, for messages: "a trained detector".
+        remedy: what to do if it is invalid.
 
     Raises:
-        Unavailable: if it is not there or cannot be read, holds programs, is damaged, or is of another kind.
+        Unavailable: if it does not exist or cannot be read, contains code, is damaged, or has different contents.
     """
     try:
         with warnings.catch_warnings():
@@ -29,7 +29,7 @@ def read_tensor_file(path: Path, what: str, remedy: str) -> Any:
     except OSError as error:
         raise Unavailable(f"could not read {path} ({one_line(error)})") from error
     except pickle.UnpicklingError as error:  # also of text: its first letters are taken for a program's
-        holds = "it holds programs (pickled classes), is damaged, or is of another kind"
+        holds = "it contains code (pickled classes), is damaged, or is of a different kind"
         raise Unavailable(f"expected {what} in {path}, but {holds}; {remedy}") from error
-    except Exception as error:  # of damaged bytes, anything; torch's words are of its format
-        raise Unavailable(f"expected {what} in {path}, but it is damaged or of another kind; {remedy}") from error
+    except Exception as error:  # damaged bytes can raise anything; torch's messages describe its format
+        raise Unavailable(f"expected {what} in {path}, but it is damaged or of a different kind; {remedy}") from error

@@ -1,4 +1,4 @@
-"""What the attacker may do: a norm, a radius (one for all images or one for each), targeted or not."""
+"""Threat models: a norm, a radius (one for all images or one per image), targeted or not."""
 
 import math
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ _BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  
 
 
 def check_norm(norm: Any) -> None:
-    """Refuse what is no norm.
+    """Raise an error unless `norm` is the name of a norm.
 
     Raises:
-        UnknownName: for a text that is none.
-        WrongType: for anything else; of a number with the name of the norm that it may mean.
+        UnknownName: for an unknown name.
+        WrongType: for other types; for a number, with the norm that it may mean.
     """
     if isinstance(norm, str):
         if norm not in NORMS:
@@ -34,14 +34,14 @@ def check_norm(norm: Any) -> None:
 
 @dataclass(frozen=True)
 class ThreatModel:
-    """What the attacker may do.
+    """What the attacker may do: a norm, a radius (or none), and whether a target class must be reached.
 
     Args:
-        norm: "linf", "l2", "l1" (on pixels in [0, 1]), "l0" (number of changed components, C x H x W in all), or
+        norm: "linf", "l2", "l1" (on pixels in [0, 1]), "l0" (number of changed components, of C x H x W), or
             "unrestricted" (rotation, blur: no ball bounds the change).
-        epsilon: the radius of the ball in that norm, a number or a fraction such as "8/255"; None: no radius, the
-            attack looks for the smallest change.
-        targeted: the attack succeeds only if the image is taken for its target class.
+        epsilon: radius of the ball in that norm, a number or a fraction such as "8/255"; None for no radius: the attack
+            searches for the smallest change.
+        targeted: whether the attack succeeds only if the image is classified as its target class.
 
     Raises:
         InvalidInput: if the norm is unknown, or epsilon <= 0, or no ball of that radius fits in [0, 1].
@@ -51,7 +51,7 @@ class ThreatModel:
     epsilon: float | None = None
     targeted: bool = False
 
-    if TYPE_CHECKING:  # what may be given is more than what the attribute is
+    if TYPE_CHECKING:  # the argument accepts more types than the attribute has
 
         def __init__(self, norm: Norm, epsilon: float | str | None = None, targeted: bool = False) -> None: ...
 
@@ -73,7 +73,7 @@ class ThreatModel:
             raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
 
     def check_radius(self, components: int) -> None:
-        """Raise InvalidInput if the ball is larger than the box that images of C x H x W components live in."""
+        """Raise InvalidInput if the ball is larger than the box of images with C x H x W components."""
         largest = {"linf": 1.0, "l2": math.sqrt(components), "l1": components, "l0": components}.get(
             self.norm, math.inf
         )
@@ -84,16 +84,16 @@ class ThreatModel:
 
     @property
     def radius(self) -> Any:
-        """What a library is given as its radius: epsilon, or a tensor of one for each image of the call."""
+        """Radius passed to a library: epsilon, or a tensor with one value per image of the call."""
         return self.epsilon
 
     @property
     def per_image_step_radius(self) -> Tensor | None:
-        """The radii as lengths of a step, shape (n, 1, 1, 1), where every image has a separate radius; else None."""
+        """Radii as step lengths, shape (n, 1, 1, 1), if every image has a separate radius; else None."""
         return None
 
     def for_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
-        """The threat model of the images at `rows`, its radii (if each has one) on a device."""
+        """Return the threat model of the images at `rows`, with its radii (if each has one) on a device."""
         del rows, device
         return self
 
@@ -103,11 +103,11 @@ class ThreatModel:
         return self.epsilon
 
     def with_radii(self, radii: Tensor, labels: Tensor) -> "ThreatModel":
-        """The threat model with a radius for each image.
+        """Return the threat model with a radius per image.
 
         Args:
             radii: shape (N,), 0 < radius <= epsilon.
-            labels: shape (N,): how many there must be, and the device.
+            labels: shape (N,); determines the number of radii and the device.
 
         Raises:
             InvalidInput: unless each image has such a radius.
@@ -120,7 +120,7 @@ class ThreatModel:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _PerImageThreatModel(ThreatModel):
-    """Every image of a call has a separate radius, at most epsilon; shape (n,), float64."""
+    """A threat model with a separate radius per image, at most epsilon; shape (n,), float64."""
 
     radii: Tensor
 
@@ -145,7 +145,7 @@ class _PerImageThreatModel(ThreatModel):
 
 
 def select_kwargs(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
-    """The arguments of a call on `rows`; those with a number for each image shaped to be multiplied with images."""
+    """Return the arguments of a call on `rows`, with per-image values shaped to be multiplied with images."""
     each = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
     return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in each.items()}}
 

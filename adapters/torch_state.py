@@ -1,6 +1,7 @@
-"""Switches of the process: kept from other people's code, and float32 in full for the judge.
+"""Preserves process settings around foreign code, and sets full float32 for the judge.
 
-They are torch's switches, NumPy's errors, warnings, the working folder, and the signals and alarms of the process.
+They are torch's settings, NumPy's error handling, warnings, the working folder, and the signals and alarms of the
+process.
 """
 
 import os
@@ -28,11 +29,11 @@ OF_FILES = (
 
 @contextmanager
 def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str] | None = None) -> Iterator[None]:
-    """Afterwards the switches of the process are as they were.
+    """Restore the settings of the process after the block.
 
     Args:
-        names: of those to keep; None: all.
-        put_back: where the names of those go that were not as before.
+        names: settings to restore, or None for all.
+        put_back: list to which the names of changed settings are appended.
     """
     put_back = [] if put_back is None else put_back
     with warnings.catch_warnings():
@@ -48,11 +49,11 @@ def preserve_torch_state(names: Iterable[str] | None = None, put_back: list[str]
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """In the block torch rounds float32 nowhere: neither to TF32 nor by autocast, whatever is set for the process."""
+    """Compute in full float32 inside the block, without TF32 or autocast, whatever the process settings are."""
     global _exact_blocks  # noqa: PLW0603 - of the process, as the switches are
     if (
         _exact_blocks and current_precision() == "float32"
-    ):  # a judgement asks many times: the block around puts all back
+    ):  # the judge calls this often; the surrounding block restores everything
         yield
         return
     with preserve_torch_state(_PRECISIONS), no_autocast():
@@ -66,7 +67,7 @@ def full_float32() -> Iterator[None]:
 
 @contextmanager
 def tf32() -> Iterator[None]:
-    """In the block an NVIDIA GPU may round what it multiplies to TF32, in convolutions and matrix products."""
+    """Allow an NVIDIA GPU to round factors of convolutions and matrix products to TF32 inside the block."""
     with preserve_torch_state(_PRECISIONS), no_autocast():
         _set_all("high", allow_tf32=True, precision=_ROUNDED)
         yield
@@ -74,7 +75,7 @@ def tf32() -> Iterator[None]:
 
 @contextmanager
 def no_autocast() -> Iterator[None]:
-    """In the block torch's autocast is off, wherever somebody has set it around."""
+    """Switch torch's autocast off inside the block."""
     with ExitStack() as off:
         for kind in _autocast_now():
             off.enter_context(torch.autocast(kind, enabled=False))
@@ -82,26 +83,26 @@ def no_autocast() -> Iterator[None]:
 
 
 def attack_precision(precision: str | None) -> AbstractContextManager[None]:
-    """The switches of the process for passes in a precision (`parameters.PRECISIONS`), backward passes included.
+    """Return the settings for passes in a precision (`parameters.PRECISIONS`), backward passes included.
 
-    None: as they are. With bfloat16, which is asked for at each question (`model_autocast`), nothing else is in autocast.
+    None changes nothing. bfloat16 is set per model call (`model_autocast`), with autocast off for everything else.
     """
     ways = {"float32": full_float32, "tf32": tf32, "bfloat16": no_autocast}
     return ways.get(precision or "", nullcontext)()
 
 
 def model_autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
-    """A question to a model in bfloat16, if that is the precision; nothing of the attack around it is rounded."""
+    """Return the context of a model call in bfloat16, if that is the precision; the attack around it is not rounded."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
 def is_autocast() -> bool:
-    """Whether somebody has set torch's autocast around this."""
+    """Whether torch's autocast is on."""
     return bool(_autocast_now())
 
 
 def current_precision() -> str | None:
-    """The precision that torch is set to, for a process elsewhere; None if it is none of those that have a name."""
+    """Return the precision that torch is set to, for use in a different process; None if it has no name."""
     if on := _autocast_now():
         return "bfloat16" if torch.get_autocast_dtype(on[0]) == torch.bfloat16 else None
     precisions = _read(_PRECISIONS[-1])
@@ -115,10 +116,10 @@ def current_precision() -> str | None:
 
 
 def _read(name: str) -> Any:
-    """How a switch stands; None where torch will not say.
+    """Return the value of a setting; None if torch cannot tell.
 
-    Once anyone has set TF32 in the newer way (`torch.backends.cuda.matmul.fp32_precision`, from torch 2.9), the older
-    way can no longer be asked; an older torch does not have the newer one.
+    Once TF32 has been set in the newer way (`torch.backends.cuda.matmul.fp32_precision`, from torch 2.9), the older
+    way can no longer be read; an older torch does not have the newer one.
     """
     try:
         return _SWITCHES[name][0]()
@@ -136,12 +137,12 @@ def _set_cudnn(flags: tuple[bool, ...]) -> None:
     cudnn.benchmark, cudnn.deterministic, cudnn.enabled = flags
 
 
-_INFERENCE: list[Any] = []  # contexts that stay open, in place of those that somebody has left open
+_INFERENCE: list[Any] = []  # contexts that stay open, in place of those left open by other code
 _SIGNALS = [getattr(signal, name) for name in ("SIGALRM", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def _set_inference(on: bool) -> None:
-    """Torch has no switch for it, but a context in the one that was left open."""
+    """Set inference mode by entering a context, because torch has no setter."""
     _INFERENCE.append(torch.inference_mode(on))
     _INFERENCE[-1].__enter__()
 
@@ -163,7 +164,7 @@ def _close_modes(count: int) -> None:
 
 
 class _Moment(float):
-    """When an alarm is to come, on a clock that goes on while it is asked; 0: never."""
+    """Time of an alarm, on a clock that continues while it is read; 0 for never."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and abs(self - other) < 0.1
@@ -195,22 +196,22 @@ _WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 
 def _places() -> tuple[Any, ...]:
-    """What has a separate precision of float32."""
+    """Return the backends that have a separate float32 precision."""
     cuda, mkldnn, cudnn = (getattr(torch.backends, name) for name in ("cuda", "mkldnn", "cudnn"))
     return cuda.matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn, cudnn.conv, cudnn.rnn
 
 
 def _autocast_now() -> list[str]:
-    """The kinds of device that somebody has set autocast for."""
+    """Return the device types with autocast enabled."""
     kinds = []
     for kind in _WITH_AUTOCAST:
-        with suppress(RuntimeError):  # a torch that does not know the kind
+        with suppress(RuntimeError):  # a torch that does not support the device type
             kinds += [kind] if torch.is_autocast_enabled(kind) else []
     return kinds
 
 
 def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
-    """Set every switch of the precision of float32; torch asks that the older and the newer way say the same."""
+    """Set every float32 precision setting; torch requires that the older and the newer ones agree."""
     if all(_read(name) is not None for name in _PRECISIONS[:2]):
         torch.set_float32_matmul_precision(products)
         torch.backends.cudnn.allow_tf32 = allow_tf32
@@ -219,7 +220,7 @@ def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
 
 
 def _set_precisions(precisions: tuple[str, ...]) -> None:
-    """Set each place, but one that has it from what it is a part of: that may be set again later, for all its parts."""
+    """Set the precision of each backend, unless it inherits that value and so follows later changes of its parent."""
     for place, precision in zip(_places(), precisions, strict=True):
         if place.fp32_precision != precision:
             place.fp32_precision = "none"
@@ -227,7 +228,7 @@ def _set_precisions(precisions: tuple[str, ...]) -> None:
             place.fp32_precision = precision
 
 
-# How each is read and set; the newer way of TF32 last, because the older one sets it, too.
+# How each is read and set. The newer TF32 setting comes last, because the older one also sets it.
 _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch's inference mode": (torch.is_inference_mode_enabled, _set_inference),
@@ -252,6 +253,6 @@ _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "torch's precision of float32": (lambda: tuple(place.fp32_precision for place in _places()), _set_precisions),
     "NumPy's errors": (np.geterr, lambda errors: np.seterr(**errors)),
     "the working folder": (os.getcwd, os.chdir),
-    "warning filters": (lambda: list(warnings.filters), lambda _: None),  # `catch_warnings` puts them back
+    "warning filters": (lambda: list(warnings.filters), lambda _: None),  # `catch_warnings` restores them
     "sys.argv": (lambda: list(sys.argv), lambda words: setattr(sys, "argv", words)),
 }

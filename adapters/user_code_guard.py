@@ -1,4 +1,4 @@
-"""Code that is not ours: whatever it raises or exits with becomes one line that names it."""
+"""Runs user code so that any exception or exit becomes a one-line error."""
 
 import os
 import signal
@@ -18,23 +18,25 @@ _LONGEST = 300  # characters of a reason
 
 
 class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("model.py"): ...
-    """Run user code so that whatever it raises is one line; to be entered with `with`.
+    """Context manager that turns any error of user code into a one-line `ModelFailed`.
 
-    It becomes a `ModelFailed` that names `where`, the reason and the user's line; so does `sys.exit`. Errors of
-    davylamp pass as they are, and so does a KeyboardInterrupt. Gradients that it switched off are on again after.
+    The error names `where`, the reason and the user's line, also for `sys.exit`. Errors of
+    davylamp pass unchanged, and so does a KeyboardInterrupt. Gradient mode is restored afterwards.
 
-    In a caller's process nothing else is touched. In a process of davylamp's (`protect_process`: the command line and
-    every worker) user code can end neither the process nor its output: `os._exit` is an error of that kind, too, as is
-    a KeyboardInterrupt that nobody typed; one that was typed passes even if the code caught it; and what the code
-    prints to standard output goes to standard error. What kills the process from below Python (a signal, `abort`, a
-    crash in C) is not held up: only workers survive it (`--workers`).
+    In a caller's process nothing else is changed. In one of davylamp's processes (`protect_process`: the command line
+    and
+    every worker) user code can end neither the process nor its output: `os._exit` also becomes a `ModelFailed`, as does
+    a KeyboardInterrupt that does not come from Ctrl-C; a real one passes even if the code caught it; and output of the
+    code
+    to standard output goes to standard error. Code that kills the process below Python (a signal, `abort`, a
+    crash in C) is not caught: only workers survive it (`--workers`).
 
     Args:
-        where: the file or the model, as the line shall name it.
-        descriptors: divert also what is written past Python's `sys.stdout`, as by programs that the code starts.
+        where: the file or the model, as named in the message.
+        descriptors: also divert output that bypasses `sys.stdout`, such as that of programs started by the code.
 
     Raises:
-        ModelFailed: if the code does not come to its end.
+        ModelFailed: if the code does not finish.
     """
 
     __slots__ = ("_diverted", "_grad", "descriptors", "where")
@@ -44,7 +46,7 @@ class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("mod
         self._diverted: AbstractContextManager[None] = nullcontext()
 
     def __enter__(self) -> None:
-        torch = sys.modules.get("torch")  # not loaded where a record of a library is
+        torch = sys.modules.get("torch")  # not loaded when a library definition is
         self._grad = torch.is_grad_enabled() if torch else None
         if self.descriptors:
             self._diverted = stdout_to_stderr()
@@ -68,7 +70,7 @@ class guard_user_code:  # noqa: N801 - used as a verb: with guard_user_code("mod
 
 
 def describe_error(error: BaseException) -> str:
-    """What happened, in one line without control characters: "raised ValueError: ... (line 3 of model.py)"."""
+    """Describe an error in one line without control characters: "raised ValueError: ... (line 3 of model.py)"."""
     if isinstance(error, _Exited):
         said = f"called os._exit({error.code!r}){_place(error)}"
     elif isinstance(error, SystemExit):
@@ -79,22 +81,22 @@ def describe_error(error: BaseException) -> str:
 
 
 def name_error(error: BaseException) -> str:
-    """An error in one line without control characters: "ValueError: ... (line 3 of model.py)"."""
+    """Return an error in one line without control characters: "ValueError: ... (line 3 of model.py)"."""
     said = "os._exit" if isinstance(error, _Exited) else type(error).__name__
-    with suppress(Exception):  # an error whose text is an error
+    with suppress(Exception):  # an error whose message raises an error
         said += f": {one_line(error)}" if one_line(error) else ""
-    place = "" if isinstance(error, SyntaxError) else _place(error)  # its text names the line
+    place = "" if isinstance(error, SyntaxError) else _place(error)  # its message has the line number
     return f"{one_line(said)}{place}"
 
 
 def one_line(text: object) -> str:
-    """A text as one line of at most 300 characters that a terminal can show."""
+    """Return a text as one printable line of at most 300 characters."""
     words = " ".join(str(text).split())
     return "".join(c if c.isprintable() else "?" for c in words)[:_LONGEST]
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of the user's code, as " (line 3 of model.py)"; "" if only libraries are on the way."""
+    """Return the innermost line of the user's code, as " (line 3 of model.py)"; "" if only libraries were called."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -109,13 +111,13 @@ def _place(error: BaseException) -> str:
 
 
 def protect_process() -> None:
-    """Protect this process from the user code that it runs, for the rest of it; for davylamp's processes only."""
+    """Protect this process permanently from the user code that it runs. For davylamp's own processes only."""
     _PROTECTION.switch_on()
 
 
 @contextmanager
 def process_protected() -> Iterator[None]:
-    """As `protect_process` inside the block; after it `os._exit` and SIGINT's handler are as before."""
+    """Protect the process as `protect_process` inside the block; restore `os._exit` and SIGINT's handler after it."""
     if _PROTECTION.is_on:
         yield
         return
@@ -128,10 +130,11 @@ def process_protected() -> Iterator[None]:
 
 @contextmanager
 def guard_once() -> Iterator[None]:
-    """Put up once, around a library's many passes, what every `guard_user_code` inside puts up.
+    """Set up the protection of `guard_user_code` once, around a library's many passes.
 
-    A call of `os._exit` inside is a SystemExit; a Ctrl-C that was typed and swallowed is raised at the end: both in a
-    process that is protected.
+    In a protected process, a call of `os._exit` inside raises SystemExit, and a Ctrl-C that the code caught is raised
+    at
+    the end.
     """
     _PROTECTION.enter()
     try:
@@ -142,7 +145,7 @@ def guard_once() -> Iterator[None]:
 
 
 def was_interrupted() -> bool:
-    """Whether a KeyboardInterrupt stands for a Ctrl-C: not where the process is protected, and nobody typed one."""
+    """Whether a KeyboardInterrupt comes from Ctrl-C. Always true in an unprotected process."""
     if not _PROTECTION.is_on:
         return True
     return threading.current_thread() is threading.main_thread() and _PROTECTION.interrupted
@@ -150,7 +153,7 @@ def was_interrupted() -> bool:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """In a protected process, let file descriptor 1, where programs write, lead to standard error."""
+    """Redirect file descriptor 1, to which programs write, to standard error, in a protected process."""
     kept = None
     if _PROTECTION.is_on:
         with suppress(OSError, ValueError):
@@ -170,7 +173,7 @@ class _Exited(SystemExit):
 
 
 class _Protection:
-    """What is replaced in a process of davylamp's; standard output only while user code runs, in whichever threads."""
+    """Replacements in one of davylamp's processes; standard output is replaced only while any thread runs user code."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -209,7 +212,7 @@ class _Protection:
             self.interrupted, self._at_entry = False, signal.getsignal(signal.SIGINT)
 
     def leave(self) -> bool:
-        """Put standard output back; whether Ctrl-C was typed meanwhile, as the thread knows that it interrupts."""
+        """Restore standard output; return whether Ctrl-C was pressed in the block, if this is the main thread."""
         thread = threading.get_ident()
         if thread not in self._inside:
             return False
@@ -222,7 +225,7 @@ class _Protection:
         if thread != threading.main_thread().ident:
             return False
         if not depth and self._at_entry is not None and signal.getsignal(signal.SIGINT) != self._at_entry:
-            signal.signal(signal.SIGINT, self._at_entry)  # the code has set another
+            signal.signal(signal.SIGINT, self._at_entry)  # the code has set a different handler
         return self.interrupted
 
     def _note_interrupt(self, number: int, frame: Any) -> None:

@@ -1,4 +1,4 @@
-"""A user's Python file: what is in it, with its neighbours to import, run behind the wall."""
+"""Loads objects from a user's Python file, with its neighbouring modules, under the user code guard."""
 
 import hashlib
 import importlib
@@ -18,15 +18,16 @@ from .user_code_guard import guard_user_code
 
 @contextmanager
 def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "LocalImportFinder"]]:
-    """What a Python file calls `name`, inside the surroundings in which the file runs, and these surroundings.
+    """Yield an object from a Python file and the finder for its local imports, inside the file's environment.
 
-    The file can import what lies beside it, also later, inside the surroundings; no other file gets to see that. What
-    it changes for the whole process while the block runs (paths, folder, precision, warnings) is put back.
+    The file can import modules in its folder, also later, inside the finder's context; no other file can see them.
+    Changes
+    to the whole process in the block (paths, folder, precision, warnings) are undone.
 
     Args:
-        path: of the file.
-        name: of a function, class or object in it.
-        what: it is, for messages: "model factory", "attack".
+        path: path of the file.
+        name: name of a function, class or object in it.
+        what: description for messages: "model factory", "attack".
 
     Raises:
         Unavailable: if there is no such file.
@@ -34,7 +35,7 @@ def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "L
         ModelFailed: if the file fails.
     """
     if not path.is_file():
-        raise Unavailable(f"expected a Python file with {what}, found none at {path}")
+        raise Unavailable(f"no such file: {path} (expected a Python file with {what})")
     neighbours = LocalImportFinder(path.resolve().parent)
     with preserve_process_state([str(path)]), neighbours:
         module = _import_file(path)
@@ -45,7 +46,7 @@ def load_user_object(path: Path, name: str, what: str) -> Iterator[tuple[Any, "L
 
 
 def load_object(path: Path, name: str, what: str) -> tuple[Any, "LocalImportFinder"]:
-    """What `opened` gives, once the file is loaded; to be used inside the surroundings."""
+    """Return the result of `load_user_object`, for use inside the finder's context."""
     with load_user_object(path, name, what) as loaded:
         return loaded
 
@@ -54,13 +55,13 @@ _PRIVATE = "_davylamp_model_"
 
 
 class LocalImportFinder(AbstractContextManager[None]):
-    """What a model's file can import besides what is installed: modules in its folder, for that file alone.
+    """Import finder for a model's file: modules in its folder, for that file alone.
 
-    Inside the context they come before installed modules of the same name (not before Python's own or what is imported
-    already), as in a script; outside of it they are gone, so that other files get theirs.
+    Inside the context they take precedence over installed modules of the same name (not over Python's own or those
+    already imported), as in a script. Outside they are hidden, so that other files get theirs.
 
     Args:
-        folder: of the file.
+        folder: the file's folder.
     """
 
     def __init__(self, folder: Path):
@@ -103,7 +104,7 @@ class LocalImportFinder(AbstractContextManager[None]):
         return nullcontext, ()  # modules stay in their process
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Python's question to a finder: where a module is; None lets the next finder answer."""
+        """Return the spec of a local module, or None to leave it to the next finder (Python's protocol)."""
         del target
         top = name.partition(".")[0]
         private = top.startswith(_PRIVATE)
@@ -111,7 +112,7 @@ class LocalImportFinder(AbstractContextManager[None]):
         if top in sys.stdlib_module_names or (path is not None and not known):
             return None
         spec = PathFinder.find_spec(name, [*self._paths, *self._added()] if path is None else path)
-        # As for Python itself, a folder without __init__.py comes after every real module.
+        # As in Python itself, a folder without __init__.py comes after every regular module.
         if spec is None or (path is None and spec.origin is None and PathFinder.find_spec(name) is not None):
             return None
         if isinstance(spec.loader, SourceFileLoader):
@@ -121,19 +122,19 @@ class LocalImportFinder(AbstractContextManager[None]):
         return spec
 
     def _added(self) -> list[str]:
-        """What the file itself has put on the path."""
+        """Return the path entries that the file itself has added."""
         return [entry for entry in sys.path if entry not in self._path_before]
 
 
 class _FreshLoader(SourceFileLoader):
-    """Compiles what is in the file now: a bytecode file cannot be told from one of an edit a second ago."""
+    """Compiles the current source: a bytecode file cannot be distinguished from that of an edit a second ago."""
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the signature is importlib's
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Run a Python file as a module of a private package, so that it shadows no other and may say `from . import`."""
+    """Run a Python file as a module of a private package, so that it shadows no other and may use `from . import`."""
     package = ModuleType(f"{_PRIVATE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
     package.__path__ = [str(path.resolve().parent)]
     name = f"{package.__name__}.{path.stem.replace('.', '_')}"
@@ -153,10 +154,10 @@ def _import_file(path: Path) -> ModuleType:
 
 @contextmanager
 def preserve_process_state(arguments: list[str] | None = None) -> Iterator[None]:
-    """Put back what user code may set for the whole process: folder, precision, device, warnings, NumPy's errors.
+    """Restore process settings that user code may change: folder, precision, device, warnings, NumPy's error handling.
 
     Args:
-        arguments: the command line that the code sees; None: as it is.
+        arguments: command line that the code sees, or None for the present one.
     """
     before = sys.argv
     with preserve_torch_state(OF_FILES):

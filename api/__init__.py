@@ -1,5 +1,5 @@
-"""The verbs of `davylamp`: what a script calls, and what every command of the command line calls, too.
+"""The functions of `davylamp`, used by scripts and by every command of the command line.
 
 `verbs` attacks one model and `measuring` measures one; `training` trains models, detectors and attacks; `evaluation`
-fills a results folder, `folders` reads one, `rankings` ranks one, `placing` places new models.
+fills a results folder, `folders` reads one, `rankings` ranks one, `baseline_placement` places new models.
 """

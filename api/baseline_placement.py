@@ -1,4 +1,4 @@
-"""Attack a newcomer as a baseline was attacked, on all images or on those that tell most, and place it among them."""
+"""Attacks a new model like a baseline, on all images or the most informative ones, and places it in the ranking."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,12 +42,12 @@ _NAMED = 4  # that a note names
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """How many images a newcomer is asked about.
+    """Selection of the images on which a new model is attacked.
 
     Args:
-        adaptive: those that tell most, in batches, until its rank is known closely enough; else all.
-        width: worst minus best rank of an interval that is enough.
-        batch: images at once.
+        adaptive: the most informative images, in batches, until its rank is known closely enough; else all.
+        width: worst minus best rank of an interval that is narrow enough.
+        batch: images per batch.
         seed: random seed of the fit and of every draw.
     """
 
@@ -65,12 +65,12 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a newcomer is placed by.
+    """A baseline for the placement of new models.
 
     Attributes:
-        config: of the baseline, with which its attacks run again.
-        frame: of the baseline, as `load` makes it.
-        notes: what a reader should know.
+        config: of the baseline, with which its attacks are run on new models.
+        frame: of the baseline, as returned by `load`.
+        notes: notes for the reader.
     """
 
     config: Config
@@ -79,21 +79,21 @@ class Baseline:
 
 
 def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
-    """The attacks and results of a folder, to place newcomers among its models.
+    """Read the attacks and results of a folder, for the placement of new models.
 
     Args:
         folder: made by an evaluation of two models or more, on one data set with one group of settings.
-        adaptive: for chosen images: without the attacks that look for one perturbation for all images.
+        adaptive: for selected images: without attacks that compute one perturbation for all images.
 
     Raises:
-        InvalidInput: if it has several data sets or settings, one model, or nothing to choose images by.
-        Unavailable: if there is no such folder, or nothing in it.
+        InvalidInput: if it has several data sets or settings, one model, or nothing to select images by.
+        Unavailable: if there is no such folder, or it is empty.
     """
     frame: Any = load_outcomes(folder)
     done = [state.cell for state in list_cells(folder) if state.status == "done"]
     kept, notes = _usable(done, adaptive=adaptive)
     if not kept:
-        raise InvalidInput(f"expected attacks that every model of {folder} met, got none ({'; '.join(notes)})")
+        raise InvalidInput(f"no attack was run on every model of {folder} ({'; '.join(notes)})")
     configs = configs_of(kept)
     if len(configs) != 1:
         datas = dict.fromkeys(f"{config.data} ({config.limit or len(config.images)} images)" for config in configs)
@@ -115,25 +115,26 @@ def place_on_baseline(
     run: Callable[[Any], Any] | None = None,
     tell: Callable[[str, Step], object] = lambda *_: None,
 ) -> tuple[Placement, ...]:
-    """Evaluate each model with the attacks of a baseline, and place it among its models.
+    """Evaluate each new model with the attacks of a baseline, and place it among its models.
 
-    A killed run goes on where it was: the same images are chosen again, and what is there of them is kept.
+    An interrupted run resumes: the same images are selected again, and their results are reused.
 
     Args:
-        baseline: of `read_baseline`.
-        store: where the newcomers' records go.
-        config: of the baseline, with the newcomers as its models and what else may differ: device, batch size.
-        asking: about which images.
+        baseline: result of `read_baseline`.
+        store: receives the new models' records.
+        config: of the baseline, with the new models as its models and other allowed changes: device, batch size.
+        asking: the selection of images.
         models: classifiers by name, in place of those that the config names.
         data: images, in place of those that the config names.
-        run: a plan into the store; None: in this process.
-        tell: called with a newcomer's name and where it stands after each batch of images.
+        run: runs a plan into the store; None to run it in this process.
+        tell: called with a new model's name and its present placement after each batch of images.
 
     Returns:
-        A placement for each newcomer; with chosen images its `choice` says which, and where it stood after each batch.
+        A placement for each new model. If images were selected, its `choice` lists them, with the placement after each
+        batch.
 
     Raises:
-        DavylampError: as `make_plan` and `evaluate`; Unavailable if a newcomer has not one response.
+        DavylampError: as `make_plan` and `evaluate`; Unavailable if a new model has no response at all.
     """
     names = config.models if models is None else tuple(models)
     known = sorted(set(baseline.frame["model"]) & set(names))
@@ -173,34 +174,35 @@ def place(
 
     Args:
         models: as for `evaluate`; none of the baseline's.
-        inputs: the images of the baseline, where it was evaluated on tensors, shape (N, C, H, W).
+        inputs: the images of the baseline, if it was evaluated on tensors, shape (N, C, H, W).
         labels: ground truth, shape (N,).
         against: the results folder of the baseline: its attacks are run, on its data, with its seeds.
-        out: the results folder of the newcomers, from which an interrupted run resumes.
-        adaptive: only on the images that tell most about each newcomer, in batches, until its rank interval is narrow
+        out: the results folder of the new models, from which an interrupted run resumes.
+        adaptive: only on the most informative images for each new model, in batches, until its rank interval is narrow
             enough; else on all.
-        width: worst minus best rank of the interval that is enough, for `adaptive`; None: 1.
-        batch: images at once, for `adaptive`; None: 8.
-        names: of the images, as the baseline has them.
+        width: worst minus best rank of an interval that is narrow enough, for `adaptive`, or None for 1.
+        batch: images per batch, for `adaptive`, or None for 8.
+        names: of the images, as in the baseline.
         executor: "local" or "ray".
         workers: processes on this machine.
-        address: of a Ray cluster; None: one is started here.
+        address: of a Ray cluster; None to start one here.
         seed: random seed of the fit and of every draw of the ranking.
-        retry_failed: run failed cells again.
+        retry_failed: repeat failed runs.
         trust_unknown: reuse results of code whose identity cannot be fully determined.
         progress: as for `evaluate`, for each batch of images.
-        tell: called with a newcomer's name and its ranking after each batch of images, for `adaptive`.
-        **settings: of `davylamp.Config` that do not change what is measured: batch_size, shard_size, device,
-            keep_images, isolate and its limits, how servers are asked (rate, cost, token, ...).
+        tell: called with a new model's name and its ranking after each batch of images, for `adaptive`.
+        **settings: of `davylamp.Config` that do not affect the results: batch_size, shard_size, device, keep_images,
+            isolate and its limits, requests to servers (rate, cost, token, ...).
 
     Returns:
-        A placement for each newcomer; with `adaptive` its `choice` has the images and where it stood after each batch.
+        A placement for each new model. With `adaptive` its `choice` lists the images, with the placement after each
+        batch.
 
     Raises:
-        DavylampError: as `evaluate`; InvalidInput if the folder is no baseline, or has the models.
+        DavylampError: as `evaluate`; InvalidInput if the folder is not a baseline, or already has the models.
     """
     if given := [name for name, value in (("width", width), ("batch", batch)) if value is not None and not adaptive]:
-        raise InvalidInput(f"expected `adaptive` with {', '.join(f'`{name}`' for name in given)}")
+        raise InvalidInput(f"{' and '.join(f'`{name}`' for name in given)} cannot be used without `adaptive`")
     if Path(against).suffix == ".csv" or str(against).startswith("published:"):
         raise InvalidInput(
             f"expected a results folder for `against`, got {against}: tables are for rankings of evaluated folders"
@@ -223,7 +225,7 @@ def place(
 
 
 def _refuse_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a newcomer that are the baseline's, and unknown ones."""
+    """Raise an error for settings that the baseline determines, and for unknown ones."""
     known = {*inspect.signature(evaluate_models).parameters, *(each.name for each in fields(Config))}
     for name in settings:
         if name not in FREE and name in known:
@@ -237,7 +239,7 @@ def _runner(store: ResultsStore, executor: Executor | None = None) -> Callable[[
 
 
 class _NewModel:
-    """One model, its records so far, and what went wrong."""
+    """One new model, its records so far, and its failures."""
 
     def __init__(
         self,
@@ -255,7 +257,7 @@ class _NewModel:
         self.traffic = ServerUsage()
 
     def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
-        """Run the attacks on these images (none: all of the baseline's); all of the newcomer's records."""
+        """Run the attacks on these images (all of the baseline's if empty), and return all records of the new model."""
         config = replace(self.config, images=tuple(images)) if images else self.config
         transport = config.transport(self.store.folder / ANSWERS)
         plan = make_plan(config, models=self.models, data=self.data, transport=transport)
@@ -271,11 +273,11 @@ class _NewModel:
         mine = frame[frame["cell"].isin(self.keys)].reset_index(drop=True)
         if mine.empty:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self.problems.items())[:_NAMED])
-            raise Unavailable(f"expected results of {self.config.models[0]}, got none ({reasons})")
+            raise Unavailable(f"no results of {self.config.models[0]} ({reasons})")
         return mine
 
     def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
-        """Where it stands by its records, after an evaluation of all images if there are none yet."""
+        """Return the placement from its records, after an evaluation of all images if there are no records yet."""
         records = self.ask() if records is None else records
         with as_invalid_input():
             (placed,) = place_results(self.baseline.frame, records, seed=seed, fits=fits)
@@ -284,7 +286,7 @@ class _NewModel:
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
     def choose(self, asking: AdaptiveSettings, tell: Callable[[str, Step], object]) -> Placement:
-        """Where it stands by the images that tell most about it."""
+        """Return the placement from the most informative images."""
         with as_invalid_input():
             matrix = build_responses(self.baseline.frame)
             fit = fit_irt(matrix.values, choose_model(matrix.values), seed=asking.seed)
@@ -308,24 +310,24 @@ class _NewModel:
 
 
 def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -> np.ndarray:
-    """The newcomer's responses to the items of the baseline's matrix, shape (M,); NaN where there is none."""
+    """Return the new model's responses to the items of the baseline's matrix, shape (M,); NaN if missing."""
     aligned = align_results(baseline, records)
     try:
         (both,) = build_against(aligned.results)
     except ValueError as error:
-        raise Unavailable(f"expected responses to choose further images by, got none: {error}") from error
+        raise Unavailable(f"no responses to select further images by: {error}") from error
     given = dict(zip(both.items, both.values[-1], strict=True))
     return np.array([given.get(item, np.nan) for item in matrix.items])
 
 
 def _names_of_images(frame: pd.DataFrame) -> Any:
-    """The image as the matrix calls it, and as its data does."""
+    """Return each image's name in the matrix and in its data."""
     pairs = frame[["data", "image"]].drop_duplicates()
     return zip(pairs["data"].astype(str) + " " + pairs["image"].astype(str), pairs["image"].astype(str), strict=True)
 
 
 def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackRun], tuple[str, ...]]:
-    """The cells that can place a newcomer, and a note for those that cannot."""
+    """Return the runs that can place a new model, and a note for those that cannot."""
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}
     setting_of = shared_settings(cells)
@@ -333,9 +335,9 @@ def _usable(cells: Sequence[AttackRun], *, adaptive: bool) -> tuple[list[AttackR
         met.setdefault((*setting_of(cell), cell.seed), set()).add(cell.subject.model)
     common = [cell for cell in cells if met[(*setting_of(cell), cell.seed)] == models]
     kept = [cell for cell in common if not (adaptive and cell.row.universal)]
-    parts = {"not met by every model": (cells, common), "one perturbation for all images": (common, kept)}
+    parts = {"not run on every model": (cells, common), "one perturbation for all images": (common, kept)}
     notes = []
     for why, (before, after) in parts.items():
         left = sorted({cell.attack for cell in before} - {cell.attack for cell in after})
-        notes += [f"left out: {', '.join(left)}: {why}"] if left else []
+        notes += [f"omitted: {', '.join(left)}: {why}"] if left else []
     return kept, tuple(notes)

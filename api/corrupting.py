@@ -1,4 +1,4 @@
-"""The verb about corruptions: how models bear them, into a folder, and the tables of one."""
+"""Robustness of models to corruptions: measures them into a folder, and builds the tables."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -43,25 +43,27 @@ def corrupt_table(
     tell: Callable[[str], object] = lambda _: None,
     **loading: Any,
 ) -> Table:
-    """Robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, measured into a folder.
+    """Measure robustness to corruptions into a folder: errors by severity, CE, mCE, RmCE, FP and mFR.
 
     Args:
-        models: a module, modules by name, or names as for `evaluate`, "demo:*" too; none: only read the folder.
+        models: a module, modules by name, or names as for `evaluate`, including "demo:*"; empty to only read the
+            folder.
         data: clean images by name; or "imagenet-c:PATH", "cifar-10-c:PATH".
         clean: clean images of a corrupted set on disk, for RmCE.
-        corruption: "fog", ..., or "all"; None: the 15 of the benchmark.
-        severity: 1 to 5; None: all.
+        corruption: "fog", ..., or "all"; None for the 15 of the benchmark.
+        severity: 1 to 5, or None for all.
         sequence: perturbation sequences for FP and mFR: "translate", ..., or "all".
-        baseline: reference model of CE and FP, measured with the models, or "alexnet"; "": AlexNet on ImageNet.
-        limit: only this many images.
+        baseline: reference model of CE and FP, measured with the models, or "alexnet"; "" for AlexNet on ImageNet.
+        limit: largest number of images.
         out: the results folder.
-        by: what a row is about.
-        bootstrap: replicates, over images; 0: no intervals.
+        by: subject of a table row.
+        bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of corruptions and bootstrap.
-        device: where models that are loaded by name compute.
-        progress: called with the number of images before they are seen; its context's value counts.
-        tell: called with each line that is worth knowing: what was measured, and which models failed.
-        **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
+        device: device of models that are loaded by name.
+        progress: called with the number of images before the models see them; its context's value is called with
+            progress.
+        tell: called with each message: what was measured, and which models failed.
+        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
 
     Raises:
         DavylampError: as `measure_corruptions` and `build_corruptions`; Unavailable if no model could be measured.
@@ -87,7 +89,7 @@ def corrupt_table(
 def _plan(
     data: str, clean: str, corruption: Any, severity: Any, sequence: Any, limit: int | None, seed: int
 ) -> CorruptionPlan:
-    """What is to be measured, checked."""
+    """Return the checked plan of measurements."""
     on_disk = list_sets(data)
     asked = read_list(sequence, "sequences as names", str)
     chosen = tuple(SEQUENCES) if asked == ["all"] else tuple(name.replace("-", "_") for name in asked)
@@ -119,7 +121,7 @@ def _measure(
     progress: Progress,
     loading: dict[str, Any],
 ) -> None:
-    """Let the models predict what the folder lacks; those that cannot be loaded cost themselves only."""
+    """Compute the predictions that the folder lacks. A model that cannot be loaded does not affect the others."""
     tell, failed = loading["tell"], dict[str, str]()
     with ExitStack() as stack:
         ready: dict[str, Classifier] = dict((classifiers_from_modules(given, stack, {})[0] if given else None) or {})
@@ -136,7 +138,7 @@ def _measure(
             failed |= summary.failed
             if line := total_usage(*ready.values()).line:
                 tell(line)
-            tell(f"{summary.done} records made, {summary.kept} were there: {store.folder}")
+            tell(f"{summary.done} records made, {summary.kept} reused: {store.folder}")
     for name, reason in failed.items():
         tell(f"{name}: {reason}")
     if failed and len(failed) == total:

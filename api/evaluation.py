@@ -1,4 +1,4 @@
-"""Evaluations: attacks on models into a results folder; and the folder that they fill."""
+"""Runs attacks on models into a results folder, and represents that folder."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -54,25 +54,25 @@ from .python_inputs import (
 
 _MOST = 2**31 - 1  # of a whole number
 _SHOWN = 5  # models in a repr
-_MANY = 400  # cells; a repr that reads more of them would keep the user waiting
+_MANY = 400  # runs; a repr that reads more of them would be slow
 _THREAT = ("norm", "epsilon", "target", "parameters", "defaults")
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """A results folder, and what the call that made it did.
+    """A results folder, and information on the call that made it.
 
     Attributes:
-        folder: where the records are.
-        summary: of the run; None: the folder was only opened, or the run has not begun.
-        notes: everything that a reader should know, `chosen`, `warnings`, `unsteady` and `hints` among it.
-        plan: what was evaluated.
-        chosen: what was chosen where nothing was given, in a line.
-        warnings: attacks that cannot reach the edge of their ball.
-        unsteady: models that do not answer as before.
-        radii: at which radius each attack at saturation was run, and why.
-        hints: how outputs were read, where there was a choice, and why a model may get nothing right.
-        detections: what the detectors detect; None without detectors.
+        folder: the folder of the records.
+        summary: of the call; None if the folder was only opened, or the evaluation has not started.
+        notes: all notes, including `chosen`, `warnings`, `unsteady` and `hints`.
+        plan: the evaluated plan.
+        chosen: the defaults that were used, in a sentence.
+        warnings: attacks that cannot reach the boundary of their ball.
+        unsteady: models whose outputs have changed.
+        radii: radius of each attack at saturation, with the reason.
+        hints: how outputs were interpreted, and why a model may classify nothing correctly.
+        detections: results of the detectors; None without detectors.
     """
 
     folder: Path
@@ -91,35 +91,35 @@ class Evaluation:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Why cells failed, and models or attacks could not take part."""
+        """Reasons why runs failed, and why models or attacks were omitted."""
         reasons = () if self.summary is None else tuple(self.summary.failed.values())
         return (*reasons, *(() if self.plan is None else self.plan.failed.values()))
 
     @property
     def attempted(self) -> int:
-        """Number of cells, and of models and attacks that could not take part."""
+        """Number of runs, plus omitted models and attacks."""
         if self.summary is None or self.plan is None:
             return 0
         return self.summary.cells + len(self.plan.failed)
 
     def table(self, by: By = "attacks", **options: Any) -> Table:
-        """Metrics with intervals, see `davylamp.engine.build_table`."""
+        """Build a table of metrics with intervals, see `davylamp.engine.build_table`."""
         return build_table(self.folder, by=by, **options)
 
     def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
-        """One line for each image and cell, see `davylamp.engine.load`."""
+        """Return one row per image and run, see `davylamp.engine.load`."""
         return load(self.folder, heavy=heavy)
 
     def rank(
         self, subjects: Literal["models", "attacks", "implementations", "defences"] = "models", **options: Any
     ) -> Ranking:
-        """See `davylamp.rank`."""
+        """Rank the results, see `davylamp.rank`."""
         from .rankings import rank
 
         return rank(self.folder, subjects, **options)
 
     def report(self, path: str | Path = "report.html") -> Path:
-        """Write the report, see `davylamp.report`; its path."""
+        """Write the report, see `davylamp.report`, and return its path."""
         from ..report.page.build import build_report, write_file
 
         write_file(build_report(self.folder), Path(path))
@@ -128,7 +128,7 @@ class Evaluation:
     def __repr__(self) -> str:
         count = 0 if self.summary is None else self.summary.done
         done = (
-            "" if self.summary is None else f": {count} cell{'' if count == 1 else 's'} run, {self.summary.kept} kept"
+            "" if self.summary is None else f": {count} run{'' if count == 1 else 's'} done, {self.summary.kept} reused"
         )
         failed = f", {len(self.summary.failed)} failed" if self.summary and self.summary.failed else ""
         failed += "".join(f"; {note}" for note in self.notes)
@@ -136,7 +136,7 @@ class Evaluation:
         return "\n".join([first, *self._numbers()])
 
     def _numbers(self) -> list[str]:
-        """Clean and robust accuracy of each model and threat model."""
+        """Return clean and robust accuracy of each model and threat model."""
         if self.plan is not None and len(self.plan.cells) > _MANY:
             return []
         try:
@@ -156,7 +156,7 @@ class Evaluation:
 
 
 class _Settled(NamedTuple):
-    """A config, the names of its settings that were given, and how parameters were shared out among the attacks."""
+    """A config, the names of its given settings, and notes on which attacks got which parameters."""
 
     config: Config
     given: set[str]
@@ -171,7 +171,7 @@ def configure(
     defences: Iterable[str] = (),
     **settings: Any,
 ) -> Config:
-    """The config that `evaluate` runs with the same arguments, which have the same meaning.
+    """Return the config that `evaluate` uses for the same arguments.
 
     Raises:
         DavylampError: as `evaluate`.
@@ -214,34 +214,35 @@ def evaluate(
     """Run attacks on models into a folder, from which an interrupted run resumes.
 
     Args:
-        models: a module, modules by name, or names that `load_model` knows; modules are afterwards as they were. None:
-            those of the config.
-        inputs: images in [0, 1], shape (N, C, H, W); None: `data="imagefolder:PATH"` or another name in the settings.
+        models: a module, modules by name, or names that `load_model` knows; modules are not changed. None for those of
+            the config.
+        inputs: images in [0, 1], shape (N, C, H, W); None with `data="imagefolder:PATH"` or a different name in the
+            settings.
         labels: ground truth, shape (N,).
-        config: settings that the keywords win over: a `Config` or a TOML file.
-        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack",
-            attacks themselves, and `AttackChoice`s. None: those of the config, "pgd" without one.
+        config: a `Config` or a TOML file; keywords override its settings.
+        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack", attacks
+            themselves, and `AttackChoice`s. None for those of the config, or "pgd" without one.
         out: the results folder.
-        norm: of the attacks that are no `AttackChoice`, as for `run_attack`.
-        epsilon: see there; of several radii each attack is run with each.
-        target: see there.
-        parameters: canonical ones, for the same attacks, on top of the matched ones; also as keywords: `steps=5`. Each
-            attack gets those that it has.
+        norm: of the attacks other than `AttackChoice`s, as for `run_attack`.
+        epsilon: as for `run_attack`; with several radii each attack is run with each.
+        target: as for `run_attack`.
+        parameters: canonical ones, for the same attacks, in addition to the matched ones; also as keywords: `steps=5`.
+            Each attack gets those that it accepts.
         defaults: each library's defaults instead of the matched parameters.
-        defences: each model is evaluated once more behind each of these: "jpeg:quality=50".
+        defences: each model is also evaluated behind each of these: "jpeg:quality=50".
         names: of the images, N of them.
         executor: "local" or "ray".
         workers: processes on this machine.
-        address: of a Ray cluster; None: one is started here.
-        part: "3/64": only this share of the work, as a job of an array does it; "": all.
-        surrogate: what the examples are made on: a module, a name, or several of them (the mean of their logits);
-            each of the models is then judged on them, and asked nothing by the attack.
-        detectors: files of trained detectors, measured on the examples, which are kept for them.
-        retry_failed: run failed cells again.
+        address: of a Ray cluster; None to start one here.
+        part: "3/64": only this part of the work, for a job of a job array; "" for all.
+        surrogate: source model of the examples: a module, a name, or several of them (the mean of their logits). Each
+            of the models is then judged on the examples, and not queried by the attack.
+        detectors: files of trained detectors, measured on the examples, which are stored for them.
+        retry_failed: repeat failed runs.
         trust_unknown: reuse results of code whose identity cannot be fully determined.
-        version: of the models that are judged, a part of what they are: change it with what cannot be seen of them, as
-            what code reads after its first pass. Results of another version are never reused.
-        progress: called with the evaluation before it runs; its context's value is called with the name of a cell and
+        version: of the judged models, a part of their identity. Change it for changes that cannot be detected, such as
+            what code reads after its first pass. Results of a different version are never reused.
+        progress: called with the evaluation before it runs; its context's value is called with the name of a run and
             the number of images done.
         **settings: of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds, libraries,
             transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f") ...;
@@ -287,7 +288,7 @@ def evaluate(
         check_detectors_match(trained, [subject for subject, _ in plan.subjects], chosen.isolation)
         line = format_defaults_taken(plan.config, plan.cells, stated | ({"models"} if given is not None else set()))
         warnings = short_steps_warnings(plan.cells)
-        kept = "examples are kept (keep_images), which the detectors are measured on" if trained else ""
+        kept = "keeping adversarial images (keep_images), because the detectors need them" if trained else ""
         notes = [
             *list_assumed(plan.cells),
             *spread,
@@ -303,7 +304,7 @@ def evaluate(
         detections = _detect(trained, begun, given, images, transport)
         unsteady = tuple(list_unsteady(store, plan.subjects, plan.cells))
         hints = tuple(list_model_hints(store, plan.subjects))
-        left_out = (f"left out: {name}: {reason}" for name, reason in plan.failed.items())
+        left_out = (f"omitted: {name}: {reason}" for name, reason in plan.failed.items())
         radii = tuple(list_saturations(store, plan.cells))
         every = (*unsteady, line, *begun.notes, *left_out, *radii, *hints, summary.traffic.line)
         return replace(
@@ -318,12 +319,12 @@ def evaluate(
 
 
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
-    """Metrics of a results folder with intervals, see `davylamp.engine.build_table`."""
+    """Build a table of metrics of a results folder with intervals, see `davylamp.engine.build_table`."""
     return build_table(folder, by=by, **options)
 
 
 def _of_version(config: Config, version: str) -> Config:
-    """A config whose models have a version in their names; itself with ""."""
+    """Return a config with a version in its models' names; unchanged for ""."""
     expanded = expand_models(config) if version else config
     return replace(expanded, models=tuple(add_version(name, version) for name in expanded.models))
 
@@ -331,7 +332,7 @@ def _of_version(config: Config, version: str) -> Config:
 def _settle(
     config: Config | str | Path | None, attacks: Any, defences: Iterable[str], settings: Mapping[str, Any]
 ) -> _Settled:
-    """The config of the arguments of `evaluate`, which win over those of a file or a preset."""
+    """Return the config of the arguments of `evaluate`, which override those of a file or a preset."""
     rest = {name: value for name, value in settings.items() if name not in _THREAT}
     rest, parameters = split_settings(rest, read_mapping(settings.get("parameters"), "parameters by name"))
     base, stated = base_config(config, rest.pop("preset", None))
@@ -345,7 +346,7 @@ def _settle(
     if attacks is None and stated:
         if parameters or threat["epsilon"] != [None] or any(threat[name] for name in ("norm", "target", "defaults")):
             names = ", ".join(f"`{name}`" for name in _THREAT)
-            raise InvalidInput(f"expected `attacks` beside {names}, got none")
+            raise InvalidInput(f"{names} cannot be used without `attacks`")
         chosen, notes = settled.attacks, []
     else:
         where = {"libraries": settled.libraries, "repaired": settled.repaired}
@@ -362,13 +363,15 @@ def _settle(
 def _list_choices(
     attacks: Any, threat: dict[str, Any], parameters: Mapping[str, Any], where: dict[str, Any]
 ) -> tuple[tuple[AttackChoice, ...], list[str]]:
-    """Every attack with every radius; a parameter goes to the attacks that have it."""
+    """Return every attack with every radius. A parameter is passed to the attacks that accept it."""
     alone = isinstance(attacks, AttackChoice) or callable(attacks)
     several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
     radii, rest = threat["epsilon"], {name: threat[name] for name in ("norm", "target", "defaults")}
     if any(isinstance(attack, AttackChoice) for attack in several):
         if parameters or radii != [None] or any(rest.values()):
-            raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
+            raise InvalidInput(
+                "with an AttackChoice, set norm, epsilon, target and parameters inside it, not as keywords"
+            )
         return tuple(
             each if isinstance(each, AttackChoice) else parse_attack_choice({"attack": each}) for each in several
         ), []
@@ -385,7 +388,7 @@ def _list_choices(
 
 
 def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
-    """Notes on the preset and the models of a plan: precision, isolation, gradients of defences, random models."""
+    """Return notes on the preset and models of a plan: precision, isolation, defences' gradients, random models."""
     config, lent = plan.config, given or {}
     notes = [(name, model.precision_note) for name, model in lent.items()]
     notes += [(name, describe_gradients(name)) for name in config.models]
@@ -407,7 +410,7 @@ def _plan_notes(plan: Plan, given: Mapping[str, Any] | None) -> list[str]:
 def _detect(
     detectors: Sequence[Any], begun: Evaluation, models: Any, images: Any, transport: Any
 ) -> DetectionSummary | None:
-    """What the detectors detect among the examples of an evaluation; None without detectors."""
+    """Measure the detectors on the examples of an evaluation; None without detectors."""
     if not detectors or begun.plan is None:
         return None
     config = begun.plan.config
@@ -424,7 +427,7 @@ def no_progress(_: Evaluation) -> AbstractContextManager[Any]:
 
 
 def _folder(out: Any) -> Path:
-    """The results folder; InvalidInput for a file."""
+    """Return the results folder. Raises InvalidInput if it is a file."""
     path = read_path(out, "out as a folder")
     if expand_path(path).is_file():
         raise InvalidInput(f"expected a folder for `out`, got the file {path}")

@@ -1,4 +1,4 @@
-"""Verbs about a results folder: its curves, its failure indicators, detectors on its examples; packed, and imported."""
+"""Functions on a results folder: curves, failure indicators, detectors, export and import."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,15 +52,15 @@ def curve(
     seed: int = 0,
     out: str | Path | None = None,
 ) -> Curves | DistanceCurves:
-    """Accuracy of a results folder against a budget, with half distortion and optimality; or distance against passes.
+    """Compute accuracy against a budget, with half distortion and optimality, or distance against queries.
 
     Args:
         folder: made by `evaluate`.
-        against: what the budget is; "passes": the median distance after so many passes.
-        norm: only this one.
-        model: only these models.
-        budget: those of the table, numbers or fractions such as "4/255"; None: round ones.
-        bootstrap: replicates, over images; 0: no intervals.
+        against: kind of budget; "passes" for the median distance by number of queries.
+        norm: restrict to this norm.
+        model: restrict to these models.
+        budget: values of the table, numbers or fractions such as "4/255", or None for round ones.
+        bootstrap: replicates, over images; 0 for no intervals.
         seed: random seed of the bootstrap.
         out: draw the curves into this file: .svg, .png or .pdf.
 
@@ -74,7 +74,9 @@ def curve(
         raise InvalidInput(f"expected `against` as {', '.join(known)}, got {against!r}")
     if against == "passes":
         if out is not None or budgets:
-            raise InvalidInput("expected against='passes' without `out` and `budget`: the report draws them")
+            raise InvalidInput(
+                "against='passes' cannot be combined with `out` or `budget`: the report draws these curves"
+            )
         return build_distance_curves(folder, norm=norm, models=models)
     how: dict[str, Any] = {"norm": norm, "models": models, "budgets": budgets, "bootstrap": bootstrap, "seed": seed}
     curves = build_curves(folder, against=against, **how)
@@ -97,21 +99,22 @@ def check(
     progress: Progress = silent,
     **loading: Any,
 ) -> VerbResult:
-    """Failure indicators of a results folder: masked gradients, weak or broken attacks, wrong models.
+    """Compute failure indicators of a results folder: masked gradients, weak or broken attacks, wrong models.
 
     Args:
         folder: made by `evaluate`.
-        run: also run each cell again on a few images, for what records alone cannot tell.
-        model: only these models; with `run` perhaps the modules themselves, by name.
+        run: also repeat each run on a few images, for indicators that records alone cannot give.
+        model: restrict to these models; with `run`, optionally the modules themselves, by name.
         data: for `run`, images and labels in place of loading them by name.
-        limit: images of each cell, for `run`.
-        device: where models that are loaded by name compute, for `run`.
-        version: that modules were evaluated with.
-        progress: called with the number of models before they run; its context's value counts.
-        **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
+        limit: images of each run, for `run`.
+        device: device of models that are loaded by name, for `run`.
+        version: version with which modules were evaluated.
+        progress: called with the number of models before they run; its context's value is called with progress.
+        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
 
     Returns:
-        A line for each indicator; `made` has the findings, and what was run; `notes` name what could not be.
+        One row per indicator; `made` has the indicator results and the repeated runs; `notes` name what could not be
+        run.
 
     Raises:
         DavylampError: as `check_folder` and `probe_folder`.
@@ -121,7 +124,7 @@ def check(
     if data is not None and not run:
         raise InvalidInput("expected `data` with `run`: records alone are read without images")
     if version and not (run and isinstance(model, Mapping)):
-        raise InvalidInput("expected `version` with `run` and `model` as modules by name: a name says its version")
+        raise InvalidInput("`version` needs `run` and `model` as modules by name: a name contains its version")
     outcomes = read_outcomes(folder, ["OTR"])
     notes: list[str] = []
     probed = None
@@ -166,20 +169,20 @@ def detect(
     version: str = "",
     **loading: Any,
 ) -> VerbResult:
-    """Trained detectors on the kept examples of a results folder: what they detect, and what fools undetected.
+    """Measure trained detectors on the stored examples of a results folder.
 
     Args:
         folder: made by `evaluate` with `keep_images=True`.
-        detector: files of `train`.
-        false_alarms: rates of false alarms, inside [0, 1); None: 0.01 and 0.05.
+        detector: files made by `train`.
+        false_alarms: false-positive rates, inside [0, 1), or None for 0.01 and 0.05.
         model: the evaluated modules by name, in place of loading them by name.
         data: images and labels in place of loading them by name.
-        device: where models that are loaded by name compute.
-        version: that modules were evaluated with.
-        **loading: how models are loaded by name, as in `Config`: isolate, cost, ...
+        device: device of models that are loaded by name.
+        version: version with which modules were evaluated.
+        **loading: settings of `Config` for models loaded by name: isolate, cost, ...
 
     Returns:
-        A line for each detector, cell and rate; `made` has the `Detection`s.
+        One row per detector, run and rate; `made` has the `Detection`s.
 
     Raises:
         DavylampError: as `davylamp.engine.detection.detect.detect_folder`.
@@ -188,7 +191,7 @@ def detect(
     files = [detector] if isinstance(detector, Path) else read_several(detector, "detectors as files", (str, Path))
     modules = read_mapping(model, "`model` as modules by name")
     if version and not modules:
-        raise InvalidInput("expected `version` with `model` as modules by name: a name says its version")
+        raise InvalidInput("`version` needs `model` as modules by name: a name contains its version")
     rates = tuple(read_numbers(false_alarms, "false_alarms") or RATES)
     detectors, outcomes = read_detectors(files, rates), as_results(folder)
     with ExitStack() as stack:
@@ -202,8 +205,8 @@ def detect(
     headline = f"{folder}: {len(detectors)} detector{'s' * (len(detectors) > 1)} on {count} cell{'s' * (count != 1)}"
     rows = [line for row in measured.rows for line in _rates_of(row)]
     if not rows:
-        why = next(iter(measured.notes), "no finished cell; evaluate with `keep_images`")
-        line = f"expected examples in {folder} that the detectors can be measured on, got none: {why}"
+        why = next(iter(measured.notes), "no finished run; evaluate with `keep_images`")
+        line = f"no examples in {folder} on which the detectors can be measured: {why}"
         raise InvalidInput(line)
     return VerbResult(headline, rows, document, tuple(document["notes"]), measured)
 
@@ -224,17 +227,17 @@ def export(
 
     Args:
         folder: made by `evaluate`.
-        out: the ZIP file; of "attackbench" a folder for its files.
-        form: of what is written.
+        out: the ZIP file; for "attackbench" a folder for its files.
+        form: output format.
         licence: of a bundle: an SPDX identifier such as "CC-BY-4.0".
         creator: of a bundle: author of the results.
-        name: of a bundle: title of the data set; "": models and data.
-        description: of a bundle, in a sentence; "": a summary.
-        images: of a bundle: with the adversarial images that were kept.
-        data: for "attackbench", the images of the folder, or another name of them; None: as they were evaluated.
+        name: of a bundle: title of the data set; "" for models and data.
+        description: of a bundle, in a sentence; "" for a summary.
+        images: of a bundle: whether to include stored adversarial images.
+        data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:
-        A line for each kind of record, or for each file; `made` is what was written.
+        One row per kind of record, or per file; `made` is the written object.
 
     Raises:
         DavylampError: as `write_bundle` and `export_attackbench`.
@@ -244,7 +247,7 @@ def export(
         if data is not None:
             raise InvalidInput("expected `data` with form='attackbench': a bundle has no images of the data set")
         bundled = write_bundle(folder, out, terms=terms, images=images)
-        unstated = () if licence else ("no licence is stated, and the bundle says so: `licence=CC-BY-4.0`",)
+        unstated = () if licence else ("no licence is given, as the bundle states: `licence=CC-BY-4.0`",)
         size = bundled.path.stat().st_size / 1e6
         headline = f"{bundled.path}: {size:.1f} MB, {_counted(bundled.records)}; `davylamp import` reads it"
         document = {"file": str(bundled.path), "records": bundled.records, "notes": [*bundled.notes, *unstated]}
@@ -254,9 +257,9 @@ def export(
     if wrong := [f"`{field}`" for field, value in vars(terms).items() if value]:
         raise InvalidInput(f"expected attackbench without {', '.join(wrong)}")
     if not images:
-        raise InvalidInput("expected attackbench without a choice of `images`: its files have none")
+        raise InvalidInput("form='attackbench' cannot be combined with `images`: its files have none")
     if expand_path(out).resolve() == expand_path(folder).resolve():
-        raise InvalidInput(f"expected another folder than the results, got {out}")
+        raise InvalidInput(f"the output folder must differ from the results folder, got {out}")
     exported = export_attackbench(folder, out, data=data if data is None else coerce_labelled(data))
     files = [{"file": str(file)} for file in exported.files]
     headline = f"{len(files)} file{'' if len(files) == 1 else 's'} for AttackBench"
@@ -271,17 +274,17 @@ def import_results(
     model: str | None = None,
     data: Any = None,
 ) -> VerbResult:
-    """Read a bundle into a new folder, or other programs' results into a results folder; those are not judged.
+    """Read a bundle into a new folder, or other programs' results into a results folder, without judging them.
 
     Args:
         what: the bundle, or the other program's file or folder of files.
         out: a new folder for a bundle; else the results folder.
-        form: of what is read.
-        model: for "attackbench", the model of the folder; None: matched by its predictions.
-        data: for "attackbench", the images of the folder, or another name of them; None: as they were evaluated.
+        form: input format.
+        model: for "attackbench", the model of the folder; None to match it by its predictions.
+        data: for "attackbench", the images of the folder, or a different name for them, or None for the evaluated ones.
 
     Returns:
-        A line for each kind of record, run or leaderboard; `made` is what was read.
+        One row per kind of record, run or leaderboard; `made` is the imported object.
 
     Raises:
         DavylampError: as `unpack_bundle`, `import_attackbench` and `import_robustbench`.
@@ -299,7 +302,9 @@ def import_results(
             dict(zip(("data", "norm", "models", "images"), line, strict=True)) for line in boards_of(published)
         ]
         headline, refused = f"RobustBench, published rows in {out}", published.refused
-        beside = "not judged by davylamp, no answers to single images: `davylamp table FOLDER --published` has them"
+        beside = (
+            "published numbers without per-image results, not verified by davylamp: `davylamp table FOLDER --published`"
+        )
         return _imported(headline, boards, refused, [beside], published)
     if form != "attackbench":
         raise UnknownName("format", form, ("bundle", *FORMATS))
@@ -307,10 +312,10 @@ def import_results(
     done, refused = import_attackbench(what, out, model=model, data=images)
     notes = []
     if any(each.left_out for each in done):
-        notes.append("left out: images that the folder has not, or on which its model decides otherwise")
+        notes.append("omitted: images that are not in the folder, or that its model classifies differently")
     if any(each.crashed for each in done):
-        notes.append("crashed: the attack raised or never asked the model: no result, not one that fooled nothing")
-    notes.append("`davylamp table FOLDER --references` sets them beside ours")
+        notes.append("crashed: the attack failed or never queried the model: a missing result, not a success rate of 0")
+    notes.append("`davylamp table FOLDER --references` compares them with davylamp's results")
     return _imported(f"{len(done)} runs of attackbench in {out}", [vars(each) for each in done], refused, notes, done)
 
 
@@ -322,7 +327,7 @@ def _imported(
 
 
 def _rates_of(row: Detection) -> list[dict[str, Any]]:
-    """A line for each rate of false alarms of a detector on a cell."""
+    """Return one row per false-positive rate of a detector on a run."""
     head = {"detector": row.detector, "name": row.name, "model": row.cell.subject.name, "attack": row.cell.title}
     head |= {"auc": row.area.value, "fooled": row.fooled}
     shares = ("detected", "false_alarms", "missed")
@@ -338,6 +343,6 @@ def _counted(records: Mapping[str, int]) -> str:
 
 
 def _names(value: Any, name: str) -> list[str] | None:
-    """One name or several; the keys of a mapping."""
+    """Return one name or several as a list; for a mapping, its keys."""
     several = list(value) if isinstance(value, Mapping) else value
     return None if value is None else read_several(several, f"`{name}` as one name or several", str)

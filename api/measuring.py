@@ -1,4 +1,4 @@
-"""Verbs that measure one model: under the standard ensemble, under adaptive attacks, with noise, at every radius."""
+"""Functions that measure one model: AutoAttack, adaptive attacks, certification, saturation, published tables."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ from .python_inputs import (
 from .verb_result import VerbResult
 from .verbs import rows_of
 
-_MOST = 10**7  # noise samples, and what is spent on an image
+_MOST = 10**7  # largest number of noise samples, and of any effort per image
 
 
 @with_gradients
@@ -69,31 +69,31 @@ def robust_accuracy(
     progress: Callable[[Plan], AbstractContextManager[Any]] | None = None,
     **loading: Any,
 ) -> RobustAccuracy:
-    """Accuracy that AutoAttack leaves a model, with everything that makes the number doubtful said first.
+    """Measure a model's accuracy under AutoAttack, preceded by all warnings about the result.
 
-    The attacks are those of AutoAttack's standard version, by the authors' code where `pyautoattack` is installed, each
-    on the images that none before it has fooled. With fewer than four classes, where it is not defined, the same
-    attacks on the plain margin of the logits take its place; for a model that draws random numbers
+    The attacks are those of AutoAttack's standard version, by the authors' code if `pyautoattack` is installed, each
+    on the images not yet fooled. With fewer than four classes, where it is not defined, the same
+    attacks on the plain margin of the logits replace it; for a random model
     (`Classifier(random=True)`) the rand version does.
 
     Args:
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
+        epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
         norm: "linf" or "l2".
-        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
-        limit: only this many images.
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        limit: largest number of images.
         batch_size: images per call of a library.
         seed: random seed.
-        device: where a model given by its name computes; a module stays where it is.
-        out: the results folder, in which a killed call goes on; None: nothing is kept.
+        device: device of a model given by its name; a module is not moved.
+        out: the results folder, from which an interrupted call resumes; None to store nothing.
         version: of the model, as in `davylamp.evaluate`.
         progress: as for `measure_robust_accuracy`.
-        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
 
     Returns:
-        The clean and the robust accuracy with 95 % intervals, what each attack did, and the warnings.
+        The clean and the robust accuracy with 95 % intervals, the result of each attack, and the warnings.
 
     Raises:
         DavylampError: as `davylamp.engine.challenge.robust_accuracy.measure_robust_accuracy`.
@@ -143,26 +143,26 @@ def challenge(
     progress: Callable[[AttackOutcome], object] = lambda _: None,
     **loading: Any,
 ) -> ChallengeResult:
-    """Evaluate a defence by attacks that adapt to it; the result says whether it falls, masks gradients or holds.
+    """Evaluate a defence with adaptive attacks; the verdict is that it falls, masks gradients or holds.
 
     Args:
-        model: "MODEL+DEFENCE", whose gradients are passed in every way there is; or a module, attacked as it is.
-        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        model: "MODEL+DEFENCE", attacked with all its gradient variants; or a module, attacked without variants.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
-        original: the undefended model, where the name does not say it.
-        surrogates: other models that examples are made on: modules by name, or one or several names.
-        out: the results folder; `davylamp.report(out)` has a section of it.
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        original: the undefended model, if it does not follow from the name.
+        surrogates: further source models of examples: modules by name, or one or several names.
+        out: the results folder; `davylamp.report(out)` has a section on it.
         norm: "linf" or "l2".
-        epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one.
-        limit: only this many images.
-        quick: a first look: 10 images, 10 steps.
+        epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one.
+        limit: largest number of images.
+        quick: a quick trial: 10 images, 10 steps.
         effort: steps, candidates, queries, eot, draws in place of the defaults.
         seed: random seed.
-        device: where models are loaded to; a module stays where it is.
+        device: device of loaded models; a module is not moved.
         version: of the model, as in `davylamp.evaluate`.
-        progress: called with each attempt when it is done.
-        **loading: how models are loaded by name, as in `Config`: isolate, rate, ...
+        progress: called with each attack's outcome when it is done.
+        **loading: settings of `Config` for models loaded by name: isolate, rate, ...
 
     Raises:
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
@@ -204,7 +204,7 @@ def challenge(
 
 
 def _read_effort(effort: Any) -> dict[str, int]:
-    """What is spent instead of the defaults, checked."""
+    """Return the checked effort that overrides the defaults."""
     given, known = (
         read_mapping(effort, "effort as whole numbers by name"),
         [field.name for field in fields(ChallengeBudget)],
@@ -238,24 +238,25 @@ def certify(
 
     Args:
         model: a module without the noise, or a name with it: "MODEL+smoothing:sigma=0.25".
-        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        sigma: standard deviation of the noise, on pixels in [0, 1], of a module, a number or a fraction; a name says
-            it.
-        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
-        limit: only this many images.
+        sigma: standard deviation of the noise for a module, on pixels in [0, 1], a number or a fraction; a name
+            contains it.
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        limit: largest number of images.
         first: noise samples that select the class (n0).
         draws: noise samples that bound its probability (n).
         alpha: probability that a certificate is wrong.
-        radius: l2 radii at which certified accuracy is reported, numbers or fractions; None: 0 to 4 sigma.
+        radius: l2 radii at which certified accuracy is reported, numbers or fractions, or None for 0 to 4 sigma.
         seed: random seed of the noise.
-        device: where a model given by its name computes.
+        device: device of a model given by its name.
         version: of the model, as in `davylamp.evaluate`.
-        progress: called with the number of images before they are certified; its context's value counts.
-        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+        progress: called with the number of images before they are certified; its context's value is called with
+            progress.
+        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
 
     Returns:
-        A line for each radius; `made` has the `Certificates` of the images.
+        One row per radius; `made` has the `Certificates` of the images.
 
     Raises:
         DavylampError: as `davylamp.engine.certify.certify`.
@@ -303,11 +304,11 @@ def certify(
 
 
 def _not_finite(rows: list[dict[str, Any]], draws: int) -> str:
-    """A note on the draws that the model had no finite answer for; "" if there are none."""
+    """Return a note on samples with non-finite logits; "" if there are none."""
     of = [row for row in rows if row["not_finite"]]
     count = sum(row["not_finite"] for row in of)
-    text = f"{count} of {draws * len(rows)} draws have logits that are NaN or infinite, of {len(of)} of {len(rows)}"
-    return f"{text} images: they stand for no class and stay among the draws" if of else ""
+    text = f"{count} of {draws * len(rows)} samples have logits that are NaN or infinite, for {len(of)} of {len(rows)}"
+    return f"{text} images: they count towards no class but stay in the total" if of else ""
 
 
 @with_gradients
@@ -331,32 +332,33 @@ def saturation(
     progress: Progress = silent,
     **loading: Any,
 ) -> VerbResult:
-    """The smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library.
+    """Find the smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library.
 
     Args:
         attack: a fixed-budget attack: "pgd", "foolbox:pgd".
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        inputs: images in [0, 1], shape (N, C, H, W), or None for those of `data`.
         labels: ground truth, shape (N,).
-        data: a name that `load_data` knows, in place of `inputs`; None: "demo:imagenet".
-        limit: only this many images.
-        norm: None: the attack's first.
-        epsilon: radii to try, numbers or fractions; None: 9 around the customary one.
+        data: a name that `load_data` knows, in place of `inputs`, or None for "demo:imagenet".
+        limit: largest number of images.
+        norm: None for the attack's first.
+        epsilon: radii to try, numbers or fractions, or None for 9 around the usual one.
         threshold: success rates that differ by less count as equal.
-        parameters: canonical ones, on top of the matched ones.
-        libraries: only these; empty: all.
-        repaired: the repaired rows as well.
+        parameters: canonical ones, in addition to the matched ones.
+        libraries: restrict to these; empty for all.
+        repaired: include the fixed variants.
         seed: random seed.
-        device: where a model given by its name computes.
+        device: device of a model given by its name.
         version: of the model, as in `davylamp.evaluate`.
-        progress: called with the number of attacked images, over all radii; its context's value counts.
-        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+        progress: called with the number of attacked images, over all radii; its context's value is called with
+            progress.
+        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
 
     Returns:
-        A line for each implementation; `notes` name those that failed.
+        One row per implementation; `notes` name those that failed.
 
     Raises:
-        DavylampError: as `davylamp.engine.saturating_budget`, if no implementation can be run.
+        DavylampError: as `davylamp.engine.search_saturation_radius`, if no implementation can be run.
     """
     check_loading(saturation, loading)
     radii, seed, limit = read_numbers(epsilon, "epsilon"), read_seed(seed), read_limit(limit)
@@ -392,7 +394,7 @@ def saturation(
         raise Unsupported("; ".join(dict.fromkeys(failed.values())))
     headline = f"{attack} on {name}, {source if isinstance(source, str) else 'given'}"
     notes = [note for note in (rounded, traffic) if note]
-    notes += [f"left out: {row}: {reason}" for row, reason in failed.items()]
+    notes += [f"omitted: {row}: {reason}" for row, reason in failed.items()]
     document = {"norm": norm, "rows": lines, "failed": failed}
     return VerbResult(headline, lines, document, tuple(notes))
 
@@ -422,17 +424,18 @@ def reproduce(
         full: the paper's budgets and number of images.
         models: names, or modules by name, in place of the default ones.
         data: a name or images and labels, in place of the default images.
-        limit: only this many images.
-        out: folder that keeps the results and resumes from them; None: a temporary one.
-        device: where to compute; None: the CPU.
+        limit: largest number of images.
+        out: folder that stores the results and from which the call resumes, or None for a temporary one.
+        device: where to compute, or None for the CPU.
         seed: random seed.
         progress: called with an attack and the number of images just attacked.
 
     Returns:
-        A line for each number of the table; `made` is the `PaperTable`, whose `print` shows ours beside theirs.
+        One row per number of the table; `made` is the `PaperTable`, whose `print` compares it with the published
+        numbers.
 
     Raises:
-        DavylampError: whatever stands in the way; InvalidInput for an option that means nothing here.
+        DavylampError: for any failure; InvalidInput for an option that does not apply to the table.
     """
     table: PaperTable = find_table(name)
     limit = read_limit(limit)
@@ -455,7 +458,7 @@ def reproduce(
 
 
 def _records_in(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The records of a document and of those inside it, in order."""
+    """Yield the records of a document and of those inside it, in order."""
     for value in document.values():
         if isinstance(value, Mapping):
             yield from _records_in(value)

@@ -1,4 +1,4 @@
-"""What a script hands to the verbs - images, labels, models, attacks, settings - as the engine takes it."""
+"""Converts a script's arguments (images, labels, models, attacks, settings) to the engine's types."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ from ..errors import InvalidInput, UnknownName
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# How models that are loaded by name are asked and kept apart: fields of `Config` that these verbs take, too.
+# Loading and isolation of models loaded by name: fields of `Config` that these functions also accept.
 LOADING = ("isolate", "time_limit", "memory_limit", "rate", "cost", "token", "timeout", "request_size")
 Progress = Callable[[int], AbstractContextManager[Callable[[str, int], object]]]  # of images, to a context that counts
 
@@ -42,7 +42,7 @@ def silent(_: int) -> Iterator[Callable[[str, int], object]]:
 
 
 def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
-    """Raise UnknownName for a keyword that neither a verb nor the loading of models has; before anything is read."""
+    """Raise UnknownName for a keyword of neither the function nor the loading of models, before anything is read."""
     keywords = [name for name, each in inspect.signature(verb).parameters.items() if each.kind is not each.VAR_KEYWORD]
     for name in loading:
         if name not in (*LOADING, "tell"):
@@ -52,13 +52,13 @@ def check_loading(verb: Callable[..., Any], loading: Mapping[str, Any]) -> None:
 def loading_of(
     settings: Mapping[str, Any], models: Iterable[str] = (), folder: str | Path | None = None
 ) -> LoadOptions:
-    """How models are loaded by their names; what isolated ones need begins to start.
+    """Return the options for loading models by name, and start the processes of isolated ones.
 
     Args:
-        settings: of `LOADING`, as `check_loading` has them; `tell` is called with a line on those that run in a
-            process of their own.
-        models: the names, where they are known.
-        folder: the results folder in which servers' answers are kept; None: they are not.
+        settings: of `LOADING`, as checked by `check_loading`; `tell` is called with a message on models in separate
+            processes.
+        models: the names, if known.
+        folder: the results folder with the servers' answer cache, or None for no cache.
 
     Raises:
         InvalidInput: if a value is wrong, or one token would be sent to several hosts.
@@ -72,24 +72,24 @@ def loading_of(
 
 
 def lend_model(model: Any, stack: ExitStack, device: str, loading: Mapping[str, Any], version: str = "") -> Classifier:
-    """A module, borrowed as long as the stack is open, or the model of a name, which says its version itself."""
+    """Return a module borrowed while the stack is open, or the model of a name, which contains its version."""
     named = isinstance(model, str)
     how = loading_of(loading, [model] if named else [])
     return how.load(model, device) if named else stack.enter_context(as_classifier(model, version))
 
 
 def name_of(module: nn.Module) -> str:
-    """What a module is called that nobody named: a `Classifier` has a name."""
+    """Return the default name of a module; a `Classifier` has a name."""
     return module.name if isinstance(module, Classifier) else type(module).__name__
 
 
 def read_limit(limit: Any) -> int | None:
-    """A number of images, None: all of them; InvalidInput otherwise."""
+    """Convert to a number of images, or None for all. Raises InvalidInput."""
     return None if limit is None else read_int(limit, "`limit` as a whole number from 1", 1, 2**31 - 1)
 
 
 def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object) -> list[Any]:
-    """As `read_list`, and at least one: an empty list is what a script's filter left, and means nothing here."""
+    """Return `read_list`, but refuse an empty list, which may result from a script's filter."""
     several = read_list(value, wanted, kind)
     if not several:
         raise InvalidInput(f"expected {wanted}, got an empty list")
@@ -97,10 +97,10 @@ def read_several(value: Any, wanted: str, kind: type | tuple[type, ...] = object
 
 
 def read_number(value: Any, name: str) -> float:
-    """A number, perhaps a fraction as text, a tensor or an array of one; InvalidInput for what is none.
+    """Convert to a number from a number, a fraction as text, or a tensor or an array of one. Raises InvalidInput.
 
     Args:
-        value: what was given.
+        value: the argument.
         name: of the keyword.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
@@ -112,7 +112,7 @@ def read_number(value: Any, name: str) -> float:
 
 
 def read_numbers(value: Any, name: str) -> list[float] | None:
-    """One number or several, as `read_number` has each; None: nothing was given. InvalidInput for an empty list."""
+    """Convert one number or several as `read_number` does; None if not given. Raises InvalidInput for an empty list."""
     if value is None:
         return None
     value = value.tolist() if hasattr(value, "tolist") else value
@@ -121,7 +121,7 @@ def read_numbers(value: Any, name: str) -> list[float] | None:
 
 
 def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
-    """Images that were handed over, or the name of some; and what to say if they are rounded."""
+    """Return the given images, or the name of data, and a note if the images are rounded."""
     images, rounded = coerce_data(inputs, labels, None)
     if images is not None and data is not None:
         raise InvalidInput(f"expected images or the name of data, got both (data={data!r})")
@@ -129,7 +129,7 @@ def take_source(inputs: Any, labels: Any, data: Any) -> tuple[Data | str, str]:
 
 
 def images_of(classifier: Classifier, source: Data | str, limit: int | None) -> Data:
-    """The first images of a source, in the form that the model takes; all of them without a limit."""
+    """Return the first images of a source, prepared for the model; all without a limit."""
     if isinstance(source, str):
         return load_data_for(classifier, source, limit)
     return source if limit is None else Data(source.inputs[:limit], source.labels[:limit], source.names[:limit])
@@ -147,14 +147,14 @@ def with_gradients(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def coerce_images(inputs: Any) -> tuple[Tensor, str]:
-    """The images in float32, and what to say if that rounds them.
+    """Convert images to float32, with a note if that rounds them.
 
     Raises:
-        InvalidInput: for what is no tensor, array or list of images in [0, 1], shape (N, C, H, W).
+        InvalidInput: unless they are a tensor, array or list of images in [0, 1], shape (N, C, H, W).
     """
     try:
         tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
-    except (TypeError, ValueError):  # what is no array of numbers, such as images of several sizes
+    except (TypeError, ValueError):  # not an array of numbers, such as images of several sizes
         got = type(inputs).__name__
         raise InvalidInput(f"expected images as a tensor or an array of shape (N, C, H, W), got {got}") from None
     check_images(tensor)
@@ -164,7 +164,7 @@ def coerce_images(inputs: Any) -> tuple[Tensor, str]:
 
 
 def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
-    """Labelled images by name; without names by their places. InvalidInput for more or fewer names."""
+    """Build labelled images with names, by default their indices. Raises InvalidInput if the numbers differ."""
     given = None if names is None else read_list(names, "names of the images")
     texts = [str(place) for place in range(len(inputs))] if given is None else given
     if len(texts) != len(inputs):
@@ -173,7 +173,7 @@ def labelled_images(inputs: Tensor, labels: Tensor, names: Iterable[str] | None)
 
 
 def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
-    """Images with their labels and names, and what to say if they are rounded; None where none were handed over."""
+    """Build data from images, labels and names, with a note if the images are rounded; None if not given."""
     if inputs is None:
         if labels is not None:
             raise InvalidInput("expected images with labels, got labels alone")
@@ -183,7 +183,7 @@ def coerce_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]
 
 
 def _pair(pair: Any, name: str) -> Data:
-    """Images and labels that were handed over."""
+    """Return given images and labels as data."""
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
@@ -193,12 +193,12 @@ def _pair(pair: Any, name: str) -> Data:
 
 
 def coerce_labelled(pair: Any) -> str | Data:
-    """A name, or images and labels that were handed over."""
+    """Return a name, or given images and labels as data."""
     return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
 
 
 def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
-    """Images and labels that were handed over to fit on, and the settings with a name for them."""
+    """Return given images and labels to fit on, and the settings with a name for them."""
     given = settings.get("fit_data", "")
     if isinstance(given, str):
         return None, settings
@@ -208,7 +208,7 @@ def coerce_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, An
 def classifiers_from_modules(
     models: Any, stack: ExitStack, settings: dict[str, Any], version: str = ""
 ) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
-    """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names.
+    """Return classifiers of modules by name, borrowed while the stack is open, or the setting `models` of names.
 
     A version is a part of the names, as it is of those that are loaded.
     """
@@ -225,7 +225,7 @@ def classifiers_from_modules(
 
 
 def name_models(models: Any) -> tuple[str, ...]:
-    """The names of models that are loaded; InvalidInput for anything else."""
+    """Return the names of models to load. Raises InvalidInput for other types."""
     names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
     if not names or not all(isinstance(name, str) for name in names):
         empty = "an empty " if isinstance(models, Iterable) and not names else ""
@@ -235,7 +235,7 @@ def name_models(models: Any) -> tuple[str, ...]:
 
 
 def as_model_list(surrogate: Any) -> list[Any]:
-    """One model or several, as `as_classifier` or `load_model` is to check them."""
+    """Return one model or several as a list, for `as_classifier` or `load_model`."""
     if isinstance(surrogate, Mapping):
         return list(surrogate.values())
     if isinstance(surrogate, (nn.Module, str)) or not isinstance(surrogate, Iterable):
@@ -244,7 +244,7 @@ def as_model_list(surrogate: Any) -> list[Any]:
 
 
 def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
-    """What examples are made on, by name; None where it is loaded by that name."""
+    """Return the source models by name, or None for those to be loaded by that name."""
     if isinstance(surrogate, Mapping):
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}
@@ -257,11 +257,11 @@ def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
 
 
 def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a config, and the parameters with those that were given as keywords beside them.
+    """Split keywords into config settings and attack parameters, and join the latter with `parameters`.
 
     Raises:
-        UnknownName: for what is neither.
-        InvalidInput: for a parameter that is given twice.
+        UnknownName: if a keyword is neither.
+        InvalidInput: if a parameter is given twice.
     """
     known = [field.name for field in fields(Config) if field.name != "attacks"]
     for name in settings:

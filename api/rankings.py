@@ -1,4 +1,4 @@
-"""Rankings and placements of results folders, as `davylamp rank` and `davylamp.rank` make them."""
+"""Rankings and placements of results folders, for `davylamp rank` and `davylamp.rank`."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -36,7 +36,7 @@ from ..scoring import (
 )
 from ..scoring.result_rows import Choices, Per, Subjects, Unequal
 
-PUBLISHED = "published:"  # before the name of a table that comes with davylamp
+PUBLISHED = "published:"  # prefix of a table bundled with davylamp
 _OPTIONS = (
     "scoring",
     "model",
@@ -46,28 +46,29 @@ _OPTIONS = (
     "adaptive",
     "width",
     "batch",
-)  # of `rank`, beside the named
+)  # of `rank`, in addition to its named keywords
 _MEANT = {"epsilon": "budget", "fit": "method", "item_model": "model"}  # the command's names
 _USUAL = {"subjects": "models", "per": "attack", "unequal": "common", "propagate": False, "adaptive": False}
 
 
 @dataclass(frozen=True)
 class RankedResults:
-    """Which results are ranked, and what counts once.
+    """Selection of the results to rank, and the unit that counts once.
 
     Args:
         subjects: see `build_responses`.
-        budget: see there.
-        per: see there.
-        unequal: see there.
-        original: see there.
-        norm: only attacks in this norm; None: in any.
-        knowledge: only attacks that know this much; None: all.
-        examples: for "defences" of folders: made on each defended model or on its original; None: own if there are any.
+        budget: see `build_responses`.
+        per: see `build_responses`.
+        unequal: see `build_responses`.
+        original: see `build_responses`.
+        norm: restrict to attacks in this norm, or None for any.
+        knowledge: restrict to attacks with this knowledge, or None for all.
+        examples: for "defences" of folders: made on each defended model or on its original; None for own if there are
+            any.
 
     Raises:
-        InvalidInput: for examples of other subjects, or with a budget.
-        UnknownName: for a norm that does not exist.
+        InvalidInput: if examples are given for other subjects, or with a budget.
+        UnknownName: if there is no such norm.
     """
 
     subjects: Subjects = "models"
@@ -88,18 +89,18 @@ class RankedResults:
             raise InvalidInput("expected `budget` without `examples`: the distances are those that fool the original")
 
     def read(self, source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        """A row for each image, of defended models on examples that were made in one way; and notes.
+        """Return one row per image, for defended models on examples made in one way, with notes.
 
         Args:
             source: a results folder, or a frame of one.
         """
         if isinstance(source, pd.DataFrame):
             if self.examples is not None:
-                raise InvalidInput("expected a results folder with examples, got a frame, whose examples nobody knows")
+                raise InvalidInput("`examples` needs a results folder: a frame does not say how its examples were made")
             return choose_results(source, self.norm, self.knowledge), ()
         results = load_outcomes(source)
         failed = len(results.attrs["failed"])
-        notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+        notes = (f"{failed} runs failed: their responses are missing",) if failed else ()
         results = choose_results(results, self.norm, self.knowledge)
         if self.subjects != "defences":
             return results, notes
@@ -108,12 +109,12 @@ class RankedResults:
 
     @property
     def of_responses(self) -> dict[str, Any]:
-        """The choices that are made from the rows, by their names in `build_responses`."""
+        """Return the choices applied to the rows, by their names in `build_responses`."""
         return {name: getattr(self, name) for name in Choices._fields}
 
 
 class ImageRanking(NamedTuple):
-    """A ranking by images, whose notes end with those on the folder, and the responses that it is of."""
+    """A ranking by images, with notes on the folder at the end, and its responses."""
 
     ranking: Ranking
     responses: Responses
@@ -199,29 +200,30 @@ def rank(
     """Rank models, attacks or defences by item response theory on every image, with uncertainty.
 
     Args:
-        results: a results folder, or the frame that `load` makes of one, perhaps filtered.
+        results: a results folder, or the frame that `load` makes of one, possibly filtered.
         subjects: what is ranked.
         against: results of a baseline: each subject that it lacks is placed among its subjects, one at a time, by the
-            responses that both have; the abilities and items of the baseline stay as they are.
+            responses that both have. The abilities and items of the baseline do not change.
         budget: a radius at which smallest changes count.
         per: what counts once: an attack, by the strongest of its libraries on each image, or every implementation.
-        norm: only attacks in this one.
-        knowledge: only these attacks.
-        unequal: what not every subject met is left out, or kept as missing.
-        original: for "defences": the model that all others are defences of, where their names do not say it.
-        examples: for "defences" of folders: made on each defended model, or on its original; None: own if there are
-            any. With those of the original no budget: their distances are those that fool the original.
+        norm: restrict to attacks in this norm.
+        knowledge: restrict to attacks with this knowledge.
+        unequal: omit items without a response of every subject ("common"), or treat these as missing ("keep").
+        original: for "defences": the undefended model of all others, if it does not follow from their names.
+        examples: for "defences" of folders: made on each defended model, or on its original; None for own if there are
+            any. Those of the original cannot be combined with a budget, because their distances are those that fool the
+            original.
         **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
             Or `scoring="canary"`, as published from means of metrics, with propagate and seed: it needs the folder, or
-            a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by white-box ones where there
-            are any.
+            a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by white-box ones if there are
+            any.
 
     Returns:
-        The ranking; with a baseline a placement for each newcomer.
+        The ranking; with a baseline a placement for each new subject.
 
     Raises:
-        InvalidInput: with fewer than two subjects, or a choice that leaves nothing or would be ignored.
-        UnknownName: for another keyword.
+        InvalidInput: with fewer than two subjects, or a choice that selects nothing or would be ignored.
+        UnknownName: for an unknown keyword.
     """
     for name in options:
         if name not in _OPTIONS:
@@ -251,10 +253,10 @@ class LayerRanking(NamedTuple):
     """A ranking by the means of metrics of one kind of attacks.
 
     Attributes:
-        layer: "white-box" or "black-box"; of a table "all".
+        layer: "white-box" or "black-box"; "all" for a table.
         ranking: of these attacks; its notes end with those on the table of metrics.
-        metrics: how many.
-        without: the ranking without each metric; None: not asked for.
+        metrics: number of metrics.
+        without: the ranking without each metric; None if not requested.
     """
 
     layer: str
@@ -264,15 +266,15 @@ class LayerRanking(NamedTuple):
 
 
 class _RankRequest(NamedTuple):
-    """A ranking that was asked for.
+    """A requested ranking.
 
     Args:
         results: a results folder, a frame of one, or a CSV table of metrics.
-        against: the baseline; None: none.
-        chosen: which results.
+        against: the baseline, or None.
+        chosen: selection of the results.
         options: of the fit: scoring, model, method, seed; for a baseline adaptive, width, batch.
         of_metrics: whether means of metrics are ranked.
-        propagate: of them, the uncertainty of both layers.
+        propagate: for these, whether to propagate the uncertainty of both layers.
     """
 
     results: Any
@@ -284,20 +286,20 @@ class _RankRequest(NamedTuple):
 
     @property
     def layers(self) -> dict[str, Any]:
-        """Which metrics, by the names of `build_layers`."""
+        """Return the selection of metrics, by the names of `build_layers`."""
         return {name: getattr(self.chosen, name) for name in ("norm", "knowledge", "per", "original", "examples")}
 
     def rank(self) -> ImageRanking:
-        """By the responses to each image."""
+        """Rank by the responses to each image."""
         return rank_images(self.results, self.chosen, **self.options)
 
     def rank_layers(self, *, sensitivity: bool = False) -> list[LayerRanking]:
-        """By means of metrics of each kind of attacks."""
+        """Rank by means of metrics, for each kind of attacks."""
         more = {"propagate": self.propagate, "sensitivity": sensitivity, "seed": self.options.get("seed", 0)}
         return rank_layers(self.results, self.chosen.subjects, self.layers, **more)
 
     def place(self) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-        """Every subject that the baseline lacks, and notes."""
+        """Place every subject that the baseline lacks; return the placements and notes."""
         if not self.of_metrics:
             return place_images(self.results, self.against, self.chosen, **self.options)
         seed = self.options.get("seed", 0)
@@ -313,15 +315,15 @@ def rank_in_detail(
     stability: bool = False,
     items: int | None = None,
 ) -> list[Any]:
-    """Everything that `davylamp rank` shows: the ranking of `rank`, or one of each kind of attacks, with its details.
+    """Compute everything that `davylamp rank` shows: one ranking, or one per kind of attacks, with its details.
 
     Args:
         results: as for `rank`.
-        given: keywords of `rank` with the values that were given; what would be ignored is refused.
+        given: keywords of `rank` with the given values; those that would be ignored are refused.
         library: look for images on which this library differs at equal ability.
         sensitivity: rank again without each subject or metric.
-        stability: rank again by a part of the images.
-        items: how many images will be shown, which is refused where there are none.
+        stability: rank again with a part of the images.
+        items: number of images to show, refused if there are none.
 
     Returns:
         `RankingOutput`s, or one `PlacementOutput`.
@@ -347,7 +349,7 @@ def rank_in_detail(
 
 
 def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = ()) -> _RankRequest:
-    """What was asked for, of the keywords that were given; InvalidInput for what would be ignored, a detail, too."""
+    """Return the requested ranking from the given keywords. Raises InvalidInput for one that would be ignored."""
     rest = dict(given)
     subjects, against, scoring = rest.get("subjects", "models"), rest.pop("against", None), rest.get("scoring", "irt")
     rows = {name: rest.pop(name) for name in (each.name for each in fields(RankedResults)) if name in rest}
@@ -362,7 +364,7 @@ def _settle(results: Any, given: Mapping[str, Any], details: Collection[str] = (
 def _describe(
     asked: _RankRequest, ranked: ImageRanking, *, library: str | None, sensitivity: bool, stability: bool
 ) -> RankingOutput:
-    """A ranking by images, with what its items tell."""
+    """Return a ranking by images, with details on its items."""
     (ranking, responses), chosen, options = ranked, asked.chosen, asked.options
     names = responses.subjects
     size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
@@ -393,12 +395,12 @@ def _describe(
 
 
 def _check_library(library: str, implementations: Collection[str]) -> None:
-    """Implementations of this library and of others, or there is nothing to set against one another."""
+    """Raise an error unless there are implementations of this library and of others to compare."""
     have = list(dict.fromkeys(name.partition(":")[0] for name in implementations))
     if library not in have:
         raise UnknownName("library", library, have)
     if len(have) < 2:
-        raise InvalidInput(f"expected implementations of another library beside `library={library}`, got none")
+        raise InvalidInput(f"`library={library}` needs implementations of another library to compare with")
 
 
 def _is_frame(value: Any) -> bool:
@@ -406,12 +408,12 @@ def _is_frame(value: Any) -> bool:
 
 
 def is_csv(results: Any) -> bool:
-    """Whether these are a CSV table of metrics."""
+    """Whether the results are a CSV table of metrics."""
     return isinstance(results, (str, Path)) and Path(results).suffix == ".csv"
 
 
 def is_of_metrics(results: Any, scoring: str, against: Any = None) -> bool:
-    """Whether means of metrics are ranked, with CANARY's model, and not responses to images."""
+    """Whether means of metrics are ranked, with CANARY's model, instead of responses to images."""
     published = isinstance(against, str) and against.startswith(PUBLISHED)
     return scoring == "canary" or is_csv(results) or is_csv(against) or published
 
@@ -419,10 +421,10 @@ def is_of_metrics(results: Any, scoring: str, against: Any = None) -> bool:
 def refuse_ignored(
     given: Collection[str], results: Any, subjects: str, scoring: str = "irt", against: Any = None
 ) -> None:
-    """Refuse choices that a ranking would ignore; what the results refuse is refused where they are read.
+    """Raise an error for choices that a ranking would ignore, before the results are read.
 
     Args:
-        given: the keywords that were given.
+        given: the given keywords.
         results: what is ranked.
         subjects: see `rank`.
         scoring: how the scores are computed.
@@ -471,7 +473,7 @@ def refuse_ignored(
     refuse(listed("per"), line, unless=not of_implementations)
     line = "`examples` with subjects='defences' of a results folder"
     refuse(listed("examples"), line, unless=of_defences and not is_csv(results))
-    line = "`examples` without a baseline of metrics, whose examples nobody knows"
+    line = "`examples` without a baseline of metrics, which does not say how its examples were made"
     refuse(listed("examples"), line, unless=not is_placed or not of_metrics)
     refuse(listed("original"), "`original` with subjects='defences'", unless=of_defences)
 
@@ -485,7 +487,7 @@ def rank_layers(
     sensitivity: bool = False,
     seed: int = 0,
 ) -> list[LayerRanking]:
-    """As CANARY: a table of metrics from a file, or one each of white-box and of black-box attacks from a folder.
+    """Rank by CANARY's method: a table of metrics, or one each for a folder's white-box and black-box attacks.
 
     Args:
         results: a results folder or a CSV table.
@@ -527,10 +529,10 @@ def rank_layers(
 def place_metrics(
     folder: Any, against: Any, subjects: Any, chosen: dict[str, Any], seed: int
 ) -> tuple[tuple[Placement, ...], tuple[str, ...]]:
-    """As CANARY: every row of metrics that the baseline lacks, among those of the baseline.
+    """Place by CANARY's method every row of metrics that the baseline lacks.
 
     Args:
-        folder: of the newcomers, or a CSV table of metrics.
+        folder: of the new subjects, or a CSV table of metrics.
         against: folder or table of the baseline, or a published one.
         subjects: what is placed.
         chosen: of `build_layers`: norm, knowledge, per, original.
@@ -562,12 +564,12 @@ def place_metrics(
         values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
         notes += [note for note in matrix.notes if note not in notes]
     unknown = [symbol for symbol in new.frame.columns if symbol not in metrics]
-    notes += [f"left out: {', '.join(unknown)}: the baseline lacks them"] if unknown else []
+    notes += [f"omitted: {', '.join(unknown)}: not in the baseline"] if unknown else []
     both = [name for name in new.frame.index if name in names]
-    notes += [f"left out: {', '.join(both)}: the baseline has them"] if both else []
+    notes += [f"omitted: {', '.join(both)}: already in the baseline"] if both else []
     rows = new.frame.drop(index=both).reindex(columns=metrics)
     if rows.empty:
-        raise InvalidInput(f"expected {subjects} that {against} lacks, got none")
+        raise InvalidInput(f"{against} already has all {subjects}, so there is nothing to place")
     options = {"view": VIEWS[subjects], "seed": seed}
     answers = dict(zip(map(str, rows.index), rows.to_numpy(dtype=float), strict=True))
     placements = [place_row(values, names, metrics, row, name, **options) for name, row in answers.items()]
@@ -575,7 +577,7 @@ def place_metrics(
 
 
 def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
-    """A table of metrics of the attacks that were chosen, white-box where none were; a note says which."""
+    """Return a table of metrics of the selected attacks, by default the white-box ones, with a note."""
     layers = build_layers(folder, subjects, metrics_of(VIEWS[subjects]), least=least, **chosen)
     layer, matrix = next(iter(layers.items()))
     if len(layers) == 1:

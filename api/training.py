@@ -1,4 +1,4 @@
-"""Verbs that train: a model to be robust, a detector beside a model, an attack that learns once."""
+"""Functions that train: a robust model, a detector for a model, or a fitted attack."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -66,23 +66,24 @@ def harden(
     begin: Callable[[Prepared, int], AbstractContextManager[Any]] | None = None,
     **parameters: Any,
 ) -> TrainingResult:
-    """Train a copy of a model to be robust, and measure it on images that it did not learn from.
+    """Train a copy of a model to be robust, and measure it on held-out images.
 
     Args:
-        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; stays as it is.
-        data: images to learn from: a name that `load_data` knows, `Data`, or images and labels.
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; not changed.
+        data: training images: a name that `load_data` knows, `Data`, or images and labels.
         method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
-        validation: other images, for the card; None: a share of the data.
-        held_out: that share, inside (0, 1).
+        validation: separate images, for the card, or None for a proportion of the data.
+        held_out: that proportion, inside (0, 1).
         limit: of the data, the first ones.
         norm: "linf" or "l2".
-        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
+        epsilon: radius, a number or a fraction such as "8/255", or None for the usual one.
         seed: random seed.
-        device: where a model given by its name computes.
-        out: file of weights, "NAME.pt", and beside it its card; a killed call goes on from its state there.
-        mixed_precision: bfloat16 where torch's autocast has it.
-        fresh: begin with weights drawn anew instead of the model's.
-        begin: called before the training with what was prepared and the number of images that it will see; its
+        device: device of a model given by its name.
+        out: file of weights, "NAME.pt", with its card next to it; an interrupted call resumes from its checkpoint
+            there.
+        mixed_precision: bfloat16 where torch's autocast supports it.
+        fresh: reinitialise the weights instead of continuing from the model's.
+        begin: called before the training with the preparation and the number of images that it will process; its
             context's value is called with the progress.
         **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the method's own.
 
@@ -127,33 +128,34 @@ def train(
     tell: Callable[[str], object] = lambda _: None,
     **loading: Any,
 ) -> VerbResult:
-    """Train a detector for a model, into a file for `detect`; or an attack that is trained once, into a results folder.
+    """Train a detector for a model into a file for `detect`, or fit an attack into a results folder.
 
     Args:
         what: "art:binary-input", "feature-squeezing", ... (`davylamp detectors`); or "art:uap@repaired", ...
         model: a module that returns logits for images in [0, 1], or a name that `load_model` knows.
-        data: images to learn from: a name that `load_data` knows, `Data`, or images and labels. 30 % of them calibrate
-            the threshold of a detector.
-        limit: only this many images.
-        attack: for a detector: the attack whose examples it learns.
+        data: training images: a name that `load_data` knows, `Data`, or images and labels. 30 % of them calibrate the
+            threshold of a detector.
+        limit: largest number of images.
+        attack: for a detector: the attack whose examples it is trained on.
         norm: of the attack.
-        epsilon: radius of the attack, a number or a fraction such as "8/255"; None: the customary one.
+        epsilon: radius of the attack, a number or a fraction such as "8/255", or None for the usual one.
         target: for a detector: the target of its attack, as for `run_attack`, or a class number.
         attack_parameters: for a detector: canonical parameters of its attack.
-        parameters: of the detector or of the attack that is trained.
+        parameters: of the detector, or of the fitted attack.
         seed: random seed.
-        device: where a model given by its name computes.
-        out: the file of a detector; None: "detector.pt". Of an attack the results folder, in which
+        device: device of a model given by its name.
+        out: the file of a detector, or None for "detector.pt". For an attack, the results folder, in which
             `evaluate(fit_data=...)` uses it.
         version: of the model, as in `davylamp.evaluate`.
-        tell: called, before anything is learned, with what was chosen, and which models run in a process of their own.
-        **loading: how a model is loaded by name, as in `Config`: isolate, rate, ...
+        tell: called before the training with the defaults that were used, and the models that run in separate
+            processes.
+        **loading: settings of `Config` for a model loaded by name: isolate, rate, ...
 
     Returns:
-        What was learned, from how many images; `made` is the detector, or what the attacks learned by key.
+        A summary with the number of images; `made` is the detector, or the fitted attacks by key.
 
     Raises:
-        DavylampError: if it learns nothing, or cannot do what is asked.
+        DavylampError: if it needs no training, or does not support the request.
     """
     check_loading(train, loading)
     seed, radius, given = read_seed(seed), read_radius(epsilon), read_mapping(parameters, "parameters by name")
@@ -174,7 +176,9 @@ def train(
         check_shown(row, None if attack is None else TrainingAttack(attack, ThreatModel("linf"), {}))
         about = {"norm": norm, "epsilon": radius, "target": rule or None, "attack_parameters": of_attack or None}
         if attack is None and (alone := [f"`{name}`" for name, value in about.items() if value is not None]):
-            raise InvalidInput(f"expected `attack` with {', '.join(alone)}: the attack whose examples {what} learns")
+            raise InvalidInput(
+                f"`attack` is missing for {', '.join(alone)}: the attack whose examples {what} is trained on"
+            )
         out = check_output_path("detector.pt" if out is None else out)
         classifier = lend_model(model, stack, device, {**loading, "tell": tell}, version)
         images = images_of(classifier, coerce_labelled(data), limit)
@@ -188,8 +192,8 @@ def train(
         save_detector(trained, out)
         counts, calibrated = trained.card["trained_on"], trained.card["calibrated_on"]
         headline = (
-            f"{out}: {row.full_name} beside {name}, learned from {counts['clean']} clean and {counts['adversarial']} "
-            f"adversarial images; its line is drawn on {calibrated} other clean ones"
+            f"{out}: {row.full_name} for {name}, trained on {counts['clean']} clean and {counts['adversarial']} "
+            f"adversarial images; threshold calibrated on {calibrated} further clean images"
         )
         line = {"file": str(out), "detector": row.full_name, **counts, "calibrated_on": calibrated}
         notes = tuple(filter(None, [total_usage(classifier).line]))
@@ -204,7 +208,7 @@ def _train_attack(
     out: str | Path,
     tell: Callable[[str], object],
 ) -> VerbResult:
-    """Have an attack learn once from images, and keep it in a results folder."""
+    """Fit an attack on images, and store it in a results folder."""
     settings |= {"models": tuple(lent)} if lent else {}
     images, name = (data, "given") if isinstance(data, Data) else (None, data)
     config = Config(attacks=(parse_attack_choice(known),), data=name, **settings)
@@ -229,25 +233,25 @@ def _train_attack(
 
 
 def _only_learning(plan: Plan) -> Plan:
-    """The plan with the cells that learn once, each from all of the images; InvalidInput or Unsupported if none do."""
+    """Return the plan with the runs of fitted attacks, each on all images. Raises an error if there are none."""
     cells = []
     for cell in plan.cells:
         if cell.search.kind:
-            raise InvalidInput(f"expected an attack at one radius, which it learns at, got {cell.attack}")
+            raise InvalidInput(f"{cell.attack} cannot be fitted: fitting needs an attack with a single radius")
         if cell.row.fit:
             subject = cell.subject
             seen = cell.fitted_on or FitData(subject.data, subject.data_digest, subject.images)
             cells.append(replace(cell, fitted_on=seen))
     if not cells:
         names = ", ".join(dict.fromkeys(cell.row.name for cell in plan.cells))
-        raise Unsupported(f"{names} attacks each image by itself: it learns nothing")
+        raise Unsupported(f"{names} attacks each image separately: it has nothing to fit")
     return replace(plan, cells=tuple(cells))
 
 
 def _shown(
     attack: str, threat: tuple[str | None, float | None, str], given: Mapping[str, Any], components: int
 ) -> TrainingAttack:
-    """The attack whose examples a detector learns, with its threat model."""
+    """Return the attack on whose examples a detector is trained, with its threat model."""
     norm, radius, target = threat
     row, target = resolve_implementation(attack), check_target(target) if target else ""
     rules = choose_threat_model(row.attack, [row], components, norm=norm, epsilon=radius, targeted=bool(target))
@@ -255,7 +259,7 @@ def _shown(
 
 
 def _parameters(given: Mapping[str, Any], attack: str) -> dict[str, Any]:
-    """Canonical parameters of an attack, each a value or a text of one."""
+    """Return canonical parameters of an attack, each given as a value or as text."""
     more = parameters_of([attack])
     read = {name: parse_text if isinstance(value, str) else read_parameter for name, value in given.items()}
     return {name: read[name](name, value, more) for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""The result of the verbs whose result has no class of its own."""
+"""Result of the functions that have no result class of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from ..engine.displayed import Displayed
 
 @dataclass(frozen=True, repr=False)
 class VerbResult(Displayed):
-    """What a verb came to: in a sentence, as a table, and as JSON types.
+    """Result of a function: as a sentence, as a table, and as JSON types.
 
     Args:
         headline: one sentence with the most important numbers.
-        rows: a line of the table each.
-        document: all of it as JSON types; what a command that has `--json` prints with it.
-        notes: what a reader should know.
-        made: what it was made from: certificates, findings, detections, a trained detector.
+        rows: the rows of the table.
+        document: all of it as JSON types, as printed with `--json`.
+        notes: notes for the reader.
+        made: the underlying objects: certificates, indicator results, detections, a trained detector.
     """
 
     headline: str
@@ -28,11 +28,11 @@ class VerbResult(Displayed):
     made: Any = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON types."""
+        """Return all of it as JSON types."""
         return dict(self.document)
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each image, check, detector, run or file."""
+        """Return one row per image, check, detector, run or file."""
         return pd.DataFrame([*self.rows])
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:

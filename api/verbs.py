@@ -1,6 +1,6 @@
-"""The verbs of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
+"""The functions of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords.
 
-None changes the process that it is called in. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
+None of them changes the process that calls it. Call `davylamp.keep_freed_memory()` in a script that attacks on a CPU:
 without it an attack can take half as long again.
 """
 
@@ -77,28 +77,28 @@ def run_attack(
     surrogate: nn.Module | Iterable[nn.Module] | None = None,
     **parameters: Any,
 ) -> AttackResult:
-    """Attack the images that a model gets right, and judge what comes back.
+    """Attack the images that a model classifies correctly, and judge the returned images.
 
     Args:
         attack: "foolbox:pgd", "my_attack.py:MyAttack", or an attack itself (`as_implementation`).
-        model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
+        model: a module that returns logits for images in [0, 1]; it is not changed.
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array; attacked in float32.
         labels: ground truth, shape (N,).
         threat_model: or its norm and radius by keyword.
-        norm: "linf", "l2", "l1", "l0", "unrestricted"; None: as `choose_threat_model` has it; the result says which.
-        epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one, if the attack needs one.
+        norm: "linf", "l2", "l1", "l0", "unrestricted"; None for the default of `choose_threat_model`, which the result
+            names.
+        epsilon: the radius, a number or a fraction such as "8/255", or None for the usual one, if the attack needs one.
         target: "second-likely", "least-likely", "random", a class number, or the class of each image, shape
-            (N,); empty: untargeted.
-        surrogate: attack this module instead, which is known in full, and judge the examples on the model, which the
-            attack never asks (`knowledge` is "transfer"); several: the mean of their logits. Targets are the
-            surrogate's, too.
+            (N,); empty if untargeted.
+        surrogate: attack this white-box module instead, and judge the examples on the model, which the attack never
+            queries (`knowledge` is "transfer"); several for the mean of their logits. Targets are also the surrogate's.
         **parameters: canonical ones: steps, step_size (a number, or "2.5 epsilon / steps"), restarts, max_queries ...;
-            what is not given stays at the library's default. `seed` too; `fitted`, what `fit_attack` returned; `draws`
-            and `eot`, of a model that draws random numbers (`Classifier(random=True)`).
+            the library's default if not given. Also `seed`; `fitted`, the result of `fit_attack`; `draws` and `eot` for
+            a random model (`Classifier(random=True)`).
 
     Returns:
-        The result. Its `notes` say what was chosen where nobody said it, how the model's outputs were read, and
-        whether the steps can reach the edge of the ball.
+        The result. Its `notes` name the defaults that were used, how the model's outputs were interpreted, and
+        whether the steps can reach the boundary of the ball.
 
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
@@ -153,18 +153,18 @@ def fit_attack(
     target: int | None = None,
     **parameters: Any,
 ) -> Fitted:
-    """Have an attack that learns once learn on images; `run_attack(..., fitted=...)` applies it to others.
+    """Fit an attack on images; `run_attack(..., fitted=...)` applies it to others.
 
     Args:
         attack: "art:uap@repaired", "davylamp:gd-uap", ...
-        model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
-        inputs: images in [0, 1] to learn from, shape (N, C, H, W); those that the model gets right count.
+        model: a module that returns logits for images in [0, 1]; it is not changed.
+        inputs: images in [0, 1] to fit on, shape (N, C, H, W); only those classified correctly are used.
         labels: ground truth, shape (N,).
-        norm: as for `run_attack`; the same then.
-        epsilon: see there.
-        target: the class that all images are led to, for an attack that is targeted; then also as `target` for
-            `run_attack`, as text.
-        **parameters: canonical ones: steps, ...; `seed` too.
+        norm: as for `run_attack`, with the same value there.
+        epsilon: as for `run_attack`.
+        target: the target class for all images, if the attack is targeted; also pass it as `target`, as text, to
+            `run_attack`.
+        **parameters: canonical ones: steps, ...; also `seed`.
 
     Raises:
         DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
@@ -201,21 +201,21 @@ def compare(
 
     Args:
         attack: "pgd", or one implementation or attack as for `run_attack`; "best(pgd)", "at-saturation(foolbox:pgd)".
-        model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
+        model: a module that returns logits for images in [0, 1]; it is not changed.
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array.
         labels: ground truth, shape (N,).
         threat_model: or its norm and radius by keyword, as for `run_attack`.
-        norm: see there.
-        epsilon: see there.
-        target: see there.
-        libraries: only these; empty: all.
+        norm: as for `run_attack`.
+        epsilon: as for `run_attack`.
+        target: as for `run_attack`.
+        libraries: restrict to these; empty for all.
         beside: implementations, searches or user attacks to compare with: "best(foolbox:pgd)".
-        repaired: the repaired rows as well.
+        repaired: include the fixed variants.
         defaults: every library with its defaults.
         seed: random seed.
-        draws: answers that each example is judged by, of a model that draws random numbers; None: 20.
-        eot: answers of such a model whose mean the attack sees; None: 1.
-        **parameters: canonical ones, for every implementation; what is not given is the attack's matched one, with
+        draws: samples on which each example is judged, for a random model, or None for 20.
+        eot: samples of such a model whose mean the attack sees, or None for 1.
+        **parameters: canonical ones, for every implementation; if not given, the attack's matched one, or with
             `defaults` each library's.
 
     Returns:
@@ -230,7 +230,7 @@ def compare(
     labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
     if isinstance(attack, str) and is_search(attack) and threat_model is None and epsilon is None:
-        rules = replace(rules, epsilon=None)  # it knows how far to look
+        rules = replace(rules, epsilon=None)  # it has its own search range
     others: list[Any] = [beside] if callable(beside) else read_list(beside, "attacks to compare with")
     for other in others:
         rows += search_rows(other, rules.norm) if is_search(other) else [resolve_implementation(other)]
@@ -263,16 +263,16 @@ def compare(
 
 
 def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
-    """The rows that are meant, of these libraries; a mistyped library is named.
+    """Return the requested implementations, restricted to these libraries, whose names are checked.
 
     Args:
         attack: as for `compare`.
-        libraries: only these; empty: all.
-        repaired: the repaired rows as well.
-        norm: of a search, None: whichever its attack has.
+        libraries: restrict to these; empty for all.
+        repaired: include the fixed variants.
+        norm: for a search, or None for any norm of its attack.
 
     Raises:
-        DavylampError: if there are none.
+        DavylampError: if there are no such implementations.
     """
     wanted = read_list(libraries, "libraries as names", str)
     for name in wanted:
@@ -292,7 +292,7 @@ def rows_of(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str 
 def _notes(
     rows: list[Implementation], asked: ThreatModel | AttackChoice, rules: ThreatModel, rounded: str
 ) -> tuple[str, ...]:
-    """What was chosen of threat model and parameters, in the words of the command line, and what was rounded."""
+    """Return notes on the default threat model and parameters, in the command line's words, and on rounding."""
     chosen = ""
     if isinstance(asked, AttackChoice):
         only = all(row.targeted == "only" for row in rows)
@@ -310,7 +310,7 @@ def _rules(
     *,
     targeted: bool = False,
 ) -> ThreatModel:
-    """The threat model that was given, or that of the keywords: one of them says it, not both."""
+    """Return the given threat model, or that of the keywords; both together are refused."""
     if threat_model is not None and not isinstance(threat_model, ThreatModel):
         raise type_error("a ThreatModel, or norm and epsilon by keyword", threat_model)
     if threat_model is None:
@@ -327,13 +327,13 @@ def _rules(
 def warnings_before(
     rows: Sequence[Implementation], rules: ThreatModel, parameters: Mapping[str, Any], eot: Any, model: nn.Module
 ) -> tuple[str, ...]:
-    """Lines that are known before a run: which row cannot reach the edge of the ball, which averages draws twice.
+    """Return warnings known before a run: steps too short for the radius, and samples averaged twice.
 
     Args:
-        rows: that are run.
+        rows: implementations to run.
         rules: the threat model.
-        parameters: that the rows get; what is not given is the library's default.
-        eot: draws of a random model whose mean the attack sees.
+        parameters: given parameters; others have the library's default.
+        eot: samples of a random model whose mean the attack sees.
         model: under attack.
     """
     is_drawn = isinstance(model, Classifier) and model.random and type(eot) is int
@@ -351,14 +351,14 @@ def hints_after(
     eot: int | None = None,
     surrogate: Classifier | None = None,
 ) -> list[str]:
-    """Lines that need the model: how it was loaded and read, how gradients and draws pass it, why it gets none right.
+    """Return hints that need the model: its outputs, its defences' gradients, its samples, and accuracy at chance.
 
     Args:
         classifier: the model under attack.
-        result: of an attack on it; None: every one failed.
-        draws: that judge an example of a random model; None: the usual ones.
-        eot: of them those whose mean the attack sees.
-        surrogate: on which the examples were made in its place.
+        result: of an attack on it; None if all failed.
+        draws: samples on which an example of a random model is judged, or None for the default.
+        eot: samples whose mean the attack sees.
+        surrogate: source model of the examples.
     """
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
     passed = describe_gradients((surrogate or classifier).name)
@@ -369,6 +369,6 @@ def hints_after(
 
 
 def _learned_from(row: Implementation, result: AttackResult) -> tuple[str, ...]:
-    """That what was learned is scored on the images that it was learned from; nothing of an attack that is not so."""
+    """Return a note if an attack was fitted on the evaluation images."""
     flattered = row.universal and not row.data_free and result.fitted is None
-    return ("fitted on what it is scored on (fit_attack learns from other images)",) if flattered else ()
+    return ("fitted on the evaluation images; call fit_attack to fit on others",) if flattered else ()

@@ -4,14 +4,14 @@ from . import METRICS, NOTATION, Metric
 
 
 def render() -> str:
-    """The notation of the formulas, and a line for each metric."""
+    """Return the notation of the formulas, and one table row per metric."""
     heads = ("symbol", "function", "also", "meaning", "formula", "robust when", "range", "unit", "source")
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     return f"{NOTATION}\n\n" + "\n".join(rows + [_row(record) for record in METRICS.values()]) + "\n"
 
 
 def _row(record: Metric) -> str:
-    """Line of the table."""
+    """Return a row of the table."""
     cells = (
         record.symbol,
         f"`{record.function.__name__}`",

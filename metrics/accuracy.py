@@ -1,4 +1,4 @@
-"""How good a model is: on clean images, and under every attack."""
+"""Accuracy of a model on clean images and under all attacks."""
 
 from typing import Literal
 

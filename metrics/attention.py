@@ -1,4 +1,4 @@
-"""Where a model looks (Grad-CAM) and how far an attack moves its attention."""
+"""Attention of a model (Grad-CAM), and how far an attack moves it."""
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
@@ -20,7 +20,7 @@ from .common import (
 from .registry import Reduction, metric, reduce
 
 Layout = Literal["maps", "maps-last", "tokens"]
-IMAGES = 16  # that the model is given at once
+IMAGES = 16  # images per model call
 CAMS_WITHIN = (0.0, FINITE[1])
 
 # Output of the last stage before the pooling, after its activation; a number counts from the end of a container.
@@ -178,7 +178,7 @@ def _cosine(cams: Tensor, adv_cams: Tensor) -> Tensor:
 
 
 def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
-    """The module that is meant: itself, by name, or the one known for the architecture."""
+    """Return the layer: the module itself, by name, or the known one of the architecture."""
     if isinstance(layer, nn.Module):
         return layer
     if layer is not None:
@@ -194,7 +194,7 @@ def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
 
 
 def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
-    """The layout that is meant, checked; None where the number of dimensions tells."""
+    """Return the checked layout; None if the number of dimensions determines it."""
     check_choice("layout", layout, (None, "maps", "maps-last", "tokens"))
     if layout is None and any(type(part).__name__ in CHANNELS_LAST for part in model.modules()):
         return "maps-last"
@@ -202,7 +202,7 @@ def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
 
 
 def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
-    """The layer of each part of the model whose architecture is known."""
+    """Yield the layer of each part of the model whose architecture is known."""
     for part in model.modules():
         for path in LAYERS.get(type(part).__name__, ()):
             module: Any = part
@@ -216,10 +216,11 @@ def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
 def _gradients(
     model: nn.Module, module: nn.Module, inputs: Tensor, classes: Tensor, score: str
 ) -> tuple[Tensor, list[Tensor]]:
-    """Output of the module and its gradient of the scores of each column of `classes`.
+    """Return the output of the module and its gradient of the scores for each column of `classes`.
 
-    A model may split the images into passes: the outputs are joined. Of a layer that runs twice for each image, as one
-    with shared weights, the last run counts.
+    If the model splits the images into passes, the outputs are joined. If a layer runs twice for each image, for
+    example with
+    shared weights, the last run counts.
     """
     caught: list[Tensor] = []
 
@@ -236,7 +237,7 @@ def _gradients(
     finally:
         handle.remove()
     if not isinstance(logits, Tensor) or logits.ndim != 2 or not caught:
-        raise ValueError("expected a model that runs the layer and gives logits of shape (N, K), got another")
+        raise ValueError("expected a model that runs the layer and returns logits of shape (N, K)")
     if len(classes) and int(classes.max()) >= logits.shape[1]:
         raise ValueError(f"expected classes below {logits.shape[1]}, got {int(classes.max())}")
     if len(caught[-1]) == len(logits):
@@ -251,29 +252,29 @@ def _gradients(
 
 
 def _gradient(score: Tensor, outputs: list[Tensor], *, keep: bool) -> Tensor:
-    """Gradient of a score with respect to a layer's outputs, joined over the passes; the graph is kept for others."""
+    """Return the gradient of a score with respect to a layer's outputs, joined over the passes."""
     gradients: tuple[Tensor | None, ...] = (None,)
     if score.requires_grad:
         gradients = torch.autograd.grad(score, outputs, retain_graph=keep, allow_unused=True)
     known = [gradient for gradient in gradients if gradient is not None]
     if len(known) < len(outputs):
-        raise ValueError("expected a layer that the scores depend on, got another")
+        raise ValueError("expected a layer on which the scores depend, got one without influence")
     return torch.cat(known)
 
 
 def _maps_of_each(activations: Tensor, gradients: Sequence[Tensor], layout: Layout | None) -> Tensor:
-    """Maps of each gradient, shape (N, M, h, w)."""
+    """Return the maps for each gradient, shape (N, M, h, w)."""
     return torch.stack([_maps(activations, gradient, layout) for gradient in gradients], 1)
 
 
 def _maps(activations: Tensor, gradient: Tensor, layout: Layout | None) -> Tensor:
-    """Grad-CAM from the activations of a layer and their gradient."""
+    """Compute Grad-CAM from the activations of a layer and their gradient."""
     activations, gradient = (at_least_float32(_channels_first(values, layout)) for values in (activations, gradient))
     return torch.einsum("nchw,nc->nhw", activations, gradient.mean((2, 3))).relu()
 
 
 def _channels_first(values: Tensor, layout: Layout | None) -> Tensor:
-    """Output of a layer as (N, c, h, w)."""
+    """Return a layer's output as (N, c, h, w)."""
     if values.ndim == 3 and layout in (None, "tokens", "maps-last"):
         side = isqrt(values.shape[1])
         if values.shape[1] - side**2 not in (0, 1):

@@ -1,4 +1,4 @@
-"""What the metrics share: the checks of their arguments and arithmetic that half precision does not spoil."""
+"""Argument checks shared by all metrics, and arithmetic that half precision does not degrade."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,8 @@ Kind = Literal["float", "int64", "bool", "number"]
 Normalisation = Literal["rms", "published", "formula"]
 Sizes = dict[str, int]
 FINITE = (-sys.float_info.max, sys.float_info.max)
-ROWS = 2**16  # rows of logits whose softmax is held at once
-VALUES = {"cpu": 2**19, "other": 2**25}  # colour values of a group: what a processor's cache or a GPU holds
+ROWS = 2**16  # rows of logits per softmax
+VALUES = {"cpu": 2**19, "other": 2**25}  # colour values of a group that fit a processor's cache or a GPU
 _EXTREMES = WeakIdKeyDictionary()  # tensor -> its version and extremes, for the next metric of the same images
 
 
@@ -26,17 +26,17 @@ def check(
     within: tuple[float, float] | None = FINITE,
     sizes: Sizes | None = None,
 ) -> Sizes:
-    """Check tensors that share one shape, and learn the sizes of its dimensions.
+    """Check tensors that share one shape, and return the sizes of its dimensions.
 
     Args:
-        tensors: by the name that the caller knows them by.
-        dims: names of the dimensions, as "N K"; a name that `sizes` holds has that size.
-        kind: what the elements are; "number" is float or integer.
-        within: least and largest allowed element, which NaN is not; None: anything goes, NaN too.
+        tensors: by the caller's names for them.
+        dims: names of the dimensions, as "N K"; a name in `sizes` must have that size.
+        kind: type of the elements; "number" is float or integer.
+        within: least and largest allowed element, which excludes NaN; None to allow everything, including NaN.
         sizes: sizes known already.
 
     Returns:
-        The sizes of all dimensions met so far.
+        The sizes of all dimensions so far.
 
     Raises:
         TypeError: if one is not a tensor.
@@ -76,11 +76,11 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
 
 
 def _extremes(value: Tensor) -> tuple[float, float]:
-    """Least and largest element, NaN if one is; remembered for as long as the tensor lives and is not changed.
+    """Return the least and largest element, NaN if one is; cached while the tensor lives and is unchanged.
 
-    Memory that NumPy may change unseen (which torch cannot resize) and inference tensors (which have no version) are
-    looked at each time. What is written through `.data` counts no version: it is not seen before the tensor is changed
-    in another way.
+    Memory that NumPy may change unnoticed (which torch cannot resize) and inference tensors (which have no version) are
+    checked each time. Writes through `.data` do not change the version and are not noticed until the tensor is changed
+    in a different way.
     """
     watched = not value.is_inference() and value.untyped_storage().resizable()
     known = _EXTREMES.get(value) if watched else None
@@ -119,7 +119,7 @@ def check_index(name: str, value: int, size: int) -> None:
 
 
 def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, least: int = 1) -> Sizes:
-    """Check images before and after an attack, each side at least so long, and which of them count."""
+    """Check images before and after an attack, each side at least `least`, and the flags of those that count."""
     sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
     if min(sizes["H"], sizes["W"]) < least:
         raise ValueError(f"expected images of at least {least} x {least}, got {sizes['H']} x {sizes['W']}")
@@ -139,36 +139,36 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def nan_where_undefined(values: Tensor, where: Tensor) -> Tensor:
-    """The values as floats, NaN where the metric is undefined."""
+    """Return the values as floats, NaN where the metric is undefined."""
     return values.where(where, nan)
 
 
 def as_float(true: Tensor, like: Tensor) -> Tensor:
-    """1 for true and 0 for false, in the precision that goes with the tensor `like`."""
+    """Return 1 for true and 0 for false, in the precision that goes with the tensor `like`."""
     return true.to(torch.float64 if like.dtype == torch.float64 else torch.float32)
 
 
 def confidence(logits: Tensor, classes: Tensor) -> Tensor:
-    """Softmax probability of one class per row; never holds the probabilities of more than `ROWS` rows."""
+    """Return the softmax probability of one class per row, with at most `ROWS` rows in memory."""
     parts = zip(logits.split(ROWS), classes.split(ROWS), strict=True)
     return torch.cat([at_least_float32(rows).softmax(1).gather(1, index[:, None])[:, 0] for rows, index in parts])
 
 
 def grey_levels(images: Tensor) -> Tensor:
-    """Nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
+    """Return the nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
     images = at_least_float32(images)
     return torch.add(images.new_tensor(0.5), images, alpha=255).floor_()
 
 
 def l2_divisor(values: int, normalisation: Normalisation) -> float:
-    """What divides the L2 norm of that many values."""
+    """Return the divisor of the L2 norm of `values` values."""
     divisors = {"rms": sqrt(values), "published": sqrt(3 * values), "formula": float(values)}
     check_choice("normalisation", normalisation, divisors)
     return divisors[normalisation]
 
 
 def values_at_once(device: torch.device) -> int:
-    """Colour values of a group of images that suits the device."""
+    """Return the number of colour values of a group of images that suits the device."""
     return VALUES["cpu" if device.type == "cpu" else "other"]
 
 

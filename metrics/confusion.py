@@ -1,4 +1,4 @@
-"""How far from the true meaning the predictions are that an attack brings about, beyond being wrong."""
+"""Semantic and visual distance of predictions under attack from the true class."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -261,13 +261,13 @@ def weight_similarity(weight: Tensor) -> Tensor:
 
 
 def _rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
-    """Place of the clean prediction under attack: 1 plus the number of classes with a greater score."""
+    """Return the rank of the clean prediction under attack: 1 plus the number of classes with a greater score."""
     score = adv_logits.gather(1, logits.argmax(1, keepdim=True))
     return 1 + (adv_logits > score).sum(1)
 
 
 def _confused(before: Tensor, adv_logits: Tensor, similarity: Tensor, threshold: float) -> Tensor:
-    """1 where the prediction under attack is less similar to the class before than the threshold, else 0."""
+    """Return 1 where the prediction under attack is less similar to the class before than the threshold, else 0."""
     classes = adv_logits.shape[1]
     check({"similarity": similarity}, "C C", within=None, sizes={"C": classes})
     alike = similarity[before, adv_logits.argmax(1)]

@@ -1,4 +1,4 @@
-"""How a model bears corruptions of its inputs, and how steady its predictions are along noise sequences."""
+"""Robustness of a model to corruptions, and stability of its predictions along noise sequences."""
 
 from typing import Literal
 
@@ -181,5 +181,5 @@ def flip_rates(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> T
 
 
 def _ratio(values: Tensor, reference: Tensor) -> Tensor:
-    """Quotient, NaN where the reference is 0."""
+    """Return the quotient, NaN where the reference is 0."""
     return (values / reference).where(reference > 0, torch.nan)

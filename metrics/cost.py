@@ -1,4 +1,4 @@
-"""What an attack costs: time and passes through the model."""
+"""Cost of an attack: time and passes through the model."""
 
 import torch
 from torch import Tensor

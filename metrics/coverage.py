@@ -1,6 +1,6 @@
-"""How much of the range of a network's neurons a test set exercises.
+"""Proportion of the range of a network's neurons that a test set exercises.
 
-A neuron is a scalar unit; for feature maps each position of each channel. `neurons="channel"` takes the mean of each
+A neuron is a scalar unit; for feature maps each position of each channel. `neurons="channel"` uses the mean of each
 channel over its positions instead.
 """
 
@@ -14,7 +14,7 @@ from .common import as_float, at_least_float32, check, check_choice
 from .registry import metric
 
 Neurons = Literal["unit", "channel"]
-VALUES = 2**24  # activations that are sorted into sections at once
+VALUES = 2**24  # activations sorted into sections per step
 
 
 @metric(
@@ -174,7 +174,7 @@ def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) ->
 
 
 def beyond_ranges(units: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Which neurons go above their ranges and which below, bool, shape (units,) each; arguments as before."""
+    """Return which neurons go above their ranges and which below, bool, shape (units,) each."""
     _check_ranges(units, low, high)
     return (units > high).any(0), (units < low).any(0)
 
@@ -215,5 +215,5 @@ def _check_ranges(units: Tensor, low: Tensor, high: Tensor) -> None:
 
 
 def _groups(units: Tensor) -> Iterator[Tensor]:
-    """The rows in groups of bounded size."""
+    """Yield the rows in groups of bounded size."""
     yield from units.split(max(VALUES // max(units.shape[1], 1), 1))

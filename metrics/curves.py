@@ -218,7 +218,7 @@ def quantised_success(
 
 
 def _decay_rate(distances: np.ndarray, shares: np.ndarray) -> float:
-    """Rate at which an exponential from 1 fits the shares best, by least squares."""
+    """Return the rate of the exponential from 1 that fits the shares best, by least squares."""
     from scipy.optimize import least_squares
 
     scale = float(distances.mean())

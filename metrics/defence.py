@@ -1,6 +1,6 @@
-"""What a defence changes without an attack in between: the defended model against the original one.
+"""Effect of a defence without an attack in between: the defended model compared with the original one.
 
-The examples are those the caller gives: clean images measure what the defence costs, adversarial images what it gains.
+The caller chooses the images: clean images measure the cost of a defence, adversarial images its gain.
 """
 
 from math import e, log

@@ -1,4 +1,4 @@
-"""What an attack does to the decisions and the confidence of a model."""
+"""Effect of an attack on the decisions and the confidence of a model."""
 
 from typing import Literal
 
@@ -305,6 +305,6 @@ def noise_tolerance(
 
 
 def _counted(values: Tensor, adv_logits: Tensor, labels: Tensor, over: Counted) -> Tensor:
-    """The values, NaN for the images that the choice leaves out."""
+    """Return the values, NaN for the images that the choice excludes."""
     check_choice("over", over, ("successes", "all"))
     return values if over == "all" else nan_where_undefined(values, adv_logits.argmax(1) != labels)

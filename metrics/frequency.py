@@ -1,4 +1,4 @@
-"""How the change of an image divides between low and high spatial frequencies."""
+"""Distribution of an image's change over low and high spatial frequencies."""
 
 from collections.abc import Callable
 from math import sqrt
@@ -22,7 +22,7 @@ from .registry import Reduction, metric, reduce
 Method = Literal["dwt", "published"]
 Band = Literal["low", "high"]
 CUTOFF = 5.0  # of the published program's Gaussian filter, in cycles per image
-SMALL = 1e-5  # what the published program adds to the span that it divides by, and to the high part
+SMALL = 1e-5  # added by the published program to the divisor span, and to the high part
 LUMA = (0.299, 0.587, 0.114)
 
 
@@ -140,14 +140,14 @@ def _haar_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def _haar_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Norm of what is left of the change."""
+    """Return the norm of the rest of the change."""
     change = adv_inputs - inputs
     across = _norm(_haar(_haar(change, -2, "low"), -1, "high")) / 2
     return torch.hypot(_norm(_haar(change, -2, "high")) * sqrt(0.5), across)
 
 
 def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
-    """Haar coefficients along a dimension, root of 2 too large; a last value without partner is of the low band."""
+    """Return Haar coefficients along a dimension, too large by root 2; an unpaired last value is in the low band."""
     pairs = values.shape[dim] // 2
     first, second = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2)).unbind(dim)
     coefficients = first + second if band == "low" else first - second
@@ -186,5 +186,5 @@ def _filtered(images: Tensor, *, high: bool) -> Tensor:
 
 
 def _squared_offset(size: int) -> Tensor:
-    """Squared distances of the frequencies from the filter's centre, which is one line below 0 for an even size."""
+    """Return squared distances of the frequencies from the filter's centre, one line below 0 for an even size."""
     return (torch.fft.fftfreq(size, 1 / size, dtype=torch.float64) + size // 2 - (size - 1) // 2).square()

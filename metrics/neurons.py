@@ -1,4 +1,4 @@
-"""How much the neurons of a layer change under attack, and how much they vary."""
+"""Change of a layer's neurons under attack, and their variance."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""How visible the change of an image is to people."""
+"""Visibility of an image's change to people."""
 
 from functools import partial
 from math import nan
@@ -15,7 +15,7 @@ SCALE_WEIGHTS = (0.096, 0.596, 0.289, 0.019)
 YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 MASKING, STABILITY = 0.5, 170.0
 SMALL = 1e-6
-FEATURES_OF = 2**20  # colour values of the images whose features are held at once
+FEATURES_OF = 2**20  # colour values of the images whose features are in memory
 
 
 @metric(
@@ -149,7 +149,7 @@ def structural_similarity(
     check_pairs(inputs, adv_inputs, success, least=11)
 
     def similarity(*images: Tensor) -> Tensor:
-        # Convolutions of single channels take half the time with the channels last.
+        # Convolutions of single channels take half the time in channels-last format.
         inputs, adv_inputs = (each.contiguous(memory_format=torch.channels_last) for each in images)
         value = piq.ssim(inputs, adv_inputs, data_range=1.0, reduction="none", downsample=False)
         return torch.as_tensor(value)
@@ -173,7 +173,7 @@ def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
     """Luma of clean, then adversarial images, zeros around each, shape (2 N, H + 2, W + 2), and its unit in levels."""
     height, width = inputs.shape[-2:]
-    framed = inputs.new_zeros(2, len(inputs), height + 2, width + 2)  # both in one tensor: half as many calls
+    framed = inputs.new_zeros(2, len(inputs), height + 2, width + 2)  # both in one tensor for half as many calls
     red, green, blue = YIQ[0]
     for images, whole in zip((inputs, adv_inputs), framed, strict=True):
         luma = whole[:, 1:-1, 1:-1]
@@ -185,7 +185,7 @@ def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
 
 
 def _halved_frame(framed: Tensor) -> Tensor:
-    """Sums of 2 x 2 pixels, framed; if either side is odd, both take in zeros of the frame."""
+    """Return sums of 2 x 2 pixels, framed; if either side is odd, both include zeros of the frame."""
     height, width = (side - 2 for side in framed.shape[-2:])
     odd = max(height % 2, width % 2)
     height, width = (height + odd) // 2, (width + odd) // 2
@@ -205,7 +205,7 @@ def _squared_gradient(framed: Tensor) -> Tensor:
 
 
 def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) -> Tensor:
-    """1 minus the similarity of two gradient maps, which are used up: 0 where they are equal."""
+    """Return 1 minus the similarity of two gradient maps, which are overwritten: 0 where they are equal."""
     bottom = squared + adv_squared
     product = squared.mul_(adv_squared).sqrt_()
     top = torch.sub(bottom, product, alpha=2, out=adv_squared)

@@ -1,4 +1,4 @@
-"""What an evaluation notes of each image, by itself or once for all images: passes, seconds, norms, what is left."""
+"""Quantities that an evaluation records per image or once per run: queries, seconds, norms, results of the fit."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def recorded_mean(values: Tensor, counting: Tensor, *, reduction: Reduction = "m
 
 
 def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
-    """Record what has no paper: of every result, the more the better for the model."""
+    """Register a metric without a paper, for every result, higher for a more robust model."""
     shared = {"robust_when": "higher", "between": AT_LEAST_ZERO, "source": "", "stored": "always"}
     metric(**{"symbol": symbol, "title": title, "meaning": f"{title}.", "formula": formula, **shared, **facts})(
         recorded_mean
@@ -37,20 +37,20 @@ def _record(*, symbol: str, title: str, formula: str, **facts: Any) -> None:
 
 
 def _per_image(*, what: str, **facts: Any) -> None:
-    """What the attack of each image costs."""
+    """Register a cost of the attack per image."""
     formula, unit = f"mean over attacked images of the {what}", "seconds" if what == "seconds" else "passes"
     _record(title=f"{_capital(what)} per attacked image", formula=formula, unit=unit, over="attacked", **facts)
 
 
 def _of_fit(*, what: str, **facts: Any) -> None:
-    """What learning costs once, before any image is attacked."""
+    """Register a one-time cost of fitting an attack."""
     meaning = f"{_capital(what)} of what an attack learned once before, all images together."
     unit = "seconds" if what == "seconds" else "passes"
     _record(title=f"{_capital(what)} of fitting", meaning=meaning, formula=f"{what} of the fit", unit=unit, **facts)
 
 
 def _of_change(*, what: str, formula: str, **facts: Any) -> None:
-    """A size of the change that fools the model."""
+    """Register a size of the change that fools the model."""
     title, formula = f"{_capital(what)}, over successes", f"mean over successes of {formula}"
     _record(title=title, formula=formula, over="success", **{"unit": "pixel range", **facts})
 

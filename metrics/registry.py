@@ -1,4 +1,4 @@
-"""The table of all metrics, the decorator that fills it, and the one way from values per image to a number."""
+"""Registry of all metrics, its decorator, and the reduction from values per image to a number."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -21,36 +21,36 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Metric:
-    """Record of a metric: everything that any program needs to know about it; most metrics state few of these facts.
+    """A metric with all facts that programs need about it, most of which have defaults.
 
     Attributes:
         symbol: key in `METRICS`, as the papers abbreviate it.
         function: computes it.
         title: display name.
         meaning: one line; by default the first of the function's docstring.
-        robust_when: which values speak for the model or defence; None: neither does.
+        robust_when: which values indicate a good model or defence, or None for neither.
         between: least and largest possible value.
         unit: of the value.
         source: paper and equation.
-        formula: as it is computed by default, in the words of `NOTATION`.
-        aliases: other names in the papers and in the field; of a family, as AND of AMD, AED and APCR, shared.
-        kind: what a value is, which decides its interval: a mean of values per image, a share of the images, a
-            difference of two shares, or a value of a set of images together.
-        stored: where results folders have it: in a column where its group was measured, with the predictions on clean
+        formula: as computed by default, in the notation of `NOTATION`.
+        aliases: other names in the papers and in the field; shared within a family, as AND of AMD, AED and APCR.
+        kind: type of the value, which determines its interval: a mean of values per image, a proportion of the images,
+            a difference of two proportions, or a value of a set of images together.
+        stored: where results folders have it: in a column if its group was measured, with the predictions on clean
             images, or in every result.
-        over: which images count, of a metric whose column has values of others, too; "": all that have a value.
-        across: how a model's row sums up several attacks: by the mean, or image by image by the worst case.
-        invalid: what an image with an invalid result counts as; "": it is left out.
-        knowledge: what the attacks that it is about know of the model; "": it is about all attacks.
-        needs: what it cannot do without: the model's confidences, a target (which an argument `targets` implies), other
-            models to transfer to, an attack for the smallest change, image sequences, a baseline model, or a group of
-            measurements that an evaluation makes only if asked to ("coverage", "boundary", "neurons", "consistency").
-        parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "": none.
-        usual: value of the parameter where the symbol has none.
+        over: which images count, for a metric whose column also has values of others; "" for all that have a value.
+        across: how a model's row aggregates several attacks: by the mean, or image by image by the worst case.
+        invalid: value of an image with an invalid result; "" to exclude it.
+        knowledge: attacker knowledge of the attacks that it concerns; "" for all attacks.
+        needs: requirements: the model's confidences, a target (implied by an argument `targets`), other models to
+            transfer to, a minimum-norm attack, image sequences, a baseline model, or a group of measurements that an
+            evaluation makes only on request ("coverage", "boundary", "neurons", "consistency").
+        parameter: argument whose value may follow "@" in the symbol ("layer": a part of the model); "" for none.
+        usual: default value of the parameter, if the symbol has none.
         tables: the tables of attacks, models and pairs that show it if no metric is chosen, in the order of `METRICS`;
             in a mapping with the metric that it follows instead.
-        only: the only tables that can have it; empty: all.
-        brief: whether it is one of the few columns that a page shows at first.
+        only: the only tables that can have it; empty for all.
+        brief: whether it is one of the few columns that a page shows first.
         base: symbol of the metric of which it is the difference between two models.
     """
 
@@ -80,28 +80,28 @@ class Metric:
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments that the function cannot do without, the parameter aside."""
+        """Required arguments of the function, without the parameter."""
         parameters = inspect.signature(self.function).parameters.items()
         return tuple(name for name, each in parameters if each.default is each.empty and name != self.parameter)
 
     @cached_property
     def of_images(self) -> bool:
-        """Whether the function gives a value for each image, with `reduction="none"`."""
+        """Whether the function returns a value for each image, with `reduction="none"`."""
         return "reduction" in inspect.signature(self.function).parameters
 
     @cached_property
     def of_prediction(self) -> bool:
-        """Whether it is about the class that is predicted of the example, and no rate of right or wrong ones."""
+        """Whether it concerns the predicted class of the example, and is not a rate of correct or wrong ones."""
         return not self.invalid and bool({"adv_logits", "predicted_adv_cams"} & {*self.arguments})
 
     @property
     def group(self) -> str:
-        """Group that it belongs to, the module that holds its function: "effect", "distance"; as in `measures`."""
+        """Group of the metric, the module of its function: "effect", "distance"; as in `measures`."""
         return self.function.__module__.rpartition(".")[2]
 
     @property
     def range(self) -> str:
-        """Least and largest possible value, for people."""
+        """Least and largest possible value, for display."""
         names = {inf: "∞", -inf: "-∞", log(2): "ln 2"}
         low, high = (names.get(bound, f"{bound:g}") for bound in self.between)
         return f"{low} to {high}"
@@ -119,7 +119,7 @@ class _Metrics(dict[str, Metric]):
 
 
 METRICS: dict[str, Metric] = _Metrics()
-PLAIN = Metric("", lambda: None, "", "", None, (-inf, inf), "")  # what holds of a metric without a record, as a user's
+PLAIN = Metric("", lambda: None, "", "", None, (-inf, inf), "")  # of a user's metric
 NOTATION = """\
 x, xa: clean and adversarial image, N colour values in [0, 1]; y: true class; t: target class; P: probabilities of the
 model; F: its prediction; [...]: 1 if true, else 0; mean: over all images where nothing else is said; valid: images with
@@ -127,13 +127,13 @@ F(x) = y; successes: valid images that the attack fools; _O, _D: of the original
 
 
 def symbols_named(name: str) -> tuple[str, ...]:
-    """The metrics that a symbol, an alias, a title or a function's name means; case, "-", "_" and spaces do not count.
+    """Return the metrics with a symbol, an alias, a title or a function name; case, "-", "_" and spaces are ignored.
 
     Args:
         name: "MR", "ssim", "QI-Wup", "Misclassification ratio", or of a family: "AND".
 
     Returns:
-        Symbols in the order of `METRICS`; one for a symbol, several for a family, none if nothing is called so.
+        Symbols in the order of `METRICS`; one for a symbol, several for a family, empty for an unknown name.
     """
     if name in METRICS:
         return (name,)
@@ -143,7 +143,7 @@ def symbols_named(name: str) -> tuple[str, ...]:
 
 
 def near_symbols(name: str) -> list[str]:
-    """The symbols of metrics whose symbol, or else another name, is spelt almost as `name`."""
+    """Return the symbols of metrics whose symbol, or else a different name, is spelt almost like `name`."""
     symbols = {symbol.casefold(): symbol for symbol in METRICS}
     called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in aliases_of(each)}
     wanted = name.strip().casefold()
@@ -152,7 +152,7 @@ def near_symbols(name: str) -> list[str]:
 
 
 def record_of(symbol: str) -> Metric | None:
-    """The record of a symbol, with or without a parameter ("FR@10", "ALD@inf", "NS@fc"); None if it has none."""
+    """Return the record of a symbol, with or without a parameter ("FR@10", "ALD@inf", "NS@fc"); None if unknown."""
     if symbol in METRICS:
         return METRICS[symbol]
     base, at, value = symbol.partition("@")
@@ -164,7 +164,7 @@ def record_of(symbol: str) -> Metric | None:
 
 
 def default_symbols(table: Table) -> tuple[str, ...]:
-    """The metrics that a table shows if none is chosen, in order."""
+    """Return the metrics that a table shows by default, in order."""
     symbols = [symbol for symbol, record in METRICS.items() if table in record.tables]
     for symbol in list(symbols):
         tables = METRICS[symbol].tables
@@ -176,7 +176,7 @@ def default_symbols(table: Table) -> tuple[str, ...]:
 
 
 def aliases_of(record: Metric) -> tuple[str, ...]:
-    """Everything but its symbol that a metric is called by."""
+    """Return all names of a metric except its symbol."""
     return (*record.aliases, record.title, record.function.__name__)
 
 
@@ -237,7 +237,7 @@ def reduce(values: Tensor, reduction: Reduction) -> Tensor:
 
 
 class Summary(NamedTuple):
-    """Mean over the images where a metric is defined, and on how many images it rests."""
+    """Mean over the images where a metric is defined, and their number."""
 
     mean: float
     defined: int
@@ -245,10 +245,10 @@ class Summary(NamedTuple):
 
 
 def summarise(values: Tensor) -> Summary:
-    """Mean of the values of a metric with the number of images that count and that do not.
+    """Return the mean of a metric's values with the numbers of images that count and that do not.
 
     Args:
-        values: what a metric returns for `reduction="none"`, shape (N,), NaN where it is undefined.
+        values: result of a metric with `reduction="none"`, shape (N,), NaN where it is undefined.
 
     Returns:
         The mean (NaN if no image counts), the number of defined and of undefined values.

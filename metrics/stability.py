@@ -1,4 +1,4 @@
-"""How far from the decision boundary a model works and how steady its loss is under noise."""
+"""Distance of a model from its decision boundary, and stability of its loss under noise."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from .registry import Reduction, metric, reduce
 
 INFINITE = float("inf")
 Model = Callable[[Tensor], Tensor]
-IMAGES = 256  # that the model is given at once
+IMAGES = 256  # images per model call
 
 
 @metric(
@@ -215,7 +215,7 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
 
 
 def _check_examples(inputs: Tensor, labels: Tensor) -> dict[str, int]:
-    """Check images with their labels, whose number of classes only the model knows."""
+    """Check images with their labels, whose number of classes is not known here."""
     sizes = check_images(inputs=inputs)
     return check({"labels": labels}, "N", kind="int64", within=(0, INFINITE), sizes=sizes)
 
@@ -225,19 +225,19 @@ def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int])
     check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
     check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
     if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
-        raise ValueError("expected directions and increasing magnitudes, got none or others")
+        raise ValueError("expected directions and increasing magnitudes, at least one of each")
     return [float(magnitude) for magnitude in magnitudes]
 
 
 def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
-    """Which images the model classifies correctly: none whose logits are not finite, of which argmax takes NaN."""
+    """Return which images the model classifies correctly; none with non-finite logits, as argmax would select NaN."""
     with torch.no_grad():
         logits = torch.cat([model(part) for part in images.split(IMAGES)])
     return (logits.argmax(1) == labels) & logits.isfinite().all(1)
 
 
 def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
-    """Which images stay right after a step along any of the directions; a fallen one is not tried again."""
+    """Return which images stay correct after a step along any of the directions; a failed one is not tried again."""
     left, tried = torch.arange(len(images), device=images.device), 0
     while len(left) and tried < len(directions):
         group = directions[tried : tried + max(IMAGES // len(left), 1)]
@@ -248,7 +248,7 @@ def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, leng
 
 
 def _gradient(model: Model, images: Tensor, labels: Tensor) -> Tensor:
-    """Gradient of the cross-entropy of each image."""
+    """Return the gradient of the cross-entropy of each image."""
     parts = []
     for part, classes in zip(images.split(IMAGES), labels.split(IMAGES), strict=True):
         with torch.enable_grad():

@@ -1,7 +1,7 @@
-"""How attacks made on one model work on others.
+"""Transfer of attacks made on one model to other models.
 
-A table of rates has shape (A, M, M): attack, model that the examples are made on, model that they are tested on. Any
-metric may fill it; NaN off the diagonal stays NaN in the means it belongs to, the diagonal is not read.
+A table of rates has shape (A, M, M): attack, source model of the examples, model that they are tested on. Any
+metric may fill it; NaN off the diagonal stays NaN in its means, and the diagonal is not read.
 """
 
 from math import nan
@@ -162,6 +162,6 @@ def simple_transfer_threat(rates: Tensor, source: int) -> Tensor:
 
 
 def _without_diagonal(rates: Tensor, fill: float) -> Tensor:
-    """Checked rates with another value where a model is tested on the examples made on it."""
+    """Return checked rates with `fill` on the diagonal, where a model is tested on its own examples."""
     check({"rates": rates}, "A M M", within=None)
     return rates.masked_fill(torch.eye(rates.shape[1], dtype=torch.bool, device=rates.device), fill)

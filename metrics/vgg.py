@@ -18,16 +18,16 @@ HOW = "give `features` a torchvision VGG16 or the path of its weights (torchvisi
 
 
 def load_features(features: Features | None, dtype: torch.dtype, device: torch.device) -> nn.Sequential:
-    """Layers of a VGG16 in evaluation mode, in the precision and on the device of the images.
+    """Return the layers of a VGG16 in evaluation mode, in the precision and on the device of the images.
 
     Args:
-        features: torchvision's VGG16, its `features`, or the path of the weights of either; None: the weights that
-            torchvision keeps in the cache of torch.hub.
-        dtype: what the layers compute in.
-        device: where.
+        features: torchvision's VGG16, its `features`, or the path of the weights of either; None for the weights in the
+            cache of torch.hub.
+        dtype: precision of the layers.
+        device: device of the layers.
 
     Returns:
-        The layers; a copy if the precision or the device differs from those of the module given.
+        The layers; a copy if the precision or the device differs from those of the given module.
 
     Raises:
         FileNotFoundError: if there is no file of weights.
@@ -49,7 +49,7 @@ def load_features(features: Features | None, dtype: torch.dtype, device: torch.d
 
 
 def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
-    """The images and the output of each of the five stages, which end before the pooling.
+    """Return the images and the output of each of the five stages, which end before the pooling.
 
     Args:
         layers: as `load_features` returns them; their pooling is replaced by that of DISTS.
@@ -70,7 +70,7 @@ def stage_features(layers: nn.Sequential, images: Tensor) -> list[Tensor]:
 
 
 def stage_weights(like: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Weights of the means and of the structure for each of the six stages; together they sum to 1."""
+    """Return the weights of the means and of the structure for each of the six stages; together they sum to 1."""
     with np.load(Path(__file__).parent / "data" / "dists_weights.npz") as stored:
         means, structure = (torch.from_numpy(stored[name]).to(like) for name in ("alpha", "beta"))
     total = means.sum() + structure.sum()
@@ -78,16 +78,16 @@ def stage_weights(like: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _l2_pooled(maps: Tensor) -> Tensor:
-    """Root of the Hann-weighted mean of squares of 3 x 3 values, in steps of 2."""
+    """Return the root of the Hann-weighted mean of squares of 3 x 3 values, in steps of 2."""
     hann = maps.new_tensor((0.25, 0.5, 0.25))
     kernel = (hann[:, None] * hann).expand(maps.shape[1], 1, 3, 3)
     return conv2d(maps.square(), kernel, stride=2, padding=1, groups=maps.shape[1]).add_(1e-12).sqrt_()
 
 
 def _from_weights(path: Path) -> nn.Sequential:
-    """The layers of a VGG16 with the weights of a file."""
+    """Return the layers of a VGG16 with the weights of a file."""
     if not path.is_file():
-        raise FileNotFoundError(f"expected VGG16 weights at {path}, found none; {HOW}")
+        raise FileNotFoundError(f"no VGG16 weights at {path}; {HOW}")
     layers: list[nn.Module] = []
     channels = 3
     for width in WIDTHS:

@@ -1,4 +1,4 @@
-"""Semantic similarity of classes by where they stand in WordNet (Wu and Palmer)."""
+"""Semantic similarity of classes by their positions in WordNet (Wu and Palmer)."""
 
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -53,7 +53,7 @@ def wup_from_paths(paths: Sequence[Sequence[Hashable]]) -> Tensor:
 
 
 def _similarity(nodes: Nodes) -> Tensor:
-    """Similarity from one row of nodes a class, from the root down, 0 where the path has ended."""
+    """Return the similarity from one row of nodes per class, from the root down, padded with 0."""
     common = np.ones((len(nodes), len(nodes)), np.uint8)
     for depth, column in enumerate(nodes.T[1:], start=2):
         order = np.argsort(column, kind="stable")

@@ -131,8 +131,8 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pgd", "--model", "net.py:nothing"], "net.py"),
         (["compare", "pgd", "--data", "imagefolder:nowhere"], "nowhere"),
         (["compare", "pgd", "--data", "imagefolder:."], "expected class folders"),
-        (["compare", "pgd", "--epsilon", "8"], "expected a norm beside epsilon 8 for pgd, got none"),
-        (["compare", "cw", "--epsilon", "2/255"], "it looks for the smallest change"),
+        (["compare", "pgd", "--epsilon", "8"], "epsilon 8 for pgd needs a norm"),
+        (["compare", "cw", "--epsilon", "2/255"], "it is a minimum-norm attack"),
         (["compare", "PGD "], "unknown attack 'PGD '; did you mean pgd"),
         (
             ["compare", "pgd", "--with", "best(foolbox:cw)"],

@@ -133,7 +133,7 @@ def test_a_radius_without_a_norm_is_one_of_linf_at_every_door_and_said_so(digits
             ),
         )
         for door in doors:
-            with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon .* for {attack}"):
+            with pytest.raises(InvalidInput, match=f"epsilon .* for {attack} needs a norm"):
                 door()
         code, _, err = run("compare", attack, "--epsilon", epsilon)
         assert code == 1
@@ -225,9 +225,9 @@ def test_results_are_short_in_words_and_whole_in_frames(digits, tmp_path):
     models = {"a": digits.module, "b": nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
     attacks = ["foolbox:pgd", "foolbox:gaussian-noise"]
     evaluation = davylamp.evaluate(models, *case[1:], attacks=attacks, norm="l2", epsilon=1.5, out=tmp_path / "r")
-    assert "4 cells run" in repr(evaluation)
+    assert "4 runs done" in repr(evaluation)
     again = davylamp.evaluate(models, *case[1:], attacks=attacks, norm="l2", epsilon=1.5, out=tmp_path / "r")
-    assert "0 cells run, 4 kept" in repr(again)
+    assert "0 runs done, 4 reused" in repr(again)
     table = evaluation.table()
     pd.testing.assert_frame_equal(table.to_frame(), table.frame())
     assert repr(table).startswith("Table by attacks: 2 rows")
@@ -309,7 +309,7 @@ def test_what_is_asked_for_is_done_or_refused(digits, tmp_path):
         with pytest.raises(InvalidInput, match="expected a targeted threat model with target='1'"):
             verb("foolbox:pgd", *case, ThreatModel("linf", 0.1), target="1")
     choice = davylamp.AttackChoice("foolbox:pgd", "linf", 0.1)
-    with pytest.raises(InvalidInput, match="inside an AttackChoice"):
+    with pytest.raises(InvalidInput, match="with an AttackChoice"):
         davylamp.evaluate(*case, attacks=[choice], epsilon=0.2, out=tmp_path)
     for models in ([digits.module], davylamp.Config(), []):
         with pytest.raises(InvalidInput, match=r"expected modules by name as \{name: module\}"):

@@ -221,7 +221,7 @@ def test_a_table_of_a_file_runs_behind_the_wall(run, tmp_path):
         ("papers/mine.py:BAD", "papers/mine.py:BAD raised KeyError: '' (line 10 of mine.py)"),
         ("papers/mine.py:NONE", "expected a PaperTable as papers/mine.py:NONE, got int"),
         ("papers/mine.py:GOD", "unknown table in"),
-        ("papers/none.py:GOOD", "expected a Python file with a paper table, found none"),
+        ("papers/none.py:GOOD", "no such file: papers/none.py"),
     ):
         code, out, errors = run("reproduce", name)
         assert (code, out) == (1, "")

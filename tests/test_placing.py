@@ -146,7 +146,7 @@ def test_attacks_that_cannot_place_are_left_out(digits, baseline, tmp_path):
     davylamp.evaluate({"a": models["a"]}, digits.inputs[:4], digits.labels[:4], **alone)
     base = read_baseline(tmp_path)
     assert [choice.attack for choice in base.config.attacks] == ["foolbox:fgsm"]
-    assert base.notes == ("left out: foolbox:pgd: not met by every model",)
+    assert base.notes == ("omitted: foolbox:pgd: not run on every model",)
     assert set(base.frame["implementation"]) == {"foolbox:fgsm"}
 
 
@@ -228,7 +228,7 @@ def test_the_command_places_and_says_how_far_it_is(run, folder_of_files):
     ("options", "said"),
     [
         (("--adaptive",), "expected --against BASELINE with --adaptive"),
-        (("--against", "base", "--models", "m", "--width", "1"), "expected --adaptive with --width"),
+        (("--against", "base", "--models", "m", "--width", "1"), "--width cannot be used without --adaptive"),
         (("--against", "base", "--models", "m", "--attacks", "pgd"), "expected --against without --attacks"),
         (("--against", "base", "--models", "m", "--preset", "robic"), "expected --against without --preset"),
         (("--against", "base"), "expected --models with --against, got none"),

@@ -1,1 +1,1 @@
-"""The catalogue: canonical attacks, the vocabulary of parameters, every library's rows and their findings."""
+"""The catalogue: canonical attacks, their parameters, and every library's implementations and known issues."""

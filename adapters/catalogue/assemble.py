@@ -1,4 +1,4 @@
-"""The libraries' records joined to one catalogue; it loads neither a library nor torch."""
+"""Joins the library definitions to one catalogue. Loads neither a library nor torch."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -13,23 +13,23 @@ from .attacks import ATTACKS as CANONICAL
 
 
 def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
-    """What in a record has no meaning here, or another one than it has already; "" if nothing."""
+    """Return why a library definition is invalid or contradicts another one; "" if it is valid."""
     introduced = {attack.name: attack for attack in library.introduces}
     for name, attack in introduced.items():
         if known.get(name, attack) != attack:
-            return f"it introduces the attack {name}, which there is already, in another way"
+            return f"it introduces the attack {name}, which is already defined differently"
     for row in library.attacks:
         if row.attack not in known and row.attack not in introduced:
-            return f"{row.name}: unknown attack; a record introduces what the catalogue does not have"
+            return f"{row.name}: unknown attack; a library must introduce attacks that the catalogue does not have"
         if strange := set(row.params) - {*PARAMETERS, *SUPPLIED}:
             return f"{row.name}: unknown parameter {', '.join(sorted(strange))}; see davylamp.adapters.PARAMETERS"
         if strange := set(row.findings) - {*library.findings, *findings}:
-            return f"{row.name}: unknown finding {', '.join(sorted(strange))}"
+            return f"{row.name}: unknown known issue {', '.join(sorted(strange))}"
     return ""
 
 
 class Catalogue(NamedTuple):
-    """Libraries, attacks and implementations by name; and the libraries that were refused, with the reason."""
+    """Libraries, attacks and implementations by name, and the refused libraries with the reason."""
 
     libraries: Mapping[str, Library]
     attacks: Mapping[str, Attack]
@@ -39,7 +39,7 @@ class Catalogue(NamedTuple):
 
 @cache
 def catalogue() -> Catalogue:
-    """What the built-in records and those of other packages come to."""
+    """Build the catalogue from the built-in libraries and those of other packages."""
     records, refused = collect_libraries()
     libraries: dict[str, Library] = {}
     attacks = dict(CANONICAL)

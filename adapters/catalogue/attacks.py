@@ -1,6 +1,6 @@
-"""The canonical attacks: what the field calls them, whoever implements them.
+"""The canonical attacks, with their usual titles and sources.
 
-The last argument holds the parameters that `compare` gives to every library unless others are given.
+The last argument holds the parameters that `compare` passes to every library unless the user gives others.
 """
 
 from collections.abc import Mapping

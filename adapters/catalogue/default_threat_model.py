@@ -1,4 +1,4 @@
-"""The threat model that a comparison uses where the user leaves it open."""
+"""Default threat model of a comparison, if the user leaves it open."""
 
 import math
 from collections.abc import Sequence
@@ -22,21 +22,22 @@ def choose_threat_model(
     epsilon: float | None = None,
     targeted: bool = False,
 ) -> ThreatModel:
-    """Complete a threat model: the norm that most libraries have, the customary radius if the attack needs one.
+    """Complete a threat model: the norm that most libraries have, and the usual radius if the attack needs one.
 
     Args:
         attack: the canonical attack.
         rows: its implementations under comparison.
         components: C x H x W of an image.
-        norm: None: the first of linf, l2, l1, l0, unrestricted that these rows have and most rows of the attack have;
-            with an epsilon, linf for a fixed-budget attack that has it, if epsilon <= 1, or the only norm there is.
-        epsilon: None: `default_epsilon` for a fixed-budget attack, no radius for a minimum-norm one.
-        targeted: whether the attack aims at a class.
+        norm: if None, the first of linf, l2, l1, l0, unrestricted that these implementations and most implementations
+            of the attack support; with an epsilon, linf for a fixed-budget attack that supports it if epsilon <= 1, or
+            the only norm.
+        epsilon: if None, `default_epsilon` for a fixed-budget attack, no radius for a minimum-norm attack.
+        targeted: whether the attack is targeted.
 
     Raises:
-        UnknownName: if the norm is none of the known ones.
-        Unsupported: if no row has it.
-        InvalidInput: if epsilon does not fit the norm, or none follows from it.
+        UnknownName: if there is no such norm.
+        Unsupported: if no implementation supports it.
+        InvalidInput: if epsilon does not fit the norm, or determines no norm.
     """
     if norm is not None:
         check_norm(norm)
@@ -48,7 +49,7 @@ def choose_threat_model(
         norm = _norm_that_follows(rows[0], have, epsilon)
     if norm is None and not rows[0].says_norm:
         name = rows[0].name
-        raise InvalidInput(f'expected a norm for {name}, which does not say one: --norm linf, or `norm = "linf"` on it')
+        raise InvalidInput(f'{name} declares no norm, so one is needed: --norm linf, or `norm = "linf"` on the attack')
     chosen: Norm = norm if norm in NORMS else _usual_norm(rows[0], have)  # type: ignore[assignment]
     if epsilon is not None and chosen == "unrestricted":
         raise InvalidInput(f"expected no epsilon for {attack} under an unrestricted threat model, got {epsilon}")
@@ -58,23 +59,23 @@ def choose_threat_model(
 
 
 def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float) -> Norm | None:
-    """The norm that a radius alone is meant in, for a fixed-budget attack; None: the only one, if the row says it.
+    """Return the norm that a radius without a norm refers to, for a fixed-budget attack; None if there is only one.
 
     Raises:
-        InvalidInput: if it would be read in a norm that nobody named.
+        InvalidInput: if several norms are possible.
     """
-    wanted = f"expected a norm beside epsilon {format_radius('linf', epsilon)} for {row.attack}, got none"
+    wanted = f"epsilon {format_radius('linf', epsilon)} for {row.attack} needs a norm"
     name_it = f"name it: `norm={' or '.join(have)}`"
     if canonical_attack(row).kind == "minimum-norm":
-        meaning = "it looks for the smallest change, and counts as fooled what lies within that radius"
+        meaning = "it is a minimum-norm attack, for which an example within that radius counts as fooled"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1 and ("linf" not in have or epsilon > 1):
-        raise InvalidInput(f"{wanted}: a radius means nothing without its norm; {name_it}")
+        raise InvalidInput(f"{wanted}: a radius has no meaning without its norm; {name_it}")
     return "linf" if len(have) > 1 else None
 
 
 def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
-    """The norm that most libraries have of an attack, among those at hand: the same for one of its rows as for all."""
+    """Return the norm, among `have`, that most implementations of the attack support."""
     if row.given is not None:
         return next(norm for norm in row.classes if norm in have)  # type: ignore[return-value]
     rows = [each for each in IMPLEMENTATIONS.values() if each.attack == row.attack and not each.variant]
@@ -82,7 +83,7 @@ def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
 
 
 def default_epsilon(norm: Norm, components: int) -> float | None:
-    """The radius that papers use on images of this size: None for "unrestricted".
+    """Return the radius that papers use on images of this size, or None for "unrestricted".
 
     linf 4/255; l2 a root mean square change of 2/255 (0.43 on CIFAR, 3.0 on ImageNet); l1 12 on CIFAR, growing with
     the side of the image; l0 one component in a hundred.

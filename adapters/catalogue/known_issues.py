@@ -1,4 +1,4 @@
-"""Known defects of the libraries' algorithms, gathered from their records; the rows run as shipped."""
+"""Known issues of the libraries' algorithms, collected from all libraries. The implementations run as shipped."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -19,5 +19,5 @@ FINDINGS: Mapping[str, str] = LazyMapping(lambda: {key: finding.text for key, fi
 
 
 def known_issues_of(row: Implementation, norm: str) -> tuple[str, ...]:
-    """The ids of a row's findings that concern a norm."""
+    """Return the ids of an implementation's known issues that concern a norm."""
     return tuple(key for key in row.findings if not (norms := _all_findings()[key].norms) or norm in norms)

@@ -1,4 +1,4 @@
-"""A mapping that is made when it is first looked into."""
+"""A mapping that is built at its first use."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -8,9 +8,10 @@ Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[str, Value]):
-    """What `make` returns, which is called once, at the first use.
+    """The mapping that `make` returns, which is called once, at the first use.
 
-    The records of other packages import `davylamp.adapters`: they cannot be loaded while it is being imported itself.
+    The library definitions of other packages import `davylamp.adapters` and cannot be loaded while that is being
+    imported.
 
     Args:
         make: returns the mapping.

@@ -1,4 +1,4 @@
-"""The catalogue: every implementation by name, what it takes, and its class; a library is loaded when used."""
+"""Lookup of attacks, implementations and libraries by name. A library is loaded when it is used."""
 
 import importlib
 import inspect
@@ -28,33 +28,34 @@ REFUSED_LIBRARIES: Mapping[str, str] = LazyMapping(lambda: catalogue().refused)
 # What Foolbox and adversarial-library call a step size in radii.
 _RELATIVE_STEPS = ("rel_stepsize", "relative_step_size")
 
-# What a library takes for a step size where it is given none and states none.
+# A library's step size if none is passed and none is declared.
 _STEPS_LEFT_OPEN = {"torchattack": "1 epsilon / steps"}
 
-# Given to every attack by `run_attack` itself, whatever the library.
+# Passed to every attack by `run_attack` itself, whatever the library.
 UNIVERSAL = ("max_queries", "batch_size", "precision")
 
 
 def find_attack(name: str) -> Attack:
-    """The canonical attack of that name.
+    """Return the canonical attack of that name.
 
     Raises:
-        UnknownName: if there is none; with close matches.
-        InvalidInput: for a file without the function in it.
+        UnknownName: if there is no such attack; with close matches.
+        InvalidInput: if a file is named without a function.
     """
     if name.endswith(".py"):
-        raise InvalidInput(f"expected an attack of a file as FILE.py:FUNCTION, got {name!r}: say {name}:FUNCTION")
+        raise InvalidInput(f"expected an attack from a file as FILE.py:FUNCTION, got {name!r}; write {name}:FUNCTION")
     if name not in ATTACKS:
         raise UnknownName("attack", name, ATTACKS)
     return ATTACKS[name]
 
 
 def find_implementation(name: str) -> Implementation:
-    """The row called `library:attack`, `library:attack@variant` or, a user's, `path/to/file.py:NAME`.
+    """Return the implementation `library:attack`, `library:attack@variant` or, from a file, `path/to/file.py:NAME`.
 
     Raises:
-        UnknownName: if there is none; with close matches.
-        Unavailable, ModelFailed, InvalidInput: if a user's file cannot be read, fails, holds no attack, or comes alone.
+        UnknownName: if there is no such implementation; with close matches.
+        Unavailable, ModelFailed, InvalidInput: if a user's file cannot be read, fails, has no attack, or is named
+        without a function.
     """
     library, colon, attack = name.partition(":")
     if name in IMPLEMENTATIONS:
@@ -74,32 +75,32 @@ def find_implementation(name: str) -> Implementation:
 
 
 def resolve_implementation(attack: Any) -> Implementation:
-    """The row that is meant: a row, the name of one, or a user's attack (see `as_implementation`)."""
+    """Return the implementation for a name, an `Implementation` or a user's attack (see `as_implementation`)."""
     if isinstance(attack, str):
         return find_implementation(attack)
     return _with_known_attack(attack if isinstance(attack, Implementation) else as_implementation(attack))
 
 
 def _with_known_attack(row: Implementation) -> Implementation:
-    """The row itself; UnknownName if a user's says that it is an attack that the catalogue does not have."""
+    """Return `row`. Raises UnknownName if a user's attack declares a canonical attack that does not exist."""
     if row.canonical and row.canonical not in ATTACKS:
         raise UnknownName(f"canonical attack of {row.name}", row.canonical, ATTACKS)
     return row
 
 
 def canonical_attack(row: Implementation) -> Attack:
-    """The canonical attack of a row; a row outside the catalogue brings its description."""
+    """Return the canonical attack of an implementation, which describes it itself if it is not in the catalogue."""
     return row.described or find_attack(row.attack)
 
 
 def implementations_of(attack: str) -> list[Implementation]:
-    """Every row of a canonical attack, in the order of the libraries; UnknownName if there is no such attack."""
+    """Return every implementation of a canonical attack, in the order of the libraries. Raises UnknownName."""
     find_attack(attack)
     return [row for row in IMPLEMENTATIONS.values() if row.attack == attack]
 
 
 def find_library(name: str) -> Library:
-    """The record of a library; UnknownName with close matches, or the reason why a record was refused."""
+    """Return the definition of a library. Raises UnknownName with close matches or the reason for its refusal."""
     if name == USER.name or name.endswith(".py"):
         return USER
     if name not in LIBRARIES:
@@ -123,24 +124,24 @@ def _missing(library: Library, module: str = "", reason: str = "") -> MissingLib
 
 
 def load_class(row: Implementation, norm: str) -> Any:
-    """The library's attack class behind a row.
+    """Return the library's attack class of an implementation.
 
     Raises:
         MissingLibrary: if the library, or a module that it needs without declaring it, is not installed.
-        Unsupported: if the row does not have the norm.
+        Unsupported: if the implementation does not support the norm.
     """
     if norm not in row.classes:
         raise Unsupported(f"{row.name} does not have norm {norm}; it has: {', '.join(row.classes)}")
     if row.given is not None:
         return row.given
-    if not row.classes[norm]:  # a stand-in for a row that is not here
+    if not row.classes[norm]:  # an implementation that is not installed here
         raise Unsupported(f"{row.name} cannot run: {row.broken}")
     require_library(row.library)
     return _load_object(row.classes[norm], find_library(row.library))
 
 
 def load_driver(row: Implementation) -> Callable[..., Tensor]:
-    """The function that calls the library for a row."""
+    """Return the function that calls the library for an implementation."""
     library = find_library(row.library)
     return _load_object(library.driver, library)
 
@@ -153,7 +154,7 @@ _FOR_FEW = {
 
 
 def why_not_on(row: Implementation, setting: RunSetting) -> str:
-    """Why a row cannot be run so, said after its name, before anything is computed; "" if nothing stands against it."""
+    """Return why an implementation cannot run in this setting, phrased to follow its name; "" if it can."""
     if setting.classes < row.min_classes:
         instead = f"; {_FOR_FEW[row.attack]} needs two" if row.attack in _FOR_FEW else ""
         return f"needs at least {row.min_classes} classes, got {setting.classes}{instead}"
@@ -164,23 +165,23 @@ def why_not_on(row: Implementation, setting: RunSetting) -> str:
 
 
 def load_fit(row: Implementation) -> Callable[..., Mapping[str, Tensor]]:
-    """The function with which a row learns once, see `Implementation.fit`."""
+    """Return the function that fits an implementation, see `Implementation.fit`."""
     return _load_object(row.fit, find_library(row.library))
 
 
 def load_apply(row: Implementation) -> Callable[..., Tensor]:
-    """The function that applies what a row has learned; without one a perturbation is added."""
+    """Return the function that applies fitted tensors. The default adds a perturbation."""
     library = find_library(row.library)
     return _load_object(row.apply or "davylamp.adapters.running.fit:add_perturbation", library)
 
 
 def load_call_context(row: Implementation) -> Callable[[], AbstractContextManager[Any]]:
-    """What a row wants entered around each call of its library; one that does nothing where it wants nothing."""
+    """Return the context manager entered around each call of the library."""
     return _load_object(row.within, find_library(row.library)) if row.within else nullcontext
 
 
 def _load_object(path: str, library: Library) -> Any:
-    """Import "module:name", a leading dot from the record's package; MissingLibrary if it cannot be."""
+    """Import "module:name"; a leading dot is relative to the library's package. Raises MissingLibrary."""
     module, _, name = absolute_path(path, library).partition(":")
     try:
         with warnings.catch_warnings():
@@ -191,11 +192,11 @@ def _load_object(path: str, library: Library) -> Any:
 
 
 def check_support(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters in their declared types, if the row can do what is asked; nothing is computed.
+    """Return the parameters in their declared types, if the implementation supports everything requested.
 
     Raises:
-        Unsupported: if the row is broken, or lacks the norm, the targeted mode or a parameter, or needs an epsilon.
-        UnknownName: if a parameter is not in the vocabulary.
+        Unsupported: if it is broken, lacks the norm, the targeted mode or a parameter, or needs an epsilon.
+        UnknownName: if there is no such parameter.
         InvalidInput: if a parameter has a wrong value.
     """
     if row.broken:
@@ -204,7 +205,7 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
         raise Unsupported(f"{row.name} does not have norm {threat_model.norm}; it has: {', '.join(row.classes)}")
     fixed_budget = canonical_attack(row).kind == "fixed-budget" and threat_model.norm != "unrestricted"
     if fixed_budget and threat_model.epsilon is None:
-        raise Unsupported(f"{row.name} is a fixed-budget attack: expected an epsilon, got none")
+        raise Unsupported(f"{row.name} is a fixed-budget attack and needs an epsilon")
     if threat_model.targeted and row.targeted == "no":
         raise Unsupported(f"{row.name} has no targeted mode")
     checked = {name: check_parameter(name, value, row.more) for name, value in parameters.items()}
@@ -219,12 +220,12 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
 def check_settings(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
 ) -> dict[str, Any]:
-    """The parameters in their types, as `check_support` gives them; the `step_size` may be one for each radius.
+    """Return the parameters in their types, as `check_support` does; `step_size` may hold one value per radius.
 
     Raises:
-        Unsupported: if the row cannot do what is asked, or takes no radius for each image.
-        UnknownName: if a parameter is not in the vocabulary.
-        InvalidInput: if a parameter has a wrong value, or there are not as many step sizes as radii.
+        Unsupported: if the implementation does not support the request, or a radius per image.
+        UnknownName: if there is no such parameter.
+        InvalidInput: if a parameter has a wrong value, or the numbers of step sizes and radii differ.
     """
     if radii is not None and not (isinstance(radii, Tensor) and radii.ndim == 1 and len(radii)):
         got = f"a tensor of shape {tuple(radii.shape)}" if isinstance(radii, Tensor) else type(radii).__name__
@@ -240,29 +241,29 @@ def check_settings(
     else:
         settings = check_support(row, threat_model, parameters)
     if radii is not None and not supports_per_image_radii(row, threat_model.norm, settings):
-        raise Unsupported(f"{row.name} does not take a radius for each image here: expected one epsilon, got radii")
+        raise Unsupported(f"{row.name} does not accept a radius per image here: expected one epsilon, got radii")
     return settings
 
 
 def accepts_parameter(row: Implementation, parameter: str) -> bool:
-    """Whether a row takes a canonical parameter; any row that draws random numbers takes `restarts`."""
+    """Whether an implementation accepts a canonical parameter. Every random one accepts `restarts`."""
     return parameter in accepted_parameters(row)
 
 
 def check_parameter_names(
     names: Iterable[str], attack: str, rows: Sequence[Implementation], more: Mapping[str, Parameter]
 ) -> None:
-    """Refuse a parameter that nobody knows, or that no implementation of an attack has.
+    """Raise an error for a parameter that does not exist or that no implementation of an attack accepts.
 
     Args:
-        names: of the parameters that were given.
+        names: names of the parameters.
         attack: its name.
-        rows: the implementations that are run.
+        rows: the implementations to run.
         more: parameters beyond `PARAMETERS` that count as known.
 
     Raises:
         UnknownName: if there is no such parameter.
-        Unsupported: if it fits none of the rows.
+        Unsupported: if no implementation accepts it.
     """
     for name in names:
         find_parameter(name, more)
@@ -271,23 +272,23 @@ def check_parameter_names(
 
 
 def supports_per_image_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:
-    """Whether one call of the row can give every image another radius."""
+    """Whether one call of the implementation can use a different radius for each image."""
     start = "random_start"
     return row.per_image_radii and not {**library_defaults(row, norm), **parameters}.get(start, False)
 
 
 def accepted_parameters(row: Implementation) -> list[str]:
-    """The canonical parameters that a row takes, those of its class first."""
+    """Return the canonical parameters that an implementation accepts, those of its class first."""
     names = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in names else []
     return [*dict.fromkeys((*names, *restarts, *UNIVERSAL))]
 
 
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
-    """The library's defaults in canonical words, read from the installed class; MissingLibrary if it is not there.
+    """Return the library's defaults by canonical name, read from the installed class. Raises MissingLibrary.
 
-    A parameter that the class requires, or sets without telling, is left out. A step size that follows from the radius
-    is a text, "0.03333 epsilon".
+    A parameter that the class requires or sets internally is omitted. A step size that follows from the radius is a
+    string, "0.03333 epsilon".
     """
     if row.given is not None:
         return declared_defaults(row)
@@ -304,9 +305,9 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
 
 
 def describe_implementation(row: Implementation) -> dict[str, Any]:
-    """All that the catalogue knows of a row, as plain values; `defaults` is None where the library is not installed.
+    """Return the catalogue's facts on an implementation; `defaults` is None if the library is not installed.
 
-    `defaults` are the library's, by norm where the norms differ.
+    `defaults` are the library's, by norm if they differ between norms.
     """
     attack = canonical_attack(row)
     try:

@@ -1,4 +1,4 @@
-"""Step sizes relative to the radius, as texts: "2.5 epsilon / steps", "2 epsilon"."""
+"""Step sizes relative to the radius, as strings: "2.5 epsilon / steps", "2 epsilon"."""
 
 import re
 from collections.abc import Mapping
@@ -13,21 +13,22 @@ _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) epsilon( / steps)?")
 
 
 def is_relative(value: object) -> bool:
-    """Whether a `step_size` is a text that says how it follows from the radius."""
+    """Whether a `step_size` is a string relative to the radius."""
     return isinstance(value, str) and bool(_RELATIVE.fullmatch(value))
 
 
 def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
-    """The parameters with a relative `step_size` as the number that it is at one radius.
+    """Return the parameters with a relative `step_size` replaced by its number at one radius.
 
-    "K epsilon / steps" is at most epsilon: with fewer steps than K one would leave the ball, and CleverHans refuses it.
+    "K epsilon / steps" is at most epsilon: with fewer steps than K a step would leave the ball, and CleverHans refuses
+    it.
 
     Args:
         parameters: canonical ones.
-        epsilon: the radius, or one for each image; None: an attack that looks for it by itself gets no step size then.
+        epsilon: the radius, or one per image. None for a minimum-norm attack, which then gets no step size.
 
     Raises:
-        InvalidInput: for a text that is no relative step size, or one relative to `steps` that are not given or wrong.
+        InvalidInput: if the string is not a relative step size, or `steps` are needed and missing or wrong.
     """
     step = parameters.get("step_size")
     if not isinstance(step, str):
@@ -36,7 +37,7 @@ def resolve_step_size(parameters: Mapping[str, Any], epsilon: float | Tensor | N
     if match is None:
         raise InvalidInput(f"expected step_size as a number, 'K epsilon' or 'K epsilon / steps', got {step!r}")
     if match[2] and "steps" not in parameters:
-        raise InvalidInput(f"expected steps together with a step_size of {step!r}, got none")
+        raise InvalidInput(f"a step_size of {step!r} needs steps")
     rest = {name: value for name, value in parameters.items() if name != "step_size"}
     if epsilon is None:
         return rest

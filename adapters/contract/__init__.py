@@ -1,1 +1,1 @@
-"""What every implementation promises, and the tests that hold it to that."""
+"""Contract of every implementation, and the tests of it."""

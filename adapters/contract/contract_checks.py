@@ -1,4 +1,4 @@
-"""What every attack promises, held against a linear model whose least perturbations are known, and against itself."""
+"""Contract checks of an attack on a linear model with known least perturbations, and by repetition."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -34,10 +34,10 @@ _MOST = {
     **{"steps": 100, "restarts": 2, "binary_search_steps": 5, "samples": 5, "population": 10, "directions": 200},
     **{"initial_evaluations": 100, "max_evaluations": 200, "tolerance": 1e-5},
 }
-_STEPS = 40  # of an attack whose radius is given
+_STEPS = 40  # of a fixed-budget attack
 _NEAR = 1.25  # times the least perturbation: what a minimum-norm attack is expected to find
-_SEED = 1_866_453_297  # that nobody's code seeds anything with
-_GREY_LEVELS = "truncates-levels"  # the finding of an attack that moves in whole grey levels of 8 bits
+_SEED = 1_866_453_297  # a value that other code is unlikely to use as a seed
+_GREY_LEVELS = "truncates-levels"  # the known issue of an attack that moves in whole grey levels of 8 bits
 _IDLE = {"unchanged", "barely-moved"}
 _TOLERANCE = 1e-4
 _ALONE = 0.05  # relative: rounding differs with the size of a batch, and iterations may go on from there
@@ -45,10 +45,11 @@ _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundar
 
 
 class ContractCheck(NamedTuple):
-    """One promise of a row under one norm, whether it is kept, and what was seen.
+    """Result of one contract check of an implementation under one norm, with the observation.
 
-    "weak": no rule is broken, but the attack does not find what is known to be there; "not shown": no rule is broken,
-    by an attack that did nothing; "not promised": the row does not say that it can.
+    "weak": no rule is broken, but the attack does not find what is known to exist; "not shown": no rule is broken, by
+    an
+    attack that did nothing; "not promised": the implementation does not declare it.
     """
 
     implementation: str
@@ -59,7 +60,7 @@ class ContractCheck(NamedTuple):
 
 
 class _CallObservation(NamedTuple):
-    """One library call: forward and backward passes as counted and as the model saw them; what it left changed."""
+    """Passes of one library call (forward, backward), as counted and as seen by the model, and changed settings."""
 
     counted: tuple[int, int]
     seen: tuple[int, int]
@@ -77,7 +78,7 @@ class _CheckSetup(NamedTuple):
     words: Mapping[str, Any]
     case: ContractCase
     epsilon: float | None
-    done: dict[Any, _Run]  # runs that several promises look at
+    done: dict[Any, _Run]  # runs that several checks use
 
     @property
     def bound(self) -> bool:
@@ -85,30 +86,30 @@ class _CheckSetup(NamedTuple):
 
     @property
     def least(self) -> Tensor:
-        """The least perturbation of each image, shape (N,)."""
+        """Least perturbation of each image, shape (N,)."""
         if self.norm not in self.case.least:
             raise InvalidInput(f"expected a model whose least {self.norm} perturbations are known")
         return self.case.least[self.norm]
 
     @property
     def idle(self) -> bool:
-        """Whether the attack hands every image back, more or less: it keeps rules that it never came near."""
+        """Whether the attack returns every image nearly unchanged, so that it keeps the rules trivially."""
         return all(_IDLE & set(kinds) for kinds in self.run().violations)
 
     @property
     def radius(self) -> float:
-        """That of the trial: enough for every image, where the least perturbations are known."""
+        """Radius of the checks: enough for every image if the least perturbations are known."""
         if self.epsilon is not None or not self.bound:
             return self.epsilon or 0.0
         return 2 * float(self.least.max())
 
     def run(self, times: float | None = None, *, images: slice = slice(None), **more: Any) -> AttackResult:
-        """The attack at the radius of the trial, or at so many least perturbations (of the image that takes most)."""
+        """Run the attack at the radius of the checks, or at `times` the largest least perturbation of the `images`."""
         radius = self.radius if times is None else times * float(self.least[images].max())
         return self.watched(radius, images, **more).result
 
     def watched(self, radius: float | None = None, images: slice = slice(None), **more: Any) -> _Run:
-        """The attack at a radius, if it takes one; targeted if there are `targets`."""
+        """Run the attack at a radius, if it accepts one; targeted if there are `targets`."""
         rules = ThreatModel(self.norm, (radius or self.radius) if self.bound else None, "targets" in more)
         # The place seeds an image: alone as in the batch.
         words = {"seed": _SEED, **self.words, **more, "first": images.start or 0}
@@ -118,7 +119,7 @@ class _CheckSetup(NamedTuple):
         return self.done[key]
 
     def again(self) -> AttackResult:
-        """The run of the trial once more, out of another state of the random generators."""
+        """Repeat the run from a different state of the random generators."""
         with seeded(_SEED + 1):
             rules = ThreatModel(self.norm, self.radius if self.bound else None)
             return self._attack(rules, slice(None), {"seed": _SEED, **self.words}).result
@@ -127,7 +128,7 @@ class _CheckSetup(NamedTuple):
         inputs, labels = self.case.inputs[images], self.case.labels[images]
         tally, calls, seedings = QueryTally(), [], NotedSeedings()
         classifier = Classifier(with_tally(self.case.module, tally), outputs="logits")
-        classifier.steady = True  # nor are the clean logits asked for: what the model sees is the attack alone
+        classifier.steady = True  # no clean logits are computed either: the model sees the attack alone
         classifier.answers.note_gradients(there=True)
 
         def watch(call: LibraryOutput) -> None:
@@ -146,12 +147,12 @@ class _CheckSetup(NamedTuple):
 def run_contract_checks(
     attack: Any, *, norms: Sequence[Norm] | None = None, parameters: Mapping[str, Any] | None = None
 ) -> Iterator[ContractCheck]:
-    """Run an attack on the linear model and hold what it promises against what is known there.
+    """Run the contract checks of an attack on the linear model.
 
     Args:
-        attack: a row, its name, or a user's attack.
-        norms: of these alone; None: of all that the row has. Those that are no balls (l0, unrestricted) have no closed
-            form, and are not checked.
+        attack: an implementation, its name, or a user's attack.
+        norms: norms to check, or None for all that the implementation supports. Those that are not balls (l0,
+            unrestricted) have no closed form and are not checked.
         parameters: in place of quick ones.
 
     Yields:
@@ -178,7 +179,7 @@ def run_contract_checks(
 
 
 def norms_of(attack: Any) -> list[Norm]:
-    """The norms in which the contract of an attack can be checked."""
+    """Return the norms in which the contract of an attack can be checked."""
     return [norm for norm in resolve_implementation(attack).classes if norm in DUAL]  # type: ignore[misc]
 
 
@@ -192,17 +193,17 @@ def run_contract_check(
     epsilon: float | None = None,
     done: dict[Any, Any] | None = None,
 ) -> ContractCheck:
-    """One promise of an attack, one of `PROMISES`; errors as for `run_contract_checks`.
+    """Run one contract check of `PROMISES`; errors as for `run_contract_checks`.
 
     Args:
-        attack: a row, its name, or a user's attack.
+        attack: an implementation, its name, or a user's attack.
         norm: one of its norms; linf, l2 or l1 without a `case`.
-        name: of the promise.
+        name: name of the check.
         parameters: in place of quick ones.
-        case: a model and its images; None: a linear one. Where the least perturbations are not known, no promise about
-            the optimum can be checked, and a fixed-budget attack needs an epsilon.
-        epsilon: radius of a fixed-budget attack; None: twice the least perturbation.
-        done: keeps runs that several promises of one attack in one norm, with one case and epsilon, look at.
+        case: a model and its images; None for the linear one. If the least perturbations are not known, no check about
+            the optimum is possible, and a fixed-budget attack needs an epsilon.
+        epsilon: radius of a fixed-budget attack, or None for twice the least perturbation.
+        done: stores runs that several checks of one attack in one norm, with one case and epsilon, share.
     """
     row = resolve_implementation(attack)
     words = _quick(row) if parameters is None else dict(parameters)
@@ -226,7 +227,7 @@ def run_contract_check(
 
 
 def _quick(row: Implementation) -> dict[str, Any]:
-    """Few steps for a radius that is given, more for a search; the rest as the attack has it."""
+    """Return quick parameters: few steps for a fixed-budget attack, more for a search, defaults for the rest."""
     fixed = canonical_attack(row).kind == "fixed-budget"
     words = {name: value for name, value in _MOST.items() if accepts_parameter(row, name) and name != "restarts"}
     return words | ({"steps": _STEPS} if fixed and "steps" in words else {})
@@ -238,7 +239,7 @@ def _runs(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _keeps_the_rules(trial: _CheckSetup) -> tuple[State, str]:
-    """In the ball and in [0, 1], finite, not of another image, the model untouched: every violation that it causes."""
+    """Check that images are in the ball and in [0, 1], finite and not of other images, and the model unchanged."""
     kinds = [kind for each in trial.run().violations for kind in each if kind in OF_THE_LIBRARY]
     return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
 
@@ -247,12 +248,12 @@ def _repeats(trial: _CheckSetup) -> tuple[State, str]:
     first, second = trial.run(), trial.again()
     same = torch.equal(first.adv_inputs, second.adv_inputs) and torch.equal(first.forwards, second.forwards)
     return ("kept", "the same seed gives the same images and counts") if same else (
-        "broken", "two runs with one seed differ: name its sources in `random`, or take `seed`"
+        "broken", "two runs with one seed differ. Declare the random sources in `random`, or accept a `seed` argument"
     )  # fmt: skip
 
 
 def _alone(trial: _CheckSetup) -> tuple[State, str]:
-    """A deterministic attack finds the same for an image alone as in a batch."""
+    """Check that a deterministic attack finds the same for an image alone as in a batch."""
     if trial.row.random or trial.row.universal:
         return (
             "not promised",
@@ -276,7 +277,7 @@ def _alone(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _margin(logits: Tensor) -> Tensor:
-    """How far the largest logit is above the next, of each image."""
+    """Return the margin of the largest logit over the next, per image."""
     highest = logits.topk(2, dim=1).values
     return highest[:, 0] - highest[:, 1]
 
@@ -285,27 +286,30 @@ def _budget(trial: _CheckSetup) -> tuple[State, str]:
     result = trial.run(max_queries=BUDGET)
     spent = int((result.forwards + result.backwards).max())
     crashed = any("crashed" in kinds for kinds in result.violations)
-    return ("broken" if crashed or spent > BUDGET else "kept"), f"at most {spent} of {BUDGET} passes" + (
+    return ("broken" if crashed or spent > BUDGET else "kept"), f"at most {spent} of {BUDGET} queries" + (
         "; crashed at the end of the budget" if crashed else ""
     )
 
 
 def _honest_count(trial: _CheckSetup) -> tuple[State, str]:
-    """Every pass of the model is counted, call by call: of the batch, of an image alone, and within a budget."""
+    """Check that every pass is counted in each call: for the batch, for one image, and within a budget."""
     whole = trial.watched()
     alone, limited = trial.watched(None, slice(0, 1)), trial.watched(max_queries=BUDGET)
     runs = [(whole, "forward"), (whole, "backward"), (alone, "forward"), (alone, "backward"), (limited, "forward")]
-    for run, kind in runs:  # within a budget gradients of zero go through the model beside granted ones, uncounted
+    for (
+        run,
+        kind,
+    ) in runs:  # within a budget, uncounted zero gradients pass through the model together with granted ones
         for call in run.calls:
             counted, seen = call.counted[kind == "backward"], call.seen[kind == "backward"]
             if counted != seen:
-                return "broken", f"of {seen} {kind} passes of images through the model {counted} were counted"
+                return "broken", f"only {counted} of {seen} {kind} passes were counted"
     total = [sum(call.seen[place] for call in whole.calls) for place in (0, 1)]
-    return "kept", f"the model saw the {total[0]} forward and {total[1]} backward passes that were counted"
+    return "kept", f"all {total[0]} forward and {total[1]} backward passes were counted"
 
 
 def _restores(trial: _CheckSetup) -> tuple[State, str]:
-    """The process is left as it was; drawing from the global generators is fine, seeding them is not."""
+    """Check that the global state is restored. Using the global random generators is allowed, seeding them is not."""
     first, later = trial.watched(), trial.watched(None, slice(0, 1))
     changed = dict.fromkeys(name for run in (first, later) for call in run.calls for name in call.changed)
     if not any("warning filters" in call.changed for call in later.calls):
@@ -316,7 +320,7 @@ def _restores(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _nothing_impossible(trial: _CheckSetup) -> tuple[State, str]:
-    """No success where there is none, no distance below the least one."""
+    """Check that there is no impossible success and no distance below the least perturbation."""
     least = trial.least
     if trial.bound:
         impossible = trial.run(times=0.9 * float(least.min() / least.max()))
@@ -352,7 +356,7 @@ def _aims(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _parameters(trial: _CheckSetup) -> tuple[State, str]:
-    """Every parameter that it says it has can be given: its default, or where it has none some value."""
+    """Check that every declared parameter can be passed: its default, or some value if it has none."""
     defaults = library_defaults(trial.row, trial.norm)
     given = {}
     for name in accepted_parameters(trial.row):
@@ -373,7 +377,7 @@ def _parameters(trial: _CheckSetup) -> tuple[State, str]:
 
 
 def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:
-    """Why the attack does not run with these parameters."""
+    """Return why the attack does not run with these parameters; None if it does."""
     try:
         result = trial.run(**given)
     except DavylampError as error:
@@ -382,7 +386,7 @@ def _complaint(trial: _CheckSetup, given: Mapping[str, Any]) -> str | None:
 
 
 def _some_value(trial: _CheckSetup, name: str) -> Any:
-    """A value of a parameter that has no default; None: there is no telling which."""
+    """Return a value for a parameter without a default; None if none can be chosen."""
     if name == "step_size":
         return 0.1 * (trial.radius or 2 * float(trial.least.max()))
     parameter = _parameter(trial, name)

@@ -1,4 +1,4 @@
-"""A linear model whose least perturbations are known in closed form: the ground that the contract is tested on."""
+"""A linear model with closed-form least perturbations, used by the contract checks."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ DUAL = {"linf": 1, "l2": 2, "l1": float("inf")}
 
 
 class ContractCase(NamedTuple):
-    """A model with images (n, C, H, W) that it gets right, and by norm each image's least perturbation, if known."""
+    """A model with images (n, C, H, W) that it classifies correctly and, by norm, each image's least perturbation."""
 
     module: nn.Module
     inputs: Tensor
@@ -22,17 +22,17 @@ class ContractCase(NamedTuple):
 
     @property
     def classifier(self) -> Classifier:
-        """The model as an attack sees it."""
+        """The model as a `Classifier`."""
         return Classifier(self.module)
 
     def first(self, count: int) -> "ContractCase":
-        """The same with its first images only."""
+        """Return the case with its first `count` images only."""
         least = {norm: sizes[:count] for norm, sizes in self.least.items()}
         return ContractCase(self.module, self.inputs[:count], self.labels[:count], least)
 
 
 def make_linear_case() -> ContractCase:
-    """Four classes on images of 3 x 8 x 8, the box far away.
+    """Build a case with four classes on images of 3 x 8 x 8, far from the bounds of [0, 1].
 
     The weights are large so that cross-entropy follows the nearest competitor instead of the mean of all three.
     """
@@ -45,9 +45,9 @@ def make_linear_case() -> ContractCase:
 
 
 def make_coarse_case() -> ContractCase:
-    """The same for attacks that move in grey levels of 8 bits: the least linf perturbations are five to twenty of them.
+    """Build a case for attacks that move in 8-bit grey levels: the least linf perturbations are five to twenty levels.
 
-    Few components count, so that a search at random among whole levels comes upon what is there.
+    Few components have nonzero weights, so that a random search among whole levels finds an example.
     """
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(192, 4)
@@ -59,7 +59,7 @@ def make_coarse_case() -> ContractCase:
 
 
 def _case(layer: nn.Linear, inputs: Tensor) -> ContractCase:
-    """The least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm."""
+    """Build the case: the least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm."""
     module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
     logits = module(inputs)
     labels = logits.argmax(1)

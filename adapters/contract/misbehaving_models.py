@@ -1,7 +1,7 @@
-"""Rows of the catalogue on models that are planted to make them lie: no false success, no false "robust".
+"""Runs implementations on deliberately misbehaving models and checks for false success and false robustness.
 
-Every plant is a small model whose truth is known by construction, on images of 3 x 16 x 16. A row conforms if each
-image that it reports as fooled or robust is so by that truth; what proves nothing has to be a violation or an error.
+Every model is small, on images of 3 x 16 x 16, with a truth known by construction. An implementation conforms if each
+image that it reports as fooled or robust is so by that truth; all else must be reported as invalid or as an error.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,14 +43,17 @@ _DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
 
 
 class MisbehavingModel(NamedTuple):
-    """A model as an attack sees it, and what it really says: logits of images, each for itself."""
+    """A misbehaving model as an attack sees it, and its true logits for each image."""
 
     module: nn.Module
     truth: Callable[[Tensor], Tensor]
 
 
 class FalseResult(NamedTuple):
-    """A row on a planted model: `complaint` is what was reported falsely, "" if nothing; `outcome` counts what was."""
+    """Result of one implementation on one misbehaving model.
+
+    `complaint` states what was reported falsely ("" if nothing); `outcome` counts what was reported.
+    """
 
     implementation: str
     norm: str
@@ -60,7 +63,7 @@ class FalseResult(NamedTuple):
 
 
 class _Function(nn.Module):
-    """A function of images as a module; the linear layer is there for attacks that look at layers."""
+    """A function of images as a module, with a linear layer for attacks that look at layers."""
 
     def __init__(self, base: nn.Module, function: Callable[[nn.Module, Tensor], Tensor]):
         super().__init__()
@@ -71,7 +74,7 @@ class _Function(nn.Module):
 
 
 class MisbehavingSetup(NamedTuple):
-    """The honest linear model, images on the 8-bit grid that it gets right, and radii that are enough to fool it."""
+    """The undisturbed linear model, 8-bit images that it classifies correctly, and radii large enough to fool it."""
 
     base: nn.Module
     inputs: Tensor
@@ -80,7 +83,7 @@ class MisbehavingSetup(NamedTuple):
 
 
 def make_setting() -> MisbehavingSetup:
-    """The same one every time; the least perturbation of a linear model is a formula."""
+    """Build the setup, identical at each call. The least perturbation of a linear model has a closed form."""
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(3 * SIDE * SIDE, CLASSES)
     layer.weight.data = 50 * torch.randn(layer.weight.shape, generator=generator)
@@ -179,21 +182,21 @@ def run_misbehaving_model_checks(
     norms: Sequence[Norm] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[FalseResult]:
-    """Run rows on planted models and hold what they report against the truth.
+    """Run implementations on misbehaving models and compare their reports with the truth.
 
     Args:
-        rows: implementations or their names; None: all that can run.
-        plants: names of `PLANTS`; None: all.
-        every_norm: all norms of a row instead of its first.
-        norms: only these of them; None: whichever they are.
-        parameters: canonical parameters in place of quick ones, for the rows that take them.
+        rows: implementations or their names, or None for all that can run.
+        plants: names of `PLANTS`, or None for all.
+        every_norm: all norms of an implementation instead of its first.
+        norms: restrict to these norms, or None for no restriction.
+        parameters: canonical parameters in place of quick ones, for the implementations that accept them.
 
     Yields:
-        One finding for each row, norm and plant, as soon as it is known.
+        One `FalseResult` for each implementation, norm and model, as soon as it is known.
 
     Raises:
-        UnknownName: if there is no such row.
-        MissingLibrary: if the library of a row that was named is not installed.
+        UnknownName: if there is no such implementation.
+        MissingLibrary: if the library of a named implementation is not installed.
     """
     setting = make_setting()
     chosen = [row if isinstance(row, Implementation) else find_implementation(row) for row in rows or IMPLEMENTATIONS]
@@ -232,8 +235,8 @@ def _run(
     threat_model: ThreatModel,
     words: Mapping[str, Any],
 ) -> AttackResult | DavylampError:
-    """The result; the error where a library crashed or a model cannot be attacked: both are honest answers."""
-    logits = setting.base(setting.inputs)  # the random model could not be attacked otherwise
+    """Return the result, or the error if a library crashed or a model cannot be attacked: both are valid reports."""
+    logits = setting.base(setting.inputs)  # passed in, because the random model could not be attacked without
     classifier = Classifier(module, num_classes=CLASSES)
     try:
         return run_attack(row, classifier, setting.inputs, setting.labels, threat_model, logits=logits, **words)
@@ -250,7 +253,7 @@ def _judge(
     planted: MisbehavingModel,
     setting: MisbehavingSetup,
 ) -> str:
-    """What was reported falsely, "" if nothing."""
+    """Return what was reported falsely; "" if nothing."""
     with torch.no_grad():
         says, rounded = planted.truth(result.adv_inputs), planted.truth(quantise(result.adv_inputs))
     wrong = (says.argmax(1) != setting.labels) & torch.isfinite(says).all(1)
@@ -260,7 +263,8 @@ def _judge(
         "false success": result.success & ~wrong,
         "false success on 8 bits": result.success_8bit & lost,
         "false robust": result.robust & ~right,
-        "neither fooled, robust nor a violation": result.attacked & ~(result.success | result.robust | result.invalid),
+        "the image is neither fooled, robust nor invalid": result.attacked
+        & ~(result.success | result.robust | result.invalid),
     }
     if name == "saturated" and isinstance(honest, AttackResult):
         # The classes are those of the honest model: what fools it is known to be there.

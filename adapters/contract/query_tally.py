@@ -1,4 +1,4 @@
-"""A model that counts for itself what it is asked, wherever an attack takes hold of it."""
+"""An independent query counter inside a model, however an attack reaches it."""
 
 import copy
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class QueryTally:
-    """Images that went through a model forwards, and gradients that came back; copies count on the same tally."""
+    """Counts of images passed forward and gradients passed back. Copies of the model share the counts."""
 
     def __init__(self) -> None:
         self.forwards = self.backwards = 0
@@ -17,7 +17,7 @@ class QueryTally:
         return self
 
     def take(self) -> tuple[int, int]:
-        """Forward and backward passes since the last time."""
+        """Return the forward and backward passes since the last call."""
         taken = self.forwards, self.backwards
         self.forwards = self.backwards = 0
         return taken
@@ -34,9 +34,9 @@ class QueryTally:
 
 
 def with_tally(module: nn.Module, tally: QueryTally) -> nn.Module:
-    """A copy of a model that keeps a tally in its innermost layers, of which every whole pass needs the first and last.
+    """Return a copy of a model that counts in its first and last layers, which every full pass uses.
 
-    An attack that unwraps the model, or copies it, still asks these. Only who copies the bare weights does not.
+    The layers are counted even if an attack unwraps or copies the model, unless it copies the bare weights.
     """
     module = copy.deepcopy(module)
     layers = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
@@ -46,7 +46,7 @@ def with_tally(module: nn.Module, tally: QueryTally) -> nn.Module:
 
 
 class _Identity(torch.autograd.Function):
-    """Hands logits and gradients on, and counts the gradients."""
+    """Identity on logits and gradients that counts the gradients."""
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-"""Images and labels in an npz file: what its headers claim is checked before anything is read."""
+"""Images and labels in an npz file. Its headers are checked before any data is read."""
 
 import math
 import os
@@ -22,11 +22,11 @@ _MOST_CLASSES = 2**31
 
 
 def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
+    """Load images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
 
     Raises:
-        Unavailable: if there is no file, or it cannot be read.
-        InvalidInput: if it is no npz file or holds something else; the line names what and where.
+        Unavailable: if there is no such file, or it cannot be read.
+        InvalidInput: if it is not an npz file or has invalid contents; the message names the array and the problem.
     """
     if not path.is_file():
         what = "something that is no file" if path.exists() else "none"
@@ -34,7 +34,7 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
     try:
         with path.open("rb") as stream:
             if not zipfile.is_zipfile(stream):
-                raise InvalidInput(f"expected an npz file, got another format in {path}; save it with numpy.savez")
+                raise InvalidInput(f"expected an npz file, got a different format in {path}; save it with numpy.savez")
             stream.seek(0)
             with zipfile.ZipFile(stream) as archive:
                 images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, _LABEL_KEYS))
@@ -44,10 +44,10 @@ def load_npz(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Arrays as images (N, C, H, W), float32 in [0, 1], and labels (N,), int64; `path` is where they are from.
+    """Convert arrays to images (N, C, H, W), float32 in [0, 1], and labels (N,), int64; `path` is their source.
 
     Raises:
-        InvalidInput: if they are something else.
+        InvalidInput: if they are not images and labels.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
@@ -91,7 +91,7 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
     claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != held or any(side < 0 for side in shape):
         got = f"one of {_bytes(claimed)} ({dtype}, {shape}) in {_bytes(held)}"
-        raise InvalidInput(f"expected an array that is all there as {key} in {path}, got {got}")
+        raise InvalidInput(f"expected a complete array {key} in {path}, got {got}")
     memory = _memory()
     if claimed > memory:
         got = f"{_bytes(claimed)} ({dtype}, {shape})"
@@ -99,7 +99,7 @@ def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
 
 
 def _memory() -> int:
-    """Bytes of memory that this machine has; where that cannot be known, as many as can be addressed."""
+    """Return the memory of this machine in bytes, or the addressable memory if that is unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -115,7 +115,7 @@ def _bytes(count: int) -> str:
 
 
 def _to_inputs(images: np.ndarray, path: Path | str) -> Tensor:
-    """Images as float32 in [0, 1], NCHW; NHWC is recognised where only the last axis can be channels (1 or 3)."""
+    """Convert images to float32 in [0, 1], NCHW. NHWC is recognised if only the last axis can be channels (1 or 3)."""
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
         advice = "; add an axis for the channels" if images.ndim == 3 else ""
         wanted = f"1 or 3 channels in images of shape (N, C, H, W) or (N, H, W, C) in {path}"

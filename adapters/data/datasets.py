@@ -1,4 +1,4 @@
-"""Images and labels by name: samples that packages ship, folders, array files; and the same with a corruption."""
+"""Images and labels by name: bundled samples, folders, array files, and corrupted versions of them."""
 
 import os
 import stat
@@ -36,12 +36,12 @@ from .image_folders import ImageFile, has_wordnet_ids, list_folder
 from .torchvision_datasets import PREFIX, read_published
 from .user_dataset import read_data_file
 
-IN_FOLDERS = ("imagefolder:", f"{FOLDERS}:")  # of data whose classes are folders
+IN_FOLDERS = ("imagefolder:", f"{FOLDERS}:")  # data with a folder per class
 _GREY = ("1", "L", "LA")  # Pillow's modes
 
 
 class Data(NamedTuple):
-    """Labelled images as every attack takes them.
+    """Labelled images, as every attack expects them.
 
     Args:
         inputs: in [0, 1], float32, shape (N, C, H, W).
@@ -61,9 +61,9 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 
 
 class ImagePreparation(NamedTuple):
-    """What becomes of an image file, for which model: its channels, its number of classes and their names, where known.
+    """How image files are prepared for a model: size, channels, and its number and names of classes if known.
 
-    `all_named`: a folder of another name is a mistake.
+    `all_named`: whether a folder with a different name is an error.
     """
 
     resize: int | None
@@ -77,7 +77,7 @@ class ImagePreparation(NamedTuple):
 
 
 def dataset_name_patterns() -> list[str]:
-    """Every fixed name of data and the patterns of the others, for help texts."""
+    """Return every fixed name of data and the patterns of the others, for help texts."""
     return [
         *SAMPLES,
         "torchvision:cifar10:PATH",
@@ -100,24 +100,25 @@ def load_data(
     crop: int | None = None,
     interpolation: Interpolation = "bilinear",
 ) -> Data:
-    """Load images and labels; only the image files that are needed are read.
+    """Load images and labels. Only the image files that are needed are read.
 
     `demo:imagenet`, `demo:cifar10`, `demo:mnist` and `foolbox:NAME` are the 20 samples of a data set that Foolbox
     ships. `demo:tiny-imagenet` are 499 photos of 64 x 64 of 107 of ImageNet's classes, `demo:digits` 397 handwritten
-    digits of scikit-learn, enlarged to 32 x 32 whatever size is asked for. `imagefolder:PATH` has a
+    digits of scikit-learn, always enlarged to 32 x 32. `imagefolder:PATH` has a
     folder for each class (the sorted folder names are the classes 0, 1, ...) or a `labels.csv` with the columns `file`
-    and `label`; its images become RGB and come in turns, one of each class, so that any `limit` is spread over the
+    and `label`. Its images become RGB and are interleaved by class, so that any `limit` is spread over the
     classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
-    (or `y`), which are taken as they are: sizes apply to image files only. `path/to/file.py:load` is a function that
+    (or `y`), which are used unchanged: sizes apply to image files only. `path/to/file.py:load` is a function that
     returns such images and labels, or a dataset of pairs. `torchvision:cifar10` and others are published sets on this
-    machine (`published_sets`), `hf:ORG/NAME:SPLIT` those of Hugging Face's hub, fetched if that was asked for
-    (`list_hub_set`). No file is taken twice, whatever links lead to it. `DATA+fog:3` are images with a
-    corruption, see `corrupt`; of `imagenet-c:PATH` and `cifar-10-c:PATH` they are read: folders PATH/fog/3/CLASS as
-    ImageNet-C has them, or PATH/fog.npy with the severities one after the other.
+    machine (`torchvision_datasets`), `hf:ORG/NAME:SPLIT` those of the Hugging Face Hub, downloaded only on request
+    (`list_hub_set`). No file is loaded twice, whatever links lead to it. `DATA+fog:3` are images with a
+    corruption, see `corrupt`. For `imagenet-c:PATH` and `cifar-10-c:PATH` they are read from disk: folders
+    PATH/fog/3/CLASS
+    as in ImageNet-C, or PATH/fog.npy with consecutive severities.
 
     Args:
         name: one of `dataset_name_patterns()`.
-        limit: how many images, the first ones in a fixed order; None: all.
+        limit: number of images, the first ones in a fixed order, or None for all.
         resize: side that the shorter edge is resized to. Resize and crop are torchvision's, on the image file.
         crop: side of the square centre crop that follows. With neither, ImageNet's samples are resized to 256 and
             cropped to 224, and all other images keep their size; Tiny-ImageNet's photos are resized to it as a whole.
@@ -127,7 +128,7 @@ def load_data(
         UnknownName: if there is no such data.
         MissingLibrary: if the package that ships the samples is not installed.
         Unavailable: if a path does not exist or a file could not be read.
-        InvalidInput: if what was read is not labelled images of one size.
+        InvalidInput: if the data are not labelled images of one size.
     """
     for key, value in {"limit": limit, "resize": resize, "crop": crop}.items():
         if value is not None and value < 1:
@@ -136,17 +137,17 @@ def load_data(
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
-    """`load_data` for a model: in its size, grey images grey where it takes one channel, ImageNet's classes by id.
+    """Load data for a model, with its size, its channels (grey stays grey for one) and its class indices.
 
     Args:
         classifier: the model.
         name: see `load_data`.
-        limit: see there.
-        chosen: names of images; only these of the first `limit`, and only their files are read. Empty: all.
+        limit: see `load_data`.
+        chosen: names of images to select from the first `limit`; only their files are read. Empty for all.
 
     Raises:
-        DavylampError: as `load_data`; InvalidInput if a name is none of them, or an embedded model has other classes
-            than the samples.
+        DavylampError: as `load_data`; InvalidInput if there is no image of a name, or a bundled model has different
+            classes from the samples.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
@@ -158,13 +159,13 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
 
 
 def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Data:
-    """The same images with a corruption of Hendrycks and Dietterich (2019), as `corrupt_images` makes it.
+    """Return the images with a corruption of Hendrycks and Dietterich (2019), as made by `corrupt_images`.
 
     Args:
         data: images and labels.
         corruption: its name, "fog".
         severity: 1 to 5.
-        seed: random seed; an image's pixels do not depend on which others are there.
+        seed: random seed; an image's pixels do not depend on the other images.
 
     Raises:
         DavylampError: as `corrupt_images`.
@@ -173,10 +174,10 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
 
 
 def select_by_name(data: Data, chosen: Collection[str]) -> Data:
-    """The images of these names, in the order of the data; all if there are no names.
+    """Return the images of these names, in the order of the data; all if there are no names.
 
     Raises:
-        InvalidInput: if a name is of no image, or of several.
+        InvalidInput: if no image or several images have a name.
     """
     if not chosen:
         return data
@@ -195,7 +196,7 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
 
 
 def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen: Collection[str] = ()) -> Data:
-    """The images of a name as `wanted`, see `load_data` and `load_data_for`."""
+    """Return the images of a name as `wanted`, see `load_data` and `load_data_for`."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
         return _load_corrupted(corrupted, limit, wanted, chosen)
@@ -222,7 +223,7 @@ def load_prepared(name: str, limit: int | None, wanted: ImagePreparation, chosen
 
 
 def _meant_data(name: str) -> str:
-    """What the path of images or arrays is called as data; "" if there is no such path."""
+    """Return the data name for a path of images or arrays; "" if there is no such path."""
     if not name:
         return ""
     path = expand_path(name)
@@ -232,17 +233,18 @@ def _meant_data(name: str) -> str:
 
 
 def preparation_for(classifier: Classifier) -> ImagePreparation:
-    """What a model wants of an image file."""
+    """Return how image files are prepared for a model."""
     sizes = ImagePreparation(classifier.resize, classifier.crop, classifier.interpolation)
     named = {"names": classifier.class_names, "all_named": classifier.all_named}
     return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes, **named)
 
 
 def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
-    """`preparation_for` for this data, which may need to know how many classes the model has.
+    """Return `preparation_for` this data, with the model's number of classes if the labels depend on it.
 
-    Where WordNet ids name the folders, a model that does not say it is asked about the first image, once: some of
-    ImageNet's classes are not the classes 0, 1, ... of a model of 1000.
+    If folders are named by WordNet ids and the model does not declare the number, it is queried once on the first
+    image:
+    some of ImageNet's classes are not the classes 0, 1, ... of a model with 1000 classes.
 
     Raises:
         DavylampError: as `load_data`.
@@ -259,28 +261,28 @@ def preparation_for_data(classifier: Classifier, name: str) -> ImagePreparation:
     if classifier.num_classes is None:
         try:
             logits = classifier.predict_logits(read_images(listed[0][:1], listed[1]).inputs.to(classifier.device))
-        except DavylampError:  # it is said where the model is asked about all of them
+        except DavylampError:  # reported when the model is queried on all images
             return wanted
-        if classifier.answers.outputs != "labels":  # one label says nothing of the others
+        if classifier.answers.outputs != "labels":  # a single label reveals nothing about the other classes
             classifier.num_classes = logits.shape[1]
     return wanted._replace(classes=classifier.num_classes)
 
 
 def label_mapping_key(classifier: Classifier, name: str) -> int | str | None:
-    """What tells models apart that may get other labels for the same data; see `preparation_for_data`."""
+    """Return a key that differs between models that may get different labels for the same data."""
     return classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
 
 
 def list_files(
     name: str, limit: int | None, wanted: ImagePreparation
 ) -> tuple[list[ImageFile], ImagePreparation] | None:
-    """The image files of a folder and what becomes of each; None for other data."""
+    """List the image files of a folder with their preparation, or None for other data."""
     source, _, rest = name.partition(":")
     corrupted = split_corruption(name)
     if corrupted is not None and corrupted.on_disk and source == FOLDERS:
         root = expand_path(corrupted.base.partition(":")[2])
         folder = corruption_folder(root, corrupted.corruption, corrupted.severity)
-        # They are cropped already: only another size than the model's is resized.
+        # They are cropped already, so only sizes different from the model's are resized.
         wanted = wanted._replace(resize=wanted.crop)
         return list_folder(folder, wanted.classes, wanted.names, strict=wanted.all_named)[:limit], wanted
     if corrupted is None and name.startswith(HUB):
@@ -306,7 +308,7 @@ def _choose_items(items: list[ImageFile], chosen: Collection[str]) -> list[Image
 
 
 def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
-    """Image files as labelled images of one size; those of strangers are read in a sandbox."""
+    """Read image files as labelled images of one size, in a sandbox if they are untrusted."""
     isolation = isolation_of_data()
     if isolation is None or any(item.content is not None for item in items):
         return _as_data(items, _stack_images(items, wanted))
@@ -319,12 +321,12 @@ def read_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Data:
 
 
 def images_in_room(paths: Sequence[str], wanted: Sequence[Any]) -> list[Tensor]:
-    """In a room: the pixels of image files."""
+    """Read the pixels of image files; runs in a separate process."""
     return [_stack_images([ImageFile(path, Path(path), 0) for path in paths], ImagePreparation(*wanted))]
 
 
 def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
-    """`load_npz`; in a sandbox, if the file is a stranger's."""
+    """Run `load_npz`, in a sandbox if the file is untrusted."""
     isolation = isolation_of_data()
     if isolation is None or not path.is_file():
         return load_npz(path, limit)
@@ -334,7 +336,7 @@ def _read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def arrays_in_room(path: str, limit: int | None) -> list[Tensor]:
-    """In a room: the arrays of a file."""
+    """Read the arrays of a file; runs in a separate process."""
     return [*load_npz(Path(path), limit)]
 
 
@@ -344,7 +346,7 @@ def _as_data(items: Sequence[ImageFile], pixels: Tensor) -> Data:
 
 
 def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tensor:
-    """The pixels of image files of one size, uint8, shape (N, C, H, W)."""
+    """Return the pixels of image files of one size, uint8, shape (N, C, H, W)."""
     images = [_read_image(item, wanted) for item in items]
     first = images[0].shape
     for item, image in zip(items, images, strict=True):
@@ -357,7 +359,7 @@ def _stack_images(items: Sequence[ImageFile], wanted: ImagePreparation) -> Tenso
 
 
 def _read_image(item: ImageFile, wanted: ImagePreparation) -> Tensor:
-    """An image file as uint8, shape (C, H, W), resized and cropped as torchvision does."""
+    """Read an image file as uint8, shape (C, H, W), resized and cropped as torchvision does."""
     from torchvision.transforms import InterpolationMode, functional
 
     image: Any = _open_image(item, wanted)
@@ -376,7 +378,7 @@ def _where(item: ImageFile) -> str:
 
 
 def _open_image(item: ImageFile, wanted: ImagePreparation) -> Any:
-    """A file as Pillow's image: RGB where that is wanted, but grey stays grey for a model of one channel."""
+    """Open a file as a Pillow image, converted to RGB if wanted; grey stays grey for a model with one channel."""
     from PIL import Image
 
     content = None if item.content is None else item.content()

@@ -1,4 +1,4 @@
-"""What a reader should know of a data set: images that occur more than once, and fewer than were asked for."""
+"""Warnings about a data set: duplicate images, and fewer images than requested."""
 
 from hashlib import blake2b
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def first_occurrence(inputs: Tensor) -> list[int]:
-    """For each image the place of the first one that is equal to it, which is its own where none is before it.
+    """Return, for each image, the index of the first image equal to it (its own if there is no earlier one).
 
     Args:
         inputs: shape (N, ...).
@@ -18,7 +18,7 @@ def first_occurrence(inputs: Tensor) -> list[int]:
 
 
 def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
-    """A line where images repeat, and how many of them with another label.
+    """Return a warning if images repeat, with the number of them that have different labels.
 
     Args:
         inputs: shape (N, C, H, W).
@@ -29,16 +29,16 @@ def duplicate_warning(inputs: Tensor, labels: Tensor) -> list[str]:
     if not repeated:
         return []
     differing = sum(classes[place] != classes[first[place]] for place in repeated)
-    line = f"{len(repeated)} of {len(first)} images are the same as an earlier one, and intervals count them as others"
-    return [line + (f"; {differing} of them have another label" if differing else "")]
+    line = f"{len(repeated)} of {len(first)} images duplicate an earlier image; intervals treat them as independent"
+    return [line + (f"; {differing} of them with a different label" if differing else "")]
 
 
 def note_fewer(name: str, images: int, limit: int | None) -> list[str]:
-    """A line where data have fewer images than were asked for.
+    """Return a warning if data have fewer images than requested.
 
     Args:
-        name: of the data.
-        images: that there are.
-        limit: that were asked for; None: all.
+        name: name of the data.
+        images: number of images.
+        limit: requested number, or None for all.
     """
-    return [f"{name} has {images} images, fewer than the {limit} that were asked for"] if images < (limit or 0) else []
+    return [f"{name} has {images} images, fewer than the requested {limit}"] if images < (limit or 0) else []

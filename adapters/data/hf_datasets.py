@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face's hub, or of a folder: Parquet or Arrow files with images and classes in columns."""
+"""Data sets of the Hugging Face Hub, or of a folder: Parquet or Arrow files with images and classes in columns."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +19,14 @@ _IMAGES = ("image", "img")
 
 
 class _DataFile(NamedTuple):
-    """A file, and what tells it from one that takes its place: its time and size."""
+    """A file, with its time and size to detect a replacement."""
 
     path: Path
     stamp: tuple[int, int]
 
 
 class _Columns(NamedTuple):
-    """Where the images and their classes are, with the names of the classes, where the file has them."""
+    """Names of the image and label columns, and the names of the classes, if the file has them."""
 
     image: str
     label: str
@@ -36,21 +36,21 @@ class _Columns(NamedTuple):
 def list_hub_set(
     name: str, limit: int | None, classes: int | None = None, names: Sequence[str] = (), *, strict: bool = False
 ) -> list[ImageFile]:
-    """The images of "hf:ORG/NAME", "hf:ORG/NAME@REVISION:SPLIT", "hf:ORG/NAME:CONFIG/SPLIT" or "hf:./FOLDER:SPLIT".
+    """List the images of "hf:ORG/NAME[@REVISION][:[CONFIG/]SPLIT]" or "hf:./FOLDER[:SPLIT]".
 
-    With a limit they come one of each class in turns, else in the order of the files. A folder is laid out as the hub's
-    Parquet files, or as the package datasets writes it (`to_parquet`, `save_to_disk`).
+    With a limit they are interleaved by class, else in the order of the files. A folder has the layout of the hub's
+    Parquet files, or that of the package datasets (`to_parquet`, `save_to_disk`).
 
     Args:
-        name: of the data; without a split it is the one for testing.
-        limit: only this many.
-        classes: of the model, see `list_folder`.
-        names: of the model's classes, where they are known; see there.
-        strict: see there.
+        name: name of the data; without a split, the test split.
+        limit: largest number of images.
+        classes: number of classes of the model, see `list_folder`.
+        names: of the model's classes, if known, see `list_folder`.
+        strict: see `list_folder`.
 
     Raises:
-        Unavailable: if it is not there, or damaged; the line says what to fetch.
-        InvalidInput: if there are several parts and none is named, or it holds no images with classes.
+        Unavailable: if it is missing or damaged; the message tells what to download.
+        InvalidInput: if there are several splits and none is named, or it holds no images with classes.
     """
     files = [_DataFile(path, (path.stat().st_mtime_ns, path.stat().st_size)) for path in _files_of(name)]
     columns = _columns_of(files[0])
@@ -77,7 +77,7 @@ def list_hub_set(
 
 
 def _files_of(name: str) -> list[Path]:
-    """The files of the part that a name means, in their order."""
+    """Return the files of the split given by a name, in their order."""
     rest = name.removeprefix(PREFIX)
     place, _, part = (rest, "", "") if ":" not in rest or expand_path(rest).is_dir() else rest.rpartition(":")
     folder = expand_path(place)
@@ -85,12 +85,12 @@ def _files_of(name: str) -> list[Path]:
         return download_split(name, place, part)
     parts = splits_of(path.relative_to(folder).as_posix() for path in folder.rglob("*")) if folder.is_dir() else {}
     if not parts:
-        raise Unavailable(f"expected a folder with Parquet or Arrow files, found none at {folder}")
+        raise Unavailable(f"no Parquet or Arrow files in {folder}")
     return [folder / file for file in parts[select_split([*parts], part, name)]]
 
 
 def _columns_of(file: _DataFile) -> _Columns:
-    """The column of images and that of classes, as the package datasets describes them in a file, or by their names."""
+    """Return the image and label columns, from the package datasets' description in the file or by their names."""
     with _opened(file.path) as opened:
         schema = opened.schema_arrow if file.path.suffix == ".parquet" else opened[0].schema
     said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -108,7 +108,7 @@ def _columns_of(file: _DataFile) -> _Columns:
 
 
 def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequence[str]) -> str:
-    """The only column of a kind, else the one with a usual name; "" if there is none."""
+    """Return the only column of a kind, else the one with a usual name; "" if there is no such column."""
     if len(of_its_kind) == 1:
         return of_its_kind[0]
     return next((name for name in usual if name in (of_its_kind or names)), "")
@@ -117,9 +117,9 @@ def _choose_column(names: Sequence[str], of_its_kind: Sequence[str], usual: Sequ
 def _indices_of(
     columns: _Columns, labels: Sequence[Any], classes: int | None, names: Sequence[str], *, strict: bool, where: str
 ) -> Callable[[Any], int]:
-    """What makes a label of the files the model's: by the names of the classes where both have them."""
+    """Return the function that maps a label of the files to the model's index, by class names if both have them."""
     if not labels:
-        raise InvalidInput(f"expected labelled images in {where}, got none")
+        raise InvalidInput(f"no labelled images in {where}")
     more = {"strict": strict, "where": where}
     if all(isinstance(label, str) for label in labels):
         return class_indices(sorted(set(labels)), classes, names, **more).__getitem__
@@ -127,7 +127,7 @@ def _indices_of(
     for label in set(labels):
         if not isinstance(label, int) or label < 0 or (most is not None and label >= most):
             got = f"{label!r}: an unlabelled split?" if label in (None, -1) else repr(label)
-            raise InvalidInput(f"expected classes from 0 in the column {columns.label} of {where}, got {got}")
+            raise InvalidInput(f"expected classes numbered from 0 in the column {columns.label} of {where}, got {got}")
     if most is None:
         return int
     indices = class_indices(columns.names, classes, names, **more)
@@ -135,19 +135,19 @@ def _indices_of(
 
 
 def _picture(file: _DataFile, group: int, row: int, column: str) -> bytes:
-    """The bytes of an image file inside of a data file."""
+    """Return the bytes of an image file inside a data file."""
     value = _read(file, group, column)[row]
     content = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(content, bytes):
         raise InvalidInput(
-            f"expected images inside of {file.path}, got {'paths of files' if value else 'none'} in {column}"
+            f"expected images stored in {file.path}, got {'paths of files' if value else 'none'} in {column}"
         )
     return content
 
 
 @lru_cache(maxsize=64)
 def _group_sizes(file: _DataFile) -> tuple[int, ...]:
-    """The rows of every part of a file that is read at once."""
+    """Return the number of rows in each separately read block of a file."""
     with _opened(file.path) as opened:
         if file.path.suffix == ".parquet":
             return tuple(opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups))
@@ -156,7 +156,7 @@ def _group_sizes(file: _DataFile) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)
 def _read(file: _DataFile, group: int, column: str) -> list[Any]:
-    """A column of a part of a file, as Python's objects; the last few stay in memory."""
+    """Return a column of a block as Python objects. The last few are cached."""
     with _opened(file.path) as opened:
         part = opened.read_row_group(group, columns=[column]) if file.path.suffix == ".parquet" else opened[group]
         return part.column(column).to_pylist()
@@ -164,7 +164,7 @@ def _read(file: _DataFile, group: int, column: str) -> list[Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A Parquet file, or the record batches of an Arrow file, which are mapped and not read.
+    """Open a Parquet file, or the record batches of an Arrow file, which are memory-mapped.
 
     Raises:
         Unavailable: if it cannot be read.

@@ -1,4 +1,4 @@
-"""The files of a data set of Hugging Face's hub, in a folder of this machine; fetched only if that was asked for."""
+"""Local files of Hugging Face Hub data sets, downloaded only on request."""
 
 import json
 import os
@@ -16,22 +16,22 @@ from ..user_code_guard import one_line
 from .hub_parts import select_split, splits_of
 from .torchvision_datasets import DOWNLOAD, download_allowed
 
-CONVERTED = "refs/convert/parquet"  # the branch on which the hub keeps data sets as Parquet files
+CONVERTED = "refs/convert/parquet"  # branch on which the hub provides data sets as Parquet files
 _RECORD = ".davylamp.json"  # which files there are, and which parts are whole
 
 
 def download_split(name: str, place: str, part: str) -> list[Path]:
-    """The files of the part of a data set that is meant, in their order.
+    """Return the files of one split of a data set, in their order.
 
     Args:
-        name: of the data, for what is said.
+        name: name of the data, for messages.
         place: "ORG/NAME" or "ORG/NAME@REVISION"; without a revision, the hub's Parquet files.
-        part: "SPLIT", "CONFIG/SPLIT", or "" for the one for testing.
+        part: "SPLIT", "CONFIG/SPLIT", or "" for the test split.
 
     Raises:
-        MissingLibrary: if it has to be fetched and huggingface_hub is not installed.
-        Unavailable: if the files are neither there nor to be fetched; the line says how much that would be.
-        InvalidInput: if the name or the part is wrong.
+        MissingLibrary: if a download is needed and huggingface_hub is not installed.
+        Unavailable: if the files are missing and downloads are not allowed; the message states their size.
+        InvalidInput: if the name or the split is wrong.
     """
     repository, _, revision = place.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
@@ -43,9 +43,7 @@ def download_split(name: str, place: str, part: str) -> list[Path]:
     sizes = record.get("files") or _list(name, repository, revision, folder)
     parts = splits_of(sizes)
     if not parts:
-        raise Unavailable(
-            f"expected Parquet files for {name} on the branch {revision}, found none; name another: @main"
-        )
+        raise Unavailable(f"no Parquet files for {name} on the branch {revision}; name another revision: @main")
     chosen = select_split([*parts], part, name)
     files = [folder / file for file in parts[chosen]]
     if chosen not in record.get("whole", ()):
@@ -55,7 +53,7 @@ def download_split(name: str, place: str, part: str) -> list[Path]:
 
 
 def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, int]:
-    """The files of a repository with their sizes in bytes."""
+    """Return the files of a repository with their sizes in bytes."""
     try:
         from huggingface_hub import HfApi
         from huggingface_hub.constants import ENDPOINT
@@ -72,18 +70,16 @@ def _list(name: str, repository: str, revision: str, folder: Path) -> dict[str, 
     except Exception as error:  # the hub's errors are of many classes
         advice = f"fetch its files elsewhere into a folder, and name it: hf:./FOLDER ({DOWNLOAD}=yes fetches them here)"
         reason = one_line(error.__cause__ or error)
-        raise Unavailable(
-            f"expected {name} in {folder}, which is not there, nor its list ({reason}); {advice}"
-        ) from error
+        raise Unavailable(f"{name} is not in {folder}, nor is its file list ({reason}); {advice}") from error
 
 
 def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mapping[str, int]) -> None:
-    """Files of a repository, into a folder; what is there is not fetched again."""
+    """Download missing files of a repository into a folder."""
     amount = f"{sum(sizes.values()) / 1e6:.1f} MB"
     if not download_allowed():
         raise Unavailable(
-            f"expected {name} in {folder}, which is not there; put {', '.join([*sizes][:2])} there and name it "
-            f"hf:{folder}, or {DOWNLOAD}=yes lets davylamp fetch it ({amount})"
+            f"{name} is not in {folder}; put {', '.join([*sizes][:2])} there and name it hf:{folder}, or set "
+            f"{DOWNLOAD}=yes to let davylamp download it ({amount})"
         )
     from huggingface_hub import hf_hub_download
 
@@ -95,11 +91,13 @@ def _fetch(name: str, repository: str, revision: str, folder: Path, sizes: Mappi
                 hf_hub_download(repository, file, local_dir=folder, **more)
         except Exception as error:
             reason = one_line(error.__cause__ or error)
-            raise Unavailable(f"could not fetch {file} of {name} ({reason}); the same command goes on") from error
+            raise Unavailable(
+                f"could not download {file} of {name} ({reason}); run the same command again to resume"
+            ) from error
 
 
 def _hub_endpoint() -> str | None:
-    """Another hub than the public one, as huggingface_hub calls its variable."""
+    """Hugging Face endpoint from HF_ENDPOINT, or None for the public hub."""
     return os.environ.get("HF_ENDPOINT") or None
 
 

@@ -1,4 +1,4 @@
-"""The parts of a data set of Hugging Face's hub by the names of its files, and which of them is meant."""
+"""Splits of a Hugging Face Hub data set, from the names of its files, and the choice of one."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,16 +7,16 @@ from pathlib import PurePosixPath
 from ...errors import InvalidInput
 
 PREFIX = "hf:"
-_TESTED = ("test", "validation", "val", "valid")  # splits that are taken where none is named, in this order
+_TESTED = ("test", "validation", "val", "valid")  # default splits, in this order
 _PIECE = re.compile(r"(?P<split>.+?)-\d{5}-of-\d{5}")
-_WHOLE = "all"  # the split of files that name none
+_WHOLE = "all"  # the split of files without a split name
 
 
 def splits_of(files: Iterable[str]) -> dict[str, list[str]]:
-    """The Parquet and Arrow files of every part, "CONFIG/SPLIT", in their order.
+    """Return the Parquet and Arrow files of every split, "CONFIG/SPLIT", in their order.
 
     Args:
-        files: paths inside the data set; others than these are passed over.
+        files: paths inside the data set; other files are ignored.
     """
     parts: dict[str, list[str]] = {}
     for file in sorted(files):
@@ -28,9 +28,9 @@ def splits_of(files: Iterable[str]) -> dict[str, list[str]]:
 
 
 def part_of(file: str) -> str:
-    """The part that a file belongs to, by its place: "default/test" of "data/test-00000-of-00001.parquet".
+    """Return the split of a file from its path: "default/test" for "data/test-00000-of-00001.parquet".
 
-    So it is of "CONFIG/SPLIT/0000.parquet" (the hub's own files), "SPLIT/data-00000-of-00001.arrow" (`save_to_disk`)
+    It also reads "CONFIG/SPLIT/0000.parquet" (the hub's own files), "SPLIT/data-00000-of-00001.arrow" (`save_to_disk`)
     and "SPLIT.parquet".
     """
     *folders, last = PurePosixPath(file).with_suffix("").parts
@@ -43,15 +43,15 @@ def part_of(file: str) -> str:
 
 
 def select_split(parts: Sequence[str], part: str, name: str) -> str:
-    """The part of a data set that is meant: the one that is named, or the one for testing.
+    """Return the named split of a data set, or the test split.
 
     Args:
         parts: of the data set, each "CONFIG/SPLIT".
         part: "SPLIT", "CONFIG/SPLIT" or "".
-        name: of the data, for errors.
+        name: name of the data, for errors.
 
     Raises:
-        InvalidInput: if it is none of them, or could be several.
+        InvalidInput: if there is no such split, or the name is ambiguous.
     """
     split_of = {each: each.rpartition("/")[2] for each in parts}
     fitting = [each for each in parts if part in ("", each, split_of[each])]
@@ -63,6 +63,6 @@ def select_split(parts: Sequence[str], part: str, name: str) -> str:
     if len(fitting) != 1:
         known = ", ".join(each.removeprefix("default/") for each in parts)
         whole = name.removesuffix(f":{part}")
-        got = part or "none of them named"
+        got = part or "no name"
         raise InvalidInput(f"expected {whole}:PART with one of the parts {known}, got {got}")
     return fitting[0]

@@ -1,4 +1,4 @@
-"""The image files of a folder with their labels: each real file once, in the classes that the model knows."""
+"""Image files of a folder with their labels: each real file once, with the model's class indices."""
 
 import csv
 import os
@@ -17,7 +17,7 @@ _IMAGENET = 1000
 
 
 class ImageFile(NamedTuple):
-    """An image: its name within the data, the path of its file, its label; inside of a data file, what reads it."""
+    """An image file: its name within the data, path and label, and a reader if it is inside a data file."""
 
     name: str
     path: Path
@@ -28,38 +28,39 @@ class ImageFile(NamedTuple):
 def list_folder(
     root: Path, classes: int | None = None, names: Sequence[str] = (), *, strict: bool = False
 ) -> list[ImageFile]:
-    """The images of a folder, one of each class in turns.
+    """List the images of a folder, interleaved by class.
 
     Args:
-        root: with a folder for each class, or a `labels.csv`.
-        classes: of the model, where they are known. For ImageNet's 1000, folders named by WordNet ids get the class of
-            their id, however few they are.
-        names: of the model's classes, where they are known: folders, and labels in `labels.csv`, are looked up in them.
-        strict: a folder of another name is an error; otherwise the names count only if all folders are among them.
+        root: folder with a folder for each class, or a `labels.csv`.
+        classes: number of classes of the model, if known. For ImageNet's 1000, folders named by WordNet ids get the
+            class of their id, however few they are.
+        names: of the model's classes, if known: folders, and labels in `labels.csv`, are looked up in them.
+        strict: a folder with a different name is an error; if false, the names count only if all folders are among
+            them.
 
     Raises:
         Unavailable: if there is no such folder or it cannot be read.
         InvalidInput: if it holds no labelled images, or one image in two classes.
     """
     if not root.is_dir():
-        raise Unavailable(f"expected a folder of images, found none at {root}")
+        raise Unavailable(f"no such folder: {root} (expected a folder of images)")
     table = root / "labels.csv"
     if table.exists():
         items = _list_table(table, {name: index for index, name in enumerate(names)})
     else:
         items = _list_classes(root, classes, names, strict=strict)
     if not items:
-        raise InvalidInput(f"expected class folders with images, or a labels.csv with rows, in {root}, got none")
+        raise InvalidInput(f"no images in {root}: expected class folders with images, or a labels.csv with rows")
     return interleave_classes(items)
 
 
 def has_wordnet_ids(items: Sequence[ImageFile]) -> bool:
-    """Whether images lie in folders named by WordNet ids: which classes these are depends on how many the model has."""
+    """Whether images lie in folders named by WordNet ids, whose indices depend on the model's number of classes."""
     return any(_WORDNET_ID.fullmatch(item.name.partition("/")[0]) for item in items)
 
 
 def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
-    """The images one of each class in turns, so that any first part is spread over the classes."""
+    """Interleave images by class, so that any first part is spread over the classes."""
     by_class: dict[int, list[ImageFile]] = {}
     for item in items:
         by_class.setdefault(item.label, []).append(item)
@@ -68,7 +69,7 @@ def interleave_classes(items: Iterable[ImageFile]) -> list[ImageFile]:
 
 
 def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[ImageFile]:
-    """As torchvision's ImageFolder, except that hidden folders are skipped and an empty class keeps its index."""
+    """List images as torchvision's ImageFolder, but skip hidden folders and keep the index of an empty class."""
     try:
         folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
@@ -81,7 +82,7 @@ def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, stri
             same = real.setdefault(target, item)
             if same.label != item.label:
                 got = f"the same file as {same.name} and as {item.name} in {root}"
-                raise InvalidInput(f"expected each image in one class, got {got}; remove one of them")
+                raise InvalidInput(f"expected each image in one class only, got {got}; remove one of them")
     _check_depth(list(real.values()), root)
     return list(real.values())
 
@@ -89,23 +90,23 @@ def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, stri
 def class_indices(
     classes_there: Sequence[str], classes: int | None, names: Sequence[str], *, strict: bool, where: str
 ) -> dict[str, int]:
-    """The model's index of each class of some data: by its name, by its WordNet id, or by its place.
+    """Return the model's index of each class of some data: by its name, by its WordNet id, or by its position.
 
     Args:
-        classes_there: the names of the data's classes, in their order.
-        classes: of the model, where they are known; of 1000, WordNet ids are looked up.
-        names: of the model's classes, where they are known; they count only if all of the data's are among them.
-        strict: another name is an error.
+        classes_there: names of the data's classes, in their order.
+        classes: number of classes of the model, if known; for 1000, WordNet ids are looked up.
+        names: of the model's classes, if known; they count only if all of the data's are among them.
+        strict: a different name is an error.
         where: the data, for errors.
 
     Raises:
-        InvalidInput: if a class is none of the model's.
+        InvalidInput: if the model has no such class.
     """
     indices = {name: index for index, name in enumerate(names)}
     unnamed = [name for name in classes_there if name not in indices]
     if strict and unnamed:
         got = f"{', '.join(unnamed[:3])} among {len(classes_there)} classes"
-        raise InvalidInput(f"expected classes of {where} named as the {len(indices)} labels that were given, got {got}")
+        raise InvalidInput(f"expected the classes of {where} among the {len(indices)} given labels, got {got}")
     labels: Mapping[str, int] = {} if unnamed else indices
     if not labels and classes == _IMAGENET:
         labels = _imagenet_classes(classes_there, where)
@@ -113,7 +114,7 @@ def class_indices(
 
 
 def _check_depth(items: list[ImageFile], root: Path) -> None:
-    """Raise InvalidInput where the class folders lie one level deeper: all of `val` would be class 0."""
+    """Raise InvalidInput if the class folders lie one level deeper, because all of `val` would be class 0."""
     deeper: dict[str, set[str]] = {}
     for item in items:
         first, *rest = item.name.split("/")
@@ -121,11 +122,11 @@ def _check_depth(items: list[ImageFile], root: Path) -> None:
     if any("" in inner for inner in deeper.values()) or not any(len(inner) > 1 for inner in deeper.values()):
         return
     advice = " or ".join(f"imagefolder:{root / name}" for name in list(deeper)[:3])
-    raise InvalidInput(f"expected class folders with images in {root}, got folders of such folders; give {advice}")
+    raise InvalidInput(f"expected class folders with images in {root}, got folders of class folders; give {advice}")
 
 
 def _walk(folder: Path) -> list[tuple[Path, str]]:
-    """The image files below a folder, and which files they are; folders that links lead back to are entered once."""
+    """Return the image files below a folder with their real paths. Folders reached again through links are skipped."""
     paths, seen = [], set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         here = os.path.realpath(parent)
@@ -140,21 +141,21 @@ def _walk(folder: Path) -> list[tuple[Path, str]]:
 
 
 def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
-    """The class of each folder that is named by a WordNet id; empty if none is, or if they are all of the classes."""
+    """Return the class of each folder named by a WordNet id; empty if there are no such folders, or all 1000."""
     others = [name for name in folders if not _WORDNET_ID.fullmatch(name)]
     if len(others) == len(folders):
         return {}
     if others:  # by their places one more folder would move the classes of all that follow it
-        got = f"{', '.join(others[:3])} among {len(folders)} folders; move what is no class elsewhere"
-        raise InvalidInput(f"expected WordNet ids as class folders of {root}, as the others are, got {got}")
+        got = f"{', '.join(others[:3])} among {len(folders)} folders; move folders that are not classes elsewhere"
+        raise InvalidInput(f"expected WordNet ids as class folders of {root}, like the others, got {got}")
     if len(folders) == _IMAGENET:
         return {}
     try:
         from timm.data.imagenet_info import ImageNetInfo
     except ImportError as error:
         got = f"{len(folders)} folders with WordNet ids in {root}"
-        advice = 'run: pip install "davylamp[timm]", which knows them, or write a labels.csv'
-        raise InvalidInput(f"expected to know the classes of {got}, got no list of them; {advice}") from error
+        advice = 'run: pip install "davylamp[timm]", which has the list, or write a labels.csv'
+        raise InvalidInput(f"cannot look up the classes of {got}: no list of WordNet ids; {advice}") from error
     known = {name: index for index, name in enumerate(ImageNetInfo().label_names())}
     unknown = [name for name in folders if name not in known]
     if unknown:
@@ -178,8 +179,10 @@ def _list_table(table: Path, indices: Mapping[str, int]) -> list[ImageFile]:
                 label = str(indices.get(label, label))
                 if not file or not label.isdecimal() or len(label) > _MOST_DIGITS:
                     raise InvalidInput(f"expected a file and an integer label >= 0 in {where}, got {file!r}, {label!r}")
-                if Path(file).is_absolute() or ".." in Path(file).parts:  # of data that came from elsewhere, anything
-                    raise InvalidInput(f"expected a file in the folder in {where}, got {file!r}; move or link it there")
+                if Path(file).is_absolute() or ".." in Path(file).parts:  # untrusted data may contain anything
+                    raise InvalidInput(
+                        f"expected a file inside the folder in {where}, got {file!r}; move or link it there"
+                    )
                 if file in items:
                     raise InvalidInput(f"expected each file once, got {file!r} again in {where}")
                 items[file] = ImageFile(file, table.parent / file, int(label))

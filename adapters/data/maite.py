@@ -1,6 +1,6 @@
-"""MAITE's protocols of image classification, both ways: its models and data sets as ours, and ours as its.
+"""Adapters for MAITE's protocols of image classification: from its models and data sets, and to them.
 
-Version 0.10 (MIT). The protocols are structural, so nothing of MAITE is imported: what has their attributes is one.
+Version 0.10 (MIT). The protocols are structural, so MAITE is not imported: any object with their attributes conforms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from .datasets import Data
 
 
 class MaiteModule(nn.Module):
-    """A MAITE model as a module: it gets a batch as a list of images, on the CPU where it cannot be differentiated."""
+    """A MAITE model as a module. It gets a batch as a list of images, on the CPU if it is not differentiable."""
 
     def __init__(self, model: Any, gradients: bool):
         super().__init__()
@@ -34,14 +34,14 @@ class MaiteModule(nn.Module):
 
 
 class MaiteModel:
-    """A classifier as a MAITE model: images (C, H, W) in [0, 1] in, what the classifier gives (K,) out, on the CPU."""
+    """A classifier as a MAITE model: maps images (C, H, W) in [0, 1] to the classifier's outputs (K,), on the CPU."""
 
     def __init__(self, classifier: Classifier):
         self.classifier = classifier
         self.metadata = {"id": classifier.name}
 
     def __call__(self, batch: Sequence[Any], /) -> list[Tensor]:
-        """Scores of each image, shape (K,)."""
+        """Return the scores of each image, shape (K,)."""
         inputs = torch.stack([torch.as_tensor(np.asarray(image), dtype=torch.float32) for image in batch])
         return list(self.classifier.predict_logits(inputs))
 
@@ -61,13 +61,13 @@ class MaiteDataset:
 
 
 def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> Any:
-    """A MAITE model as a `Classifier`, or a MAITE data set as `Data`.
+    """Convert a MAITE model to a `Classifier`, or a MAITE data set to `Data`.
 
     Args:
-        thing: either; of a data set the images are taken in [0, 1] or of 8 bits, and the largest of each target, which
-            has to be a single one.
-        gradients: whether what the model returns can be differentiated; None: if it is a `torch.nn.Module`.
-        **options: of `Classifier`; `mean=[0] * 3, std=[1 / 255] * 3` for a model that takes images in [0, 255].
+        thing: either. Images of a data set must be in [0, 1] or 8-bit; the class is the unique largest entry of each
+            target.
+        gradients: whether the model's outputs are differentiable; None to assume so for a `torch.nn.Module`.
+        **options: of `Classifier`; `mean=[0] * 3, std=[1 / 255] * 3` for a model that expects images in [0, 255].
 
     Raises:
         DavylampError: if it is neither, the data set fails, or its images are not labelled images of one size.
@@ -85,7 +85,7 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
         labels = np.array([_label(target, place, name) for place, target in enumerate(targets)])
         for place, said in enumerate(about):
             if not isinstance(said, Mapping) or "id" not in said:
-                raise InvalidInput(f'expected metadata with an "id" of each image in {name}, got none of image {place}')
+                raise InvalidInput(f'expected metadata with an "id" for each image in {name}; image {place} has none')
         return Data(*check_arrays(images, labels, name, None), [str(said["id"]) for said in about])
     if not callable(thing):
         raise InvalidInput(f"expected a MAITE model or data set, got an uncallable {type(thing).__name__}")
@@ -94,10 +94,10 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
 
 
 def _label(target: np.ndarray, place: int, name: str) -> int:
-    """The class whose entry in a target of shape (K,) is the largest.
+    """Return the class with the largest entry in a target of shape (K,).
 
     Raises:
-        InvalidInput: if it has another shape, or no entry is larger than all others, as in one of zeros or NaN.
+        InvalidInput: if it has a different shape, or no unique largest entry, as with zeros or NaN.
     """
     wanted = f"a target of shape (classes,) of each image in {name}, one-hot or probabilities"
     if target.ndim != 1 or not len(target) or target.dtype.kind not in "biuf":
@@ -105,20 +105,20 @@ def _label(target: np.ndarray, place: int, name: str) -> int:
     if not np.isfinite(target).all():
         raise InvalidInput(f"expected {wanted}, got NaN or infinity of image {place}")
     if not target.any() or (target == target.max()).sum() > 1:
-        raise InvalidInput(f"expected {wanted}, got one whose largest entry is no single class of image {place}")
+        raise InvalidInput(f"expected {wanted}, got no unique largest entry for image {place}")
     return int(target.argmax())
 
 
 def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: str = "davylamp") -> Any:
-    """A classifier as a MAITE model, or labelled images as a MAITE data set.
+    """Convert a classifier to a MAITE model, or labelled images to a MAITE data set.
 
     Args:
         thing: either.
-        num_classes: of the data's one-hot labels; None: as many as the labels need.
+        num_classes: length of the data's one-hot labels, or None for the largest label plus one.
         name: the data set's "id".
 
     Raises:
-        InvalidInput: if the data have no images, or labels that are no class of so many.
+        InvalidInput: if the data have no images, or labels outside the classes.
     """
     if isinstance(thing, Classifier):
         return MaiteModel(thing)

@@ -1,4 +1,4 @@
-"""Images a few at a time, and what files of images are without reading them."""
+"""Iterates over images in blocks, and identifies image files without reading them."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -8,7 +8,7 @@ from .datasets import Data, list_files, load_data_for, load_prepared, preparatio
 
 
 def iter_batches(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
-    """`load_data_for` a few images at a time: of folders no more are in memory than a block.
+    """Iterate `load_data_for` in blocks; images of folders are read block by block.
 
     Raises:
         DavylampError: as `load_data`.
@@ -24,14 +24,14 @@ def iter_batches(classifier: Classifier, name: str, limit: int | None, size: int
 
 
 def split_data(data: Data, size: int) -> Iterator[Data]:
-    """Images that are in memory, `size` at a time."""
+    """Split images in memory into blocks of `size`."""
     for start in range(0, len(data.labels), size):
         part = slice(start, start + size)
         yield Data(data.inputs[part], data.labels[part], data.names[part])
 
 
 def describe_files(classifier: Classifier, name: str, limit: int | None) -> tuple[str, int]:
-    """What images on disk are, without reading them: a hash of their files' names and sizes, and how many there are.
+    """Return a hash of the names and sizes of image files, without reading them, and their number.
 
     Images of other sources are read, and the hash is of their pixels.
 

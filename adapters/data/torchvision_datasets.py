@@ -1,4 +1,4 @@
-"""Published data sets that torchvision reads, from a folder of this machine; fetched only if that was asked for."""
+"""Published data sets that torchvision reads from a local folder, downloaded only on request."""
 
 import os
 import sys
@@ -17,17 +17,17 @@ from ..user_code_guard import one_line
 from .array_files import check_arrays
 
 PREFIX = "torchvision:"
-DOWNLOAD = "DAVYLAMP_DOWNLOAD"  # of the environment: "yes" lets data sets be fetched
+DOWNLOAD = "DAVYLAMP_DOWNLOAD"  # environment variable: "yes" allows downloads of data sets
 
 
 class PublishedSet(NamedTuple):
-    """A data set.
+    """A published data set.
 
     Args:
         kind: torchvision's class.
-        split: of its arguments, what chooses the part.
-        files: what lies in its folder.
-        megabytes: of the download.
+        split: its arguments that choose the split.
+        files: contents of its folder.
+        megabytes: size of the download.
     """
 
     kind: str
@@ -53,15 +53,15 @@ PUBLISHED = {
 
 
 def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
-    """Images (N, C, H, W), float32 in [0, 1], and labels (N,) of "torchvision:cifar10" or "torchvision:cifar10:FOLDER".
+    """Read images (N, C, H, W), float32 in [0, 1], and labels (N,) of "torchvision:cifar10[:FOLDER]".
 
     Args:
-        name: of the data; without a folder it is torch's, `TORCH_HOME/datasets`.
-        limit: only this many, the first ones.
+        name: name of the data; the default folder is torch's, `TORCH_HOME/datasets`.
+        limit: largest number of images, the first ones.
 
     Raises:
         UnknownName: if there is no such data set.
-        Unavailable: if it is not there, or damaged; the line says what to fetch.
+        Unavailable: if it is missing or damaged; the message tells what to download.
     """
     word, _, folder = name.removeprefix(PREFIX).partition(":")
     if word not in PUBLISHED:
@@ -84,12 +84,12 @@ def read_published(name: str, limit: int | None) -> tuple[Tensor, Tensor]:
 
 
 def download_allowed() -> bool:
-    """Whether the user lets data sets be fetched."""
+    """Whether the user allows downloads of data sets."""
     return os.environ.get(DOWNLOAD, "").lower() in ("1", "yes")
 
 
 def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
-    """The data set; torchvision compares checksums where it has them."""
+    """Open the data set. torchvision compares checksums if it has them."""
     if not download_allowed():
         return kind(root, **published.split)
     try:
@@ -101,5 +101,5 @@ def _open(kind: Any, published: PublishedSet, root: Path, name: str) -> Any:
 
 def _advice(name: str, published: PublishedSet, root: Path) -> str:
     state = "whole" if (root / published.files).exists() else "there"
-    fetch = f"{DOWNLOAD}=yes lets davylamp fetch it ({published.megabytes} MB)"
+    fetch = f"set {DOWNLOAD}=yes to let davylamp download it ({published.megabytes} MB)"
     return f"expected {name} as {root / published.files}, which is not {state}; put it there, or {fetch}"

@@ -18,10 +18,11 @@ _WANTED = "images and labels (N of each), perhaps with names, or a dataset of su
 
 
 def read_data_file(name: str, limit: int | None) -> tuple[Tensor, Tensor, list[str]]:
-    """What a function in "path/to/file.py:load" returns: images (N, C, H, W) in [0, 1], labels (N,), names.
+    """Call a function in "path/to/file.py:load" and return images (N, C, H, W) in [0, 1], labels (N,) and names.
 
-    It is called without arguments, or with `limit=` if it takes one. It may return tensors or arrays (uint8, or floats
-    in [0, 1]; NCHW or NHWC), or a dataset of (image, label), of which only the images that are needed are read.
+    It is called without arguments, or with `limit=` if it accepts that. It may return tensors or arrays (uint8, or
+    floats
+    in [0, 1]; NCHW or NHWC), or a dataset of (image, label), of which only the needed images are read.
 
     Raises:
         Unavailable: if there is no such file.

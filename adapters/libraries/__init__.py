@@ -1,7 +1,7 @@
-"""The attack libraries: a folder for each, and whatever other packages bring through an entry point.
+"""The attack libraries: one package each, and those that other packages provide through an entry point.
 
-A record that cannot be used costs itself: davylamp says why and goes on without it. The catalogue checks what a
-record means; what is in use is `catalogue.lookup.LIBRARIES`.
+An unusable library definition is skipped with a reason, without affecting the others. The catalogue validates the
+definitions; `catalogue.lookup.LIBRARIES` has the libraries in use.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ ENTRY_POINTS = "davylamp.libraries"
 
 
 def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
-    """The built-in records and those of other packages, by name; and what was refused, with the reason."""
+    """Return the built-in libraries and those of other packages by name, and the refused ones with the reason."""
     known = {
         module.LIBRARY.name: module.LIBRARY
         for module in (

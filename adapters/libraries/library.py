@@ -1,4 +1,4 @@
-"""What a library is to davylamp: one record. Everything else that depends on a library is derived from it."""
+"""Definition of an attack library, from which everything library-specific is derived."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ..attack import Attack, Implementation
 
 
 class KnownIssue(NamedTuple):
-    """A known defect of a library's algorithm: what it does, and the norms that it concerns (empty: all)."""
+    """A known issue of a library's algorithm: its description and the norms that it concerns (empty for all)."""
 
     text: str
     norms: tuple[str, ...] = ()
@@ -19,31 +19,33 @@ class KnownIssue(NamedTuple):
 
 @dataclass(frozen=True)
 class Library:
-    """An attack library: what it is called, what it has, and how it is called.
+    """Definition of an attack library: names, implementations and driver.
 
-    A separate package brings one by an entry point of the group "davylamp.libraries" that names a `Library`. The
-    module that holds the record is imported with davylamp, so it should import nothing heavy; the driver and the
+    A separate package provides one through an entry point of the group "davylamp.libraries" that names a `Library`. The
+    module of the definition is imported with davylamp, so it should import nothing heavy; the driver and the
     classes are loaded when an attack runs.
 
     Args:
         name: first half of the names of its implementations, "foolbox" in "foolbox:pgd": letters, digits, "-", "_".
-        module: what is imported to use it, "foolbox"; whether it is installed is asked of this module.
-        distribution: what is installed, "adversarial-robustness-toolbox"; its version is stored with every result.
+        module: importable module, "foolbox"; it also determines whether the library is installed.
+        distribution: installed package, "adversarial-robustness-toolbox"; its version is stored with every result.
         attacks: its implementations; their `library` is this name.
         driver: "module:function", called as `driver(attack_class, model, inputs, labels, threat_model, targets=None,
             **kwargs)` for each batch and returning the adversarial images, see `docs/add-a-library.md`.
-        package: where a leading dot in `driver`, `classes` and `within` starts: `__name__` of the record's package.
-        extra: of davylamp that installs it; empty: `pip install DISTRIBUTION` does.
-        command: that installs it, where neither does.
-        introduces: canonical attacks of its rows that davylamp's catalogue does not have.
-        findings: known defects by id, which its rows may name; besides the common ones.
+        package: base of a leading dot in `driver`, `classes` and `within`: `__name__` of the definition's package.
+        extra: extra of davylamp that installs it; if empty, `pip install DISTRIBUTION` does.
+        command: install command, if neither does.
+        introduces: canonical attacks of its implementations that davylamp's catalogue does not have.
+        findings: known issues by id, which its implementations may name, in addition to the common ones.
         preload: modules that workers import once before they start.
-        refuses: "module:function", called as `refuses(row, setting)` before anything is computed: why the library
-            cannot run that there, said after the row's name; "" if it can. Empty: it can whatever the row has.
-        provider: distribution that brings this record, set for those that an entry point brings.
+        refuses: "module:function", called as `refuses(row, setting)` before anything is computed. Returns why the
+            library cannot run in that setting, phrased to follow the implementation's name; "" if it can. If empty,
+            there are no such restrictions.
+        provider: distribution that provides this definition, if it comes from an entry point.
 
     Raises:
-        InvalidInput: if the name could not be told from a file or an attack, or a row belongs to another library.
+        InvalidInput: if the name could be mistaken for a file or an attack, or an implementation belongs to a different
+            library.
     """
 
     name: str
@@ -65,19 +67,19 @@ class Library:
             raise InvalidInput(f"expected a library's name of letters, digits, - and _, got {self.name!r}")
         for row in self.attacks:
             if row.library != self.name:
-                raise InvalidInput(f"expected rows of {self.name} in its record, got {row.name}")
+                raise InvalidInput(f"expected implementations of {self.name} in its definition, got {row.name}")
 
     @property
     def is_installed(self) -> bool:
-        """Whether it can be imported, without importing it."""
+        """Whether it can be imported, checked without importing it."""
         try:
             return find_spec(self.module) is not None
-        except (ImportError, ValueError):  # a parent package is not there, or its module says nothing of itself
+        except (ImportError, ValueError):  # a parent package is missing, or its module has no spec
             return False
 
     @property
     def version(self) -> str:
-        """What is installed, with the version of the package that brings the record; "" if it is not installed."""
+        """Installed version, with that of the package that provides the definition; "" if it is not installed."""
         known = _version_of(self.distribution)
         if not self.provider or self.provider == self.distribution:
             return known
@@ -92,7 +94,7 @@ def _version_of(distribution: str) -> str:
 
 
 def absolute_path(path: str, library: Library) -> str:
-    """The path `module:name`, a leading dot resolved from the package of the library's record."""
+    """Return the path `module:name` with a leading dot resolved from the package of the library's definition."""
     module, _, name = path.partition(":")
     if not module.startswith("."):
         return path

@@ -1,1 +1,1 @@
-"""Running one attack: the call of a library, its queries and budget, the evidence and the judge."""
+"""Runs one attack: the library call, its queries and budget, the attack state and the judge."""

@@ -1,4 +1,4 @@
-"""What is known of each image of a run: its best example, its cost, and reasons to doubt it."""
+"""Per-image state of one attack: best example so far, queries used, and reasons why a result is invalid."""
 
 import torch
 from torch import Tensor
@@ -19,19 +19,19 @@ from .trace import Trace
 
 
 class AttackState:
-    """The best example of each image over batches and restarts, and what was seen of the calls that made it.
+    """Best example of each image over batches and restarts, with observations of the library calls.
 
     Args:
         images: clean images, labels and targets.
-        threat_model: the rules.
+        threat_model: the threat model.
         row: the implementation.
         spent: queries that each image has used before, shape (N,).
-        trace: notes the nearest example of each image; None: nobody wants to know.
-        fitted: what the row has learned before, if it learns once.
-        seed: random seed of the draws that choose between restarts, where the model draws random numbers.
+        trace: records the nearest example of each image; None to skip this.
+        fitted: the fitted tensors of a fitted attack.
+        seed: random seed of the samples that choose between restarts, if the model is random.
     """
 
-    draws_fooled: Tensor | None = None  # share of the draws, (N,), of a random model, once it is concluded
+    draws_fooled: Tensor | None = None  # proportion of samples, (N,), of a random model, once concluded
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class AttackState:
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
         self.knowledge = attack.knowledge
         self.adv_inputs = images.inputs.clone()
-        # By image: fooled; may come back as it was; what the library calls saw of it, see `LibraryOutput`.
+        # By image: fooled; may be returned unchanged; observations of the library calls, see `LibraryOutput`.
         self.success, self.may_stay, self.silent, self.odd_gradient, self.odd_query, self.scored = (
             torch.zeros(count, dtype=torch.bool, device=device) for _ in range(6)
         )
-        self.may_stay |= True  # as long as no library got it: it has no queries left
+        self.may_stay |= True  # until a library gets the image, it has no queries left
         # Passes, and gradients that were not zero.
         self.forwards, self.backwards, self.gradients = (
             torch.zeros(count, dtype=torch.long, device=device) for _ in range(3)
@@ -67,15 +67,15 @@ class AttackState:
         self.errors: list[str] = []
 
     def call_limits(self, rows: Tensor, max_queries: int | None) -> CallLimits:
-        """What a library call on `rows` is held to."""
+        """Return the limits of a library call on `rows`."""
         used = self.queries_used[rows]
         trace = None if self._trace is None else self._trace.of_call(rows, used)
         return CallLimits(None if max_queries is None else max_queries - used, trace)
 
     def merge(self, rows: Tensor, call: LibraryOutput, classifier: Classifier, *, first: bool) -> None:
-        """Judge what came back for `rows` and keep it where it is better than what was there."""
+        """Judge the images returned for `rows` and store those that are better than the present ones."""
         clean = self.images.inputs[rows]
-        # The clean image is an honest answer of an attack that tried others in vain, or ran out of queries.
+        # The clean image is a valid result of an attack that tried others in vain, or ran out of queries.
         may_stay = (call.moved & (self.row.failure == "input")) | call.denied
         rules = self.threat_model.for_images(rows)
         verdict = judge_images(clean, call.adv_inputs, rules, bound=self.bound, may_stay=may_stay)
@@ -99,32 +99,32 @@ class AttackState:
 
     @property
     def queries_used(self) -> Tensor:
-        """Queries that each image has cost, before and now, shape (N,)."""
+        """Queries used by each image, including earlier runs, shape (N,)."""
         return self.spent + self.forwards + self.backwards
 
     def update_success(self, classifier: Classifier) -> None:
-        """Score the best examples so far: needed between restarts only."""
+        """Score the best examples so far. Only needed between restarts."""
         drawn = judge_outputs(classifier, self.adv_inputs, *self.images[1:], self.seed, final=False)
         self.success = self._hit(drawn.logits) & ~self._flagged()
 
     def mark_invalid(self, kind: str, images: Tensor) -> None:
-        """Add a violation to those of the `images`, shape (N,) bool."""
+        """Add a reason why the results of the `images`, shape (N,) bool, are invalid."""
         for i in images.nonzero()[:, 0].tolist():
             if kind not in self.violations[i]:
                 self.violations[i] = (*self.violations[i], kind)
 
     def _forget(self, kind: str, images: Tensor) -> None:
-        """Take back a violation of the `images`, shape (N,) bool."""
+        """Remove a reason why the results of the `images`, shape (N,) bool, are invalid."""
         for i in images.nonzero()[:, 0].tolist():
             self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
 
     def finish(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Score the examples and name what proves nothing; the logits, the successes and those that last on 8 bits.
+        """Score the examples and mark invalid results. Returns logits, successes, and successes that last on 8 bits.
 
         Args:
             classifier: the model.
-            attacked: by the rules, shape (N,) bool.
-            unsteady: a seed, for a model that predicts now this, now that.
+            attacked: whether each image was attacked, shape (N,) bool.
+            unsteady: a seed if the model's predictions vary between calls, else None.
         """
         inputs, labels, targets = self.images
         logits, share = judge_outputs(classifier, self.adv_inputs, labels, targets)
@@ -146,7 +146,7 @@ class AttackState:
             kinds["another-image"] = belongs_to_other_image(inputs, self.adv_inputs)
         kinds |= judge_outcomes(inputs, self.adv_inputs, hit, self.threat_model, may_stay=self.may_stay)
         for kind, images in kinds.items():
-            if kind not in OF_THE_LIBRARY:  # which is why it came back unchanged
+            if kind not in OF_THE_LIBRARY:  # that is why it was returned unchanged
                 self._forget("unchanged", images)
             # Whatever a library makes of a NaN of the model, its own kinds do not hide that one.
             self.mark_invalid(kind, images & attacked & (True if kind.startswith("nan-") else ~self._flagged()))
@@ -184,19 +184,19 @@ class AttackState:
 def last_on_grid(
     classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Which successes last on images of 8 bits, and for which the model has no finite logits there, (N,) bool each.
+    """Return which successes last on 8-bit images, and for which the model has no finite logits there, (N,) bool each.
 
     Args:
-        classifier: the model that is fooled.
+        classifier: the model under attack.
         examples: the examples, with labels and targets.
         success: those that fool it, shape (N,) bool.
-        unsteady: a seed, for a model that predicts now this, now that.
+        unsteady: a seed if the model's predictions vary between calls, else None.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():
         return rounded, broken
     inputs, labels, targets = examples.select(success)
-    if classifier.random:  # the same draws meet the same images as before rounding
+    if classifier.random:  # the same samples as before rounding
         on_grid = judge_outputs(classifier, quantise(examples.inputs), examples.labels, examples.targets).logits[
             success
         ]

@@ -7,20 +7,21 @@ from ..criterion import is_fooled
 from ..threat_model import ThreatModel
 from .judge import perturbation_norm, project, within_threat_model
 
-IDLE_CALLS = 100  # questions about spent images only, in a row, after which nothing more is to be learned
+IDLE_CALLS = 100  # consecutive queries for exhausted images only, after which the call is ended
 
 
 class QueryBudgetExhausted(BaseException):
-    """No image of the batch may ask anything more; the best examples so far stand."""
+    """No image of the batch has queries left. The best examples so far are used."""
 
 
 class QueryBudget:
-    """Query allowance of each image of one library call, and the best example that each has asked about.
+    """Query budget of each image of one library call, and the best example among its queries.
 
     The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
-    the one with the smallest margin, brought back inside if the attack asked about a point outside (as momentum's
-    look-ahead does): an attacker out of queries would hand that in unasked, too. Without epsilon it is the nearest one
-    that fools the model. An answer costs `cost` queries, and so does its gradient; what is left over is not spent.
+    the one with the smallest margin. It is projected into the ball if the attack queried a point outside (like
+    momentum's
+    look-ahead), because an attacker out of queries would submit that one as well. Without epsilon it is the nearest one
+    that fools the model. A forward query costs `cost`, and so does its gradient; a remainder below that is not used.
     """
 
     def __init__(
@@ -43,13 +44,13 @@ class QueryBudget:
         self._idle = 0
 
     def allow_forward(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-        """Which rows may be asked, and which of those with a gradient, shape (rows,) bool each.
+        """Return which rows may be queried, and which of those with a gradient, shape (rows,) bool each.
 
-        In order, as many of each image as it has queries left; a gradient where a query for it is left besides.
+        In order, each image gets as many as it has queries left, with a gradient if a query is left for that as well.
 
         Raises:
-            QueryBudgetExhausted: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
-                calls: the others are done.
+            QueryBudgetExhausted: if no image has any query left, or only exhausted images were queried in `IDLE_CALLS`
+                calls, because the others are done.
         """
         if bool((self._left(used) <= 0).all()):
             self.denied[owners] = True
@@ -64,12 +65,12 @@ class QueryBudget:
         return granted, granted & (earlier < left - asked)
 
     def allow_backward(self, owners: Tensor, used: Tensor) -> Tensor:
-        """Which rows may pass a gradient on, shape (rows,) bool: of each image as many as it has queries left.
+        """Return which rows may pass a gradient on, shape (rows,) bool: for each image as many as it has queries left.
 
-        The pass of the others goes through the model with theirs, as zeros: they learn nothing, and are not counted.
+        The rows of the others pass through the model as zeros, which reveals nothing and is not counted.
 
         Raises:
-            QueryBudgetExhausted: if no image has any query left: the backward pass is not made.
+            QueryBudgetExhausted: if no image has any query left; the backward pass is not made.
         """
         granted = self._earlier(owners) < self._left(used)[owners]
         self.denied[owners[~granted]] = True
@@ -78,26 +79,26 @@ class QueryBudget:
         return granted
 
     def mark_exhausted(self, owners: Tensor) -> None:
-        """Note that these images were asked for more than they have queries for."""
+        """Note that these images were denied a query."""
         self.denied[owners] = True
 
     def _left(self, used: Tensor) -> Tensor:
-        """How many more answers each image can pay, shape (n,)."""
+        """Return the number of outputs that each image can still get, shape (n,)."""
         return (self.max_queries - used) // self._cost
 
     def _earlier(self, owners: Tensor) -> Tensor:
-        """How many earlier rows belong to the same image, shape (rows,)."""
+        """Return the number of earlier rows of the same image, shape (rows,)."""
         return torch.nn.functional.one_hot(owners, len(self._inputs)).cumsum(0).gather(1, owners[:, None])[:, 0] - 1
 
     def last_answers(self, owners: Tensor, classes: int) -> Tensor:
-        """The last logits that each image was given, shape (rows, classes); zeros before the first."""
+        """Return the last logits of each image, shape (rows, classes); zeros before the first."""
         if self._answers is None:
             return torch.zeros(len(owners), classes, device=owners.device)
         return self._answers[owners]
 
     @torch.no_grad()
     def record_answers(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
-        """Take note of answered rows: `asked` (rows, C, H, W), their `logits` (rows, K) and `owners` (rows,)."""
+        """Record query results: `asked` (rows, C, H, W), their `logits` (rows, K) and `owners` (rows,)."""
         if self._answers is None:
             self._answers = logits.new_zeros(len(self._inputs), logits.shape[1])
         self._answers[owners] = logits

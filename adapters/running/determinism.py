@@ -1,4 +1,4 @@
-"""Does the model predict the same of the same image, whatever it is asked about beside it, and asked again?"""
+"""Checks whether a model is deterministic: same predictions in a different batch and in repeated calls."""
 
 from typing import NamedTuple
 
@@ -11,18 +11,18 @@ from ..models.remote.server_usage import bypass_cache, remote_models_in
 from ..torch_state import full_float32
 from .seeding import seeded
 
-TOLERANCE = 1e-2  # relative to the largest logit: what another batch may change (TF32, half precision)
+TOLERANCE = 1e-2  # relative to the largest logit: change allowed between batches (TF32, half precision)
 NOISE = 8 / 255  # of the image that is not clean
 DRAWS = 8
-_SIZES = (1, 7, 64, 2, 3, 33, 5, 16)  # of the batches that the draws are asked in
-_CLEAN = 3  # images asked about again at the beginning
-_SHARE = 200  # passes of attacks to one that asks again
+_SIZES = (1, 7, 64, 2, 3, 33, 5, 16)  # batch sizes of the repetitions
+_CLEAN = 3  # images queried again at the start
+_SHARE = 200  # attack queries per repeated query
 _FEWEST = 4  # of these at a time
 _BITS = 16  # times the rounding of a number in the model's precision
 
 
 class Answered(NamedTuple):
-    """Images, shape (N, C, H, W), and what the model answered, shape (N, K)."""
+    """Images, shape (N, C, H, W), and the model's logits, shape (N, K)."""
 
     images: Tensor
     logits: Tensor
@@ -30,16 +30,16 @@ class Answered(NamedTuple):
 
 @full_float32()
 def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
-    """Whether three clean images and one under noise get the same logits alone, in another batch, and asked again.
+    """Whether three clean images and a noisy one get the same logits alone, in a different batch, and again.
 
-    The images are of different predictions where there are such. Measured once for each classifier: it costs six
-    forward passes. `stays_steady` looks again after each run.
+    The images have different predictions if possible. Measured once per classifier, with six forward passes.
+    `stays_steady` checks again after each run.
 
     Args:
         classifier: the model.
         inputs: clean images, shape (N, C, H, W).
-        logits: what is known of them, shape (N, K).
-        seed: random seed of what the model draws.
+        logits: their known logits, shape (N, K).
+        seed: random seed of the model.
     """
     if classifier.steady is None:
         places = spread(logits.argmax(1), seed)[:_CLEAN].flip(0)
@@ -59,22 +59,23 @@ def is_deterministic(classifier: Classifier, inputs: Tensor, logits: Tensor, see
 def stays_steady(
     classifier: Classifier, clean: Answered, examples: Answered, attacked: Tensor, passes: int, seed: int
 ) -> bool:
-    """Whether a model that was steady answers as before after a run: clean images and examples, asked together.
+    """Whether a deterministic model still returns the same after a run, for clean images and examples in one batch.
 
-    An image that comes back as it was has been asked about twice, which costs nothing. Of those that were attacked one
-    is asked about again for every 200 passes since the last time, clean or as an example, of different predictions;
-    none as long as that would be less than four. Kept answers of a server are not passed by: it is looked at by itself
-    (`RemoteModel.has_changed`).
+    An image that was returned unchanged has been queried twice already, at no extra cost. One attacked image, clean or
+    as an
+    example, with different predictions if possible, is queried again for every 200 queries since the last check, or
+    none
+    if that makes fewer than four. A server's answer cache is used; servers are checked by `RemoteModel.has_changed`.
 
     Args:
         classifier: the model.
-        clean: the images, and the logits that the run began with.
-        examples: what the attack made of them, and the logits that they are judged by.
-        attacked: by the rules, shape (N,) bool.
-        passes: of the attack.
-        seed: random seed of the choice, and of what the model draws.
+        clean: the images, and the logits at the start of the run.
+        examples: the attack's examples, and the logits on which they are judged.
+        attacked: whether each image was attacked, shape (N,) bool.
+        passes: queries of the attack.
+        seed: random seed of the choice and of the model.
     """
-    # Many images in another batch: of few bits one of them may well be rounded further than one of a few.
+    # Many images in a different batch: at low precision one of them may be rounded further than in a small batch.
     near = max(TOLERANCE, _BITS * torch.finfo(classifier.anchor.dtype).eps)
     same = (examples.images == clean.images).flatten(1).all(1)
     steady = agree(examples.logits[same], clean.logits[same], near)
@@ -94,7 +95,7 @@ def stays_steady(
 
 
 def spread(classes: Tensor, seed: int) -> Tensor:
-    """Places of images in an order by chance in which every class, shape (N,), comes once before one comes again."""
+    """Return a random order of images in which every class, shape (N,), occurs once before any repeats."""
     order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed), device="cpu").to(classes.device)
     grouped, by_class = classes[order].sort(stable=True)
     turns = torch.empty_like(order)
@@ -103,7 +104,7 @@ def spread(classes: Tensor, seed: int) -> Tensor:
 
 
 class RepeatedOutcomes(NamedTuple):
-    """Of each image, shape (N,) bool: whether it counted as a hit every time, and whether it did ever."""
+    """For each image, whether it was fooled in every repetition, and in any; bool, shape (N,)."""
 
     always: Tensor
     ever: Tensor
@@ -113,15 +114,15 @@ class RepeatedOutcomes(NamedTuple):
 def draw_hits(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, draws: int = DRAWS
 ) -> RepeatedOutcomes:
-    """Ask an unsteady model about each image several times, in another order and in batches of another size each time.
+    """Query an unstable model several times per image, in different orders and batch sizes.
 
     Args:
         classifier: the model.
         images: shape (N, C, H, W).
         labels: shape (N,).
         targets: shape (N,), or None.
-        seed: random seed of the orders, and of what the model draws.
-        draws: how often, at most 8.
+        seed: random seed of the orders and of the model.
+        draws: number of repetitions, at most 8.
     """
     always, ever = torch.ones_like(labels, dtype=torch.bool), torch.zeros_like(labels, dtype=torch.bool)
     generator = torch.Generator().manual_seed(seed)
@@ -135,7 +136,7 @@ def draw_hits(
 
 
 def agree(logits: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Whether answers to the same images, shape (N, K), differ by no more than what another batch may change."""
+    """Whether logits for the same images, shape (N, K), differ by no more than different batches allow."""
     scale = expected.abs().amax(1, keepdim=True)
     close = (logits - expected).abs() <= tolerance * scale
     return bool((close | (~torch.isfinite(logits) & ~torch.isfinite(expected))).all())

@@ -1,4 +1,4 @@
-"""Attacks that learn once: fitted on some images, then applied to any other without a question to the model."""
+"""Fitted attacks: fitted on some images, then applied to others without querying the model."""
 
 import hashlib
 import time
@@ -35,26 +35,26 @@ from .queries import QueryCounter
 from .requirements import has_gradients
 from .sampling import clean_logits
 
-_NAMED = 3  # arrays that a line names, each with its shape
+_NAMED = 3  # arrays that a message lists with their shapes
 _OF_IMAGES = ("restarts", "max_queries", "batch_size")  # parameters about images that are attacked
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What an attack has learned once, and what that cost.
+    """Result of fitting an attack, with its cost.
 
     Args:
         implementation: "art:uap".
         threat_model: norm, epsilon, targeted.
-        parameters: canonical ones, as it was fitted with.
+        parameters: canonical parameters of the fit.
         seed: random seed.
         model: name of the model that it was fitted on.
-        arrays: what was learned, by name: "perturbation", (C, H, W), or the weights of a generator.
-        images: how many it was fitted on: those that the model gets right; 0: it needs none.
-        forwards: forward passes of images through the model, all together.
-        backwards: backward passes, all together.
-        seconds: of the fitting.
-        target: the class that it leads all images to; None for an untargeted attack.
+        arrays: fitted arrays by name: "perturbation", (C, H, W), or the weights of a generator.
+        images: number of images in the fit, those that the model classifies correctly; 0 if it needs no images.
+        forwards: total number of images passed forward through the model.
+        backwards: total number of backward passes.
+        seconds: duration of the fit.
+        target: the target class for all images, or None for an untargeted attack.
     """
 
     implementation: str
@@ -71,7 +71,7 @@ class Fitted:
 
     @cached_property
     def digest(self) -> str:
-        """20 hexadecimal digits of a hash over what was learned."""
+        """First 20 hexadecimal digits of a hash of the fitted arrays."""
         content = hashlib.sha256()
         for name, array in sorted(self.arrays.items()):
             content.update(f"{name} {array.dtype} {array.shape};".encode())
@@ -98,26 +98,27 @@ def fit_attack(
     target: int | None = None,
     **parameters: Any,
 ) -> Fitted:
-    """Have an attack that learns once learn, on the images that the classifier gets right.
+    """Fit an attack on the images that the classifier classifies correctly.
 
     Args:
-        implementation: a row that has `fit`, or its name: "art:uap@repaired", "davylamp:gd-uap".
-        classifier: the model that it learns to fool.
-        inputs: images in [0, 1] to learn from, shape (N, C, H, W); an attack that needs none takes their shape alone.
+        implementation: an implementation that has `fit`, or its name: "art:uap@repaired", "davylamp:gd-uap".
+        classifier: the model that it is fitted to fool.
+        inputs: images in [0, 1] to fit on, shape (N, C, H, W); an attack that needs none uses their shape alone.
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
         seed: fixes every random choice.
-        target: the class that all images are led to, for a targeted threat model; images of it are not learned from.
-        **parameters: canonical ones; those about the images that are attacked later (`max_queries`, ...) do not count.
+        target: the target class for all images, for a targeted threat model; images of it are not fitted on.
+        **parameters: canonical parameters. Those that concern the images attacked later (`max_queries`, ...) are
+            ignored.
 
     Raises:
-        Unsupported: if the row learns nothing, or cannot do what is asked.
-        InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
+        Unsupported: if the implementation needs no fit, or does not support the request.
+        InvalidInput: if an argument has a wrong value, or the classifier misclassifies every image.
         AttackFailed: if the library crashed; its error is the cause.
     """
     row, seed = resolve_implementation(implementation), read_seed(seed)
     if not row.fit:
-        raise Unsupported(f"{row.name} attacks each image by itself: it has nothing to fit")
+        raise Unsupported(f"{row.name} attacks each image separately: it has nothing to fit")
     settings = check_settings(row, threat_model, parameters, None)
     settings = {name: value for name, value in settings.items() if name not in (*_OF_IMAGES, *row.searches)}
     attack_class = load_class(row, threat_model.norm)
@@ -127,7 +128,7 @@ def fit_attack(
         logits = clean_logits(classifier, inputs, labels)
         if not has_gradients(classifier, inputs):
             raise Unsupported(
-                f"{row.name} learns by gradients, and {classifier.name} gives none; fit it on a surrogate"
+                f"fitting {row.name} needs gradients, and {classifier.name} has none; fit it on a surrogate"
             )
         precision = precision_of(row, settings)
         check_precision(precision, classifier, row)
@@ -136,7 +137,7 @@ def fit_attack(
             raise Unsupported(f"{row.name} {why}")
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
-            raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")
+            raise InvalidInput(f"the model classifies none of the {len(labels)} images to fit on correctly")
         if target is not None:
             right = _other_classes(right, labels.to(inputs.device), target, logits.shape[1])
         few = slice(0, 1) if row.data_free else right
@@ -179,36 +180,34 @@ def fit_attack(
 
 
 def check_single_target(row: Implementation, threat_model: ThreatModel, target: int | None) -> None:
-    """Raise unless a targeted attack that learns once is given the one class that it leads all images to.
+    """Raise unless a targeted fitted attack is given one target class for all images.
 
     Raises:
-        InvalidInput: if the row needs a class and none is given, or one is given to an untargeted attack.
+        InvalidInput: if the implementation needs a class and none is given, or one is given for an untargeted attack.
     """
     if row.targeted == "only" and (target is None or not threat_model.targeted):
-        raise InvalidInput(
-            f"{row.name} leads all images to one class: expected its number as target, such as 3, got none"
-        )
+        raise InvalidInput(f"{row.name} moves all images to one class; give its index, for example target=3")
     if target is not None and not threat_model.targeted:
         raise InvalidInput(f"expected no target for an untargeted threat model, got class {target}")
 
 
 def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> Tensor:
-    """The flags without the images that are of the target class; InvalidInput if it is none, or nothing is left."""
+    """Return the flags without images of the target class. Raises InvalidInput if it does not exist or none is left."""
     if not 0 <= target < classes:
         raise InvalidInput(f"expected a target class from 0 to {classes - 1}, got {target}")
     others = right & (labels != target)
     if not others.any():
-        raise InvalidInput(f"expected images to fit on of other classes than the target {target}, got none")
+        raise InvalidInput(f"all images to fit on already have the target class {target}")
     return others
 
 
 def _learn(
     row: Implementation, classifier: Classifier, learn: Callable[[], Mapping[str, Tensor]], seed: int
 ) -> Mapping[str, Tensor]:
-    """What the library learns; the model is afterwards as it was.
+    """Run the library's fit and restore the model afterwards.
 
     Raises:
-        AttackFailed: if it crashed, or what it learned is not finite.
+        AttackFailed: if it crashed, or a fitted value is not finite.
     """
     guard = StateGuard(classifier)
     try:
@@ -221,41 +220,41 @@ def _learn(
     finally:
         guard.restore_silently()
     if not all(value.isfinite().all() for value in learned.values()):
-        raise AttackFailed(f"{row.name} learned values that are not finite")
+        raise AttackFailed(f"{row.name} returned fitted values that are not finite")
     return learned
 
 
 def check_fitted(
     row: Implementation, fitted: Fitted, threat_model: ThreatModel, labels: Tensor, targets: Tensor | None
 ) -> None:
-    """Raise InvalidInput unless it was learned by that row under that threat model, and leads to these targets.
+    """Raise InvalidInput unless `fitted` comes from this implementation and threat model, and has these targets.
 
-    An image of the class that all others are led to may have any target: it cannot be led there.
+    An image whose label is the common target class may have any target, because it cannot be moved there.
     """
     if not isinstance(fitted, Fitted):
-        raise type_error("fitted as what fit_attack returned", fitted)
+        raise type_error("fitted as a result of fit_attack", fitted)
     if fitted.implementation != row.name or fitted.threat_model != threat_model:
         raise InvalidInput(
-            f"expected {row.name} under {threat_model}, got what {fitted.implementation} learned under "
-            f"{fitted.threat_model}"
+            f"`fitted` comes from {fitted.implementation} under {fitted.threat_model}, but the attack is {row.name} "
+            f"under {threat_model}"
         )
     if fitted.target is None or targets is None:
         return
     other = (targets != fitted.target) & (labels.to(targets.device) != fitted.target)
     if other.any():
-        got = f"{int(other.sum())} with another, such as {int(targets[other][0])}"
-        raise InvalidInput(f"expected the target {fitted.target}, which it was fitted for, for every image, got {got}")
+        got = f"{int(other.sum())} with a different one, such as {int(targets[other][0])}"
+        raise InvalidInput(f"expected the target {fitted.target} of the fit for every image, got {got}")
 
 
 def fitted_kwargs(row: Implementation, fitted: Fitted | None, device: torch.device) -> dict[str, Any]:
-    """What a row that asks the model with what it has learned is called with, in its library's word; else nothing."""
+    """Return the fitted tensors as keyword arguments, for an implementation that queries the model with them."""
     if fitted is None or not row.learned:
         return {}
     return {row.learned: {name: torch.from_numpy(array).to(device) for name, array in fitted.arrays.items()}}
 
 
 def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> LibraryOutput:
-    """The images with what was learned applied to them: as a library call that asked the model nothing."""
+    """Apply the fitted tensors to the images, as a library call without queries."""
     start = time.perf_counter()
     inputs = images.inputs
     learned = {name: torch.from_numpy(array).to(inputs.device) for name, array in fitted.arrays.items()}
@@ -283,10 +282,10 @@ def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_mod
 
 
 def add_perturbation(learned: Mapping[str, Tensor], inputs: Tensor, _: ThreatModel) -> Tensor:
-    """The images with one "perturbation", (C, H, W), added to all of them, in [0, 1].
+    """Add one "perturbation", (C, H, W), to all images, clipped to [0, 1].
 
     Raises:
-        InvalidInput: if it was learned on images of another shape.
+        InvalidInput: if it was fitted on images of a different shape.
     """
     perturbation = learned["perturbation"]
     if perturbation.shape != inputs.shape[1:]:

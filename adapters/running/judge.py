@@ -1,4 +1,4 @@
-"""The only judge: what a library returns is measured here, and no library's success flag is ever believed."""
+"""The judge: measures what a library returns. A library's own success flag is never used."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,44 +9,46 @@ from torch import Tensor
 from ..result import Distances, allowed_radii
 from ..threat_model import Norm, ThreatModel
 
-RULES = 2  # version of the rules below: part of a cell's key, raised whenever the same images would be judged otherwise
+RULES = (
+    2  # version of the rules below: part of a run's key, raised whenever the same images would be judged differently
+)
 
-# Why a result is invalid, by the kind that `AttackResult.violations` and the records have for it.
+# Why a result is invalid, by the kind used in `AttackResult.violations` and in records.
 KINDS: Mapping[str, str] = {
     "nan": "the library returned NaN or infinity",
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
-    "out-of-ball": "the returned image lies outside the ball that the attack is bound to",
+    "out-of-ball": "the returned image lies outside the ball, although the attack should stay inside",
     "black": "a black image was returned in place of one that is not",
-    "unchanged": "the clean image came back from an attack that does not do so where it fails, or that tried no other",
-    "barely-moved": "not fooled, and too little was changed for an image of 8 bits to show it or the radius to be used",
-    "another-image": "what came back is an example of another image of the same run, or that image itself",
-    "nan-query": "not fooled, and the library asked about an image or for the gradient of a loss that is not finite",
+    "unchanged": "the attack returned the clean image, although it does not do so on failure or tried no other image",
+    "barely-moved": "not fooled, and the change is invisible at 8 bits and far smaller than the radius",
+    "another-image": "the returned image belongs to another image of the run",
+    "nan-query": "not fooled, and the library queried an image, or differentiated a loss, that is not finite",
     "nan-logits": "the model's logits are not finite for it, or for a finite image in [0, 1] that the attack tried",
     "nan-gradient": "not fooled, and the model gave the attack a gradient that is not finite",
-    "no-gradient": "not fooled, and most gradients that the attack was given are zero",
-    "no-signal": "not fooled, and the scores that the attack was given never changed",
-    "unstable": "the model predicts the same image now so, now otherwise",
-    "model-changed": "the library changed the model meanwhile (it was restored)",
+    "no-gradient": "not fooled, and most gradients that the attack received are zero",
+    "no-signal": "not fooled, and the scores that the attack received never changed",
+    "unstable": "the model's prediction for this image changes between calls",
+    "model-changed": "the library modified the model during the attack (davylamp restored it)",
     "crashed": "the library crashed",
-    "model-crashed": "the model raised an error when the library asked it",
+    "model-crashed": "the model raised an error when the library called it",
     "surrogate": "not fooled, and the surrogate gave no finite logits or gradient",
     "no-start": "no starting point was found that fools the model",
 }
 BOX_TOLERANCE = 1e-6
 UNCHANGED = 1e-6  # largest change of a pixel that is rounding
 BLACK = 0.5 / 255  # largest pixel of an image that is black on 8 bits
-LITTLE = 0.1  # of the radius: a change that cannot be seen and stays below this share of it has tried nothing
+LITTLE = 0.1  # of the radius: an invisible change below this proportion of it is no serious attempt
 
 
 class JudgedImages(NamedTuple):
-    """Returned images after clipping, and the rules that each broke before it (empty: none)."""
+    """Returned images after clipping, with the reasons why each was invalid before it (empty if valid)."""
 
     adv_inputs: Tensor
     violations: tuple[tuple[str, ...], ...]
 
 
 def perturbation_norm(delta: Tensor, norm: Norm) -> Tensor:
-    """Norm of each change, shape (N,), in its type; l0 counts components; "unrestricted" is measured in l2."""
+    """Return the norm of each change, shape (N,), in its dtype. l0 counts components; "unrestricted" uses l2."""
     flat = delta.flatten(1)
     if norm == "linf":
         return flat.abs().amax(1)
@@ -58,16 +60,16 @@ def perturbation_norm(delta: Tensor, norm: Norm) -> Tensor:
 
 
 def perturbation_distances(inputs: Tensor, adv_inputs: Tensor) -> Distances:
-    """All four distances of each pair, computed in float64 and returned as float64, shape (N,) each."""
+    """Return all four distances of each pair, in float64, shape (N,) each."""
     delta = adv_inputs.double() - inputs.double()
     return Distances(*(perturbation_norm(delta, norm) for norm in ("l0", "l1", "l2", "linf")))
 
 
 def projection_of(images: Tensor) -> Tensor:
-    """One number of each image that tells nearly all images apart, float64, shape (N,).
+    """Return one number per image that distinguishes nearly all images, float64, shape (N,).
 
-    Its inner product with signs that are drawn once for a number of components, over the root of that number: where no
-    component of two images differs by more than d, these differ by about d.
+    It is the inner product with fixed random signs, divided by the root of the number of components. If no component of
+    two images differs by more than d, the numbers differ by about d.
     """
     flat = images.double().flatten(1)
     drawn = torch.randint(2, (flat.shape[1],), generator=torch.Generator().manual_seed(0), device="cpu")
@@ -84,21 +86,21 @@ def within_threat_model(inputs: Tensor, adv_inputs: Tensor, threat_model: Threat
 def judge_images(
     inputs: Tensor, returned: Tensor, threat_model: ThreatModel, *, bound: bool, may_stay: Tensor
 ) -> JudgedImages:
-    """Check what a library returned and bring it back inside the rules, whatever the model makes of it.
+    """Check the images that a library returned and project them into the threat model, fooled or not.
 
-    Kinds of violation, see `KINDS`: "nan", "out-of-bounds", "out-of-ball", "black", "unchanged".
+    Kinds of invalid results, see `KINDS`: "nan", "out-of-bounds", "out-of-ball", "black", "unchanged".
 
     Args:
         inputs: clean images, shape (N, C, H, W).
-        returned: what came back, same shape.
-        threat_model: the rules.
-        bound: the attack promises to stay inside the ball.
-        may_stay: the images for which the clean image is an honest answer, shape (N,) bool: the library returns it
-            where it fails, or the image ran out of queries.
+        returned: returned images, same shape.
+        threat_model: the threat model.
+        bound: whether the attack should stay inside the ball.
+        may_stay: images for which the clean image is a valid result, shape (N,) bool, because the library returns it on
+            failure, or the image ran out of queries.
 
     Returns:
-        The images clipped to the ball (linf: clamped; l2 and l1: rescaled; l0: the largest changes kept) and to
-        [0, 1], an image with a NaN replaced by the clean one; and each image's violations.
+        The images clipped to the ball (linf: clamped; l2 and l1: rescaled; l0: only the largest changes remain) and to
+        [0, 1], with an image that has a NaN replaced by the clean one, and the reasons why each was invalid.
     """
     finite = torch.isfinite(returned).flatten(1).all(1)
     images = returned.where(finite.view(-1, 1, 1, 1), inputs)
@@ -123,17 +125,17 @@ def judge_images(
 def judge_outcomes(
     inputs: Tensor, adv_inputs: Tensor, hit: Tensor, threat_model: ThreatModel, *, may_stay: Tensor
 ) -> dict[str, Tensor]:
-    """Violations that show only once the examples are scored, by kind; shape (N,) bool each.
+    """Return the reasons for invalid results that need the scored examples, by kind; shape (N,) bool each.
 
-    "unchanged" where the model is fooled by what differs from the clean image in rounding only; "barely-moved" where
-    it is not fooled, the change is lost on 8 bits and uses less than a tenth of the radius, if there is one.
+    "unchanged" if the model is fooled by a mere rounding difference from the clean image; "barely-moved" if it is not
+    fooled and the change is lost on 8 bits and uses less than a tenth of the radius, if there is one.
 
     Args:
         inputs: clean images, shape (N, C, H, W).
-        adv_inputs: examples inside the rules, same shape.
+        adv_inputs: examples within the threat model, same shape.
         hit: those that fool the model, shape (N,) bool.
-        threat_model: the rules.
-        may_stay: as for `judge_images`: such an image may be returned as good as unchanged.
+        threat_model: the threat model.
+        may_stay: as for `judge_images`; such an image may be returned nearly unchanged.
     """
     change = adv_inputs.double() - inputs.double()
     unchanged = perturbation_norm(change, "linf") <= UNCHANGED
@@ -143,11 +145,13 @@ def judge_outcomes(
 
 
 def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-    """Which examples belong to another image of the run, shape (N,) bool.
+    """Return which examples belong to another image of the run, shape (N,) bool.
 
-    Less than half as far (l2) from another clean image as from that of its row, and at least as near to it as what came
-    back for that one: so swapped and repeated examples and the other images themselves are noticed, while an example
-    that is merely far from its clean image is not. Compares every image with every other: one matrix product.
+    Such an example is less than half as far (l2) from another clean image as from its own, and at least as near to it
+    as the
+    image returned for that one. This detects swapped and repeated examples and returned other images, but not an
+    example
+    that is merely far from its clean image. It compares all pairs of images, with one matrix product.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)
@@ -162,7 +166,7 @@ def belongs_to_other_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
 
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
-    """The images moved onto the ball where they are outside of it by more than rounding; others bit by bit the same."""
+    """Project images that are outside the ball by more than rounding; all others stay bitwise identical."""
     delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images
@@ -183,5 +187,5 @@ def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor
 
 
 def quantise(images: Tensor) -> Tensor:
-    """The images on the 8-bit grid: floor(255 x + 1/2) / 255, in the same type."""
+    """Round the images to the 8-bit grid: floor(255 x + 1/2) / 255, in the same dtype."""
     return (images * 255 + 0.5).floor() / 255

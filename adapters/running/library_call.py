@@ -1,4 +1,4 @@
-"""One library call on one batch: the model wrapped and counted, the seed set, all state restored afterwards."""
+"""One library call on one batch, with counted queries, a fixed seed, and all state restored afterwards."""
 
 import ctypes
 import threading
@@ -36,7 +36,7 @@ class Images(NamedTuple):
     targets: Tensor | None
 
     def select(self, rows: Tensor) -> "Images":
-        """The images at `rows`."""
+        """Return the images at `rows`."""
         return Images(self.inputs[rows], self.labels[rows], None if self.targets is None else self.targets[rows])
 
     def to(self, device: torch.device) -> "Images":
@@ -46,17 +46,19 @@ class Images(NamedTuple):
 
 
 class LibraryOutput(NamedTuple):
-    """What one library call gave back for its n images, not judged yet.
+    """Output of one library call for its n images, before judging.
 
-    By image, shape (n,): whether it was `denied` a query, `moved` (asked about at another point than the clean image),
-    `silent` (asked about in [0, 1] and not answered with finite logits), had an `odd_gradient` (not finite, of a finite
-    loss) or an `odd_query` (not an image in [0, 1] or not a finite loss, with an answer that is not finite), `scored`
-    (a score-based attack saw a difference); how many of its `gradients` were finite and not zero.
+    Per image, shape (n,): whether it was `denied` a query, `moved` (queried at a point different from the clean image),
+    `silent` (queried in [0, 1] with non-finite logits in return), had an `odd_gradient` (not finite, for a finite loss)
+    or
+    an `odd_query` (not an image in [0, 1] or not a finite loss, with a non-finite output), `scored` (a score-based
+    attack
+    saw a difference), and how many of its `gradients` were finite and not zero.
 
-    Of the process: what the call changed and davylamp `put_back`, by name, and the `torch_seeds`: the seed of torch's
-    generator right before and right after it.
+    For the process: the names of changed settings that davylamp restored (`put_back`), and `torch_seeds`: the seed of
+    torch's generator right before and right after the call.
 
-    `rows` are the places of its images among all that `run_attack` was given, shape (n,), once that says so.
+    `rows` are the places of the images among all that `run_attack` got, shape (n,), if set by it.
     """
 
     adv_inputs: Tensor
@@ -78,10 +80,11 @@ class LibraryOutput(NamedTuple):
 
 
 class CallLimits(NamedTuple):
-    """What a call is held to: the queries that each image may still cost, shape (n,), or None; a trace, or None.
+    """Limits and callbacks for one library call.
 
-    `asked` is called with the number of passes that were just made, so that somebody who waits can be told.
-    The `precision` is that of the passes; None: as torch is set.
+    `allowance` are the queries that each image may still use, shape (n,), or None for no limit. `trace` records the
+    nearest example of each image, if given. `asked` is called with the number of queries after each model call, for
+    progress display. `precision` is that of the model's passes, or None for torch's current settings.
     """
 
     allowance: Tensor | None = None
@@ -91,7 +94,7 @@ class CallLimits(NamedTuple):
 
 
 class _Probabilities(nn.Module):
-    """Softmax outputs, for the attacks whose formulas need them."""
+    """Softmax outputs, for attacks that are defined on probabilities."""
 
     def __init__(self, counter: QueryCounter):
         super().__init__()
@@ -110,19 +113,19 @@ def call_library(
     seed: int,
     meter: CallLimits,
 ) -> LibraryOutput:
-    """Run the row's library class once.
+    """Run the implementation's library class once.
 
     Args:
         row: the implementation.
         classifier: the model under attack.
-        images: what is attacked, on any device.
-        threat_model: passed to the library; a targeted-only row gets targets under an untargeted one, too.
-        kwargs: arguments in the library's words.
-        seed: random seed of every random generator during the call.
-        meter: what the queries may cost, and who notes what is nearest.
+        images: the images to attack, on any device.
+        threat_model: passed to the library. A targeted-only implementation gets targets even if it is untargeted.
+        kwargs: arguments under the library's names.
+        seed: seed of every random generator during the call.
+        meter: query limits and trace.
 
     Returns:
-        The images as the library returned them (an image that ran out of queries: its best example so far), on the
+        The images as the library returned them (for an image that ran out of queries, its best example so far), on the
         device of `images`. A crash of the library is returned as `error`, with the clean images.
     """
     device, batch = images.inputs.device, images.to(classifier.device)
@@ -184,7 +187,7 @@ def call_library(
 
 
 def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations) -> BaseException:
-    """The error as the model's, if it was raised in its code (its forward pass says so) or after a NaN of the model."""
+    """Return the error as the model's, if its forward pass raised it or if it followed a NaN of the model."""
     if isinstance(error, ModelFailed):
         return error
     if bool((seen.silent | seen.odd_gradient).any()):
@@ -203,7 +206,7 @@ def _blame(error: BaseException, classifier: Classifier, seen: QueryObservations
 
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
-    """What a score-based attack sees of the logits."""
+    """Return the function that maps logits to the scores that a score-based attack sees, or None for other attacks."""
     if canonical_attack(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
@@ -217,7 +220,7 @@ def _attack_with_starts(
     kwargs: dict[str, Any],
     has_start: Tensor,
 ) -> Tensor:
-    """Hand the images that have a starting point (all, if the attack needs none) to the library."""
+    """Pass the images that have a starting point (all, if the attack needs none) to the library."""
     returned, rows = batch.inputs.clone(), has_start.nonzero()[:, 0]
     if not len(rows):
         return returned
@@ -232,7 +235,7 @@ def _attack_with_starts(
     run = load_driver(row)
     model = _Probabilities(counter) if row.probabilities else counter
     attack_class = load_class(row, threat_model.norm)
-    # Copies: what a library does to the images that it is given changes neither the counting nor the judging.
+    # Copies, so that a library that changes its images affects neither counting nor judging.
     handed = [None if item is None else item.clone() for item in (inputs, labels, targets)]
     attacked = run(attack_class, model, *handed[:2], threat_model, targets=handed[2], **kwargs)
     maker = row.name if row.is_user_attack else "the library"
@@ -245,7 +248,7 @@ def _attack_with_starts(
 
 
 def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) -> Tensor:
-    """Targets of an attack that needs one and was given none: least likely or second most likely class; one query."""
+    """Return default targets: the least likely or second most likely class. Costs one query per image."""
     with torch.no_grad():
         logits = counter(inputs)
     if aims_at == "least-likely":
@@ -254,7 +257,7 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
 
 
 class _Process(NamedTuple):
-    """What a call did to the process, once it is over: see `LibraryOutput`."""
+    """Changes of process settings by a call, see `LibraryOutput`."""
 
     put_back: list[str]
     torch_seeds: list[int]
@@ -262,9 +265,11 @@ class _Process(NamedTuple):
 
 @contextmanager
 def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
-    """A fixed seed, no prints and no warnings; afterwards generators and switches are as they were.
+    """Fix the seed and suppress prints and warnings; restore generators and settings afterwards.
 
-    Threads of a user's code that go on are ended: they would change what comes next, and the process would not end.
+    Threads of a user's code that are still running are ended, because they could change later results and keep the
+    process
+    alive.
     """
     process = _Process([], []) if process is None else process
     threads = {*threading.enumerate()}
@@ -280,9 +285,10 @@ def isolated_call(seed: int, process: _Process | None = None) -> Iterator[None]:
 
 
 def _end_threads(threads: Iterable[threading.Thread]) -> None:
-    """End those that run a user's code, as `sys.exit` in them would.
+    """End threads that run a user's code, as `sys.exit` in them would.
 
-    One that waits in C does so once it returns; it is marked as `left`, so that the command line does not wait for it.
+    A thread that is blocked in C ends once it returns. It is marked as `left`, so that the command line does not wait
+    for it.
     """
     for thread in threads:
         code = getattr(thread, "_target", None) or type(thread).run

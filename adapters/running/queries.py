@@ -1,11 +1,11 @@
-"""Counting what an attack asks of a model, image by image, and stopping it at a budget.
+"""Counts an attack's queries per image and stops it at a budget.
 
-A query is one image going through the model once, forwards or backwards: a batch of b images is b queries, and an
-answer that is the mean over k draws of a random model (`Classifier.eot`) is k. Queries are
-attributed by construction where the library keeps the order of the batch (`order="kept"`: row r of a call belongs to
-image r modulo the number of images, which also covers stacked copies) and where an image is attacked alone. Where a
-library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2:
-`images_are_separable` says when that is certain for every point of the ball.
+A query is one image passing through the model once, forward or backward: a batch of b images is b queries, and an
+output that is the mean over k samples of a random model (`Classifier.eot`) is k. Queries are
+attributed by construction if the library preserves the order of the batch (`order="kept"`: row r of a call belongs to
+image r modulo the number of images, which also covers stacked copies) or an image is attacked alone. If a
+library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2;
+`images_are_separable` tells when that is certain for every point of the ball.
 """
 
 import math
@@ -33,23 +33,25 @@ __all__ = [
 
 
 class QueryCounter(nn.Module):
-    """The classifier as an attack sees it: same logits, every query counted for the image that it belongs to.
+    """The classifier as an attack sees it: same logits, with every query counted for its image.
 
     Args:
         classifier: the model under attack.
         inputs: the clean images of this library call, shape (n, C, H, W).
         labels: their labels, shape (n,).
-        threat_model: what counts as a valid example, for the best example under a budget.
+        threat_model: defines a valid example, for the best example under a budget.
         targets: target classes, shape (n,), or None.
         order: "kept" or "content", see the module.
-        max_queries: forward plus backward passes that each image may still cost, shape (n,); None: no limit. Past it
-            the image's rows repeat the last answer and carry no gradient; when no image has any left, `QueryBudgetExhausted`
-            ends the attack. A forward pass that leaves no query for its backward pass is made without a gradient.
-        needs_gradients: the attack is a white-box one: a model without gradients is refused (`ModelNotDifferentiable`).
-        scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
-        trace: notes the nearest example of each image; None: nobody wants to know.
-        asked: called with the number of passes that were just made; None: nobody waits for it.
-        precision: of the passes, see `precision`; None: as torch is set.
+        max_queries: forward plus backward passes that each image may still use, shape (n,); None for no limit. Beyond
+            it, the image's rows repeat the last output and carry no gradient; if no image has any left,
+            `QueryBudgetExhausted` ends the attack. A forward pass that leaves no query for its backward pass is made
+            without a gradient.
+        needs_gradients: whether the attack is white-box: a model without gradients is refused
+            (`ModelNotDifferentiable`).
+        scores: maps logits to the scores that a score-based attack sees, recorded in `seen`, or None for other attacks.
+        trace: records the nearest example of each image; None to skip this.
+        asked: called with the number of queries after each model call; None to skip this.
+        precision: precision of the passes, see `precision`, or None for torch's settings.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -86,9 +88,9 @@ class QueryCounter(nn.Module):
         self.training = False
 
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
-        """The best example of each image that was denied a query, and `returned` for the others, shape (n, C, H, W).
+        """Return the best example of each image that was denied a query, `returned` for the others, shape (n, C, H, W).
 
-        Without `returned` (the attack was ended) the best example of every image.
+        Without `returned` (the attack was ended), return the best example of every image.
         """
         if self.budget is None:
             return self._images if returned is None else returned
@@ -97,7 +99,7 @@ class QueryCounter(nn.Module):
         return self.budget.best.where(self.budget.denied.view(-1, 1, 1, 1), returned)
 
     def restrict(self, rows: Tensor) -> None:
-        """From now on the library works on these images only (indices, shape (m,)): its row i is image rows[i]."""
+        """Restrict the library to these images from now on (indices, shape (m,)): its row i is image rows[i]."""
         self._rows = rows
 
     @property
@@ -116,16 +118,16 @@ class QueryCounter(nn.Module):
         return self._single["backwards"] + self._whole["backwards"]
 
     def train(self, mode: bool = True) -> "QueryCounter":  # noqa: ARG002 - the signature is torch's
-        """Put everything in evaluation mode, whatever is asked for."""
+        """Set evaluation mode, whatever the mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of `inputs`; counted."""
+        """Return the logits of `inputs`, with counting."""
         check_model_input(inputs)
         return self.query(inputs, self._owners(inputs))
 
     def query(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Logits of `inputs`, counted for the images `owners` (indices, shape (rows,)); None: row i is image i."""
+        """Return the logits of `inputs`, counted for the images `owners`, shape (rows,); None if row i is image i."""
         if self.budget is not None:
             if owners is None:
                 owners = torch.arange(len(self._images), device=self._images.device)
@@ -141,11 +143,11 @@ class QueryCounter(nn.Module):
         self._count("backwards", owners)
 
     def query_rows(self, inputs: Tensor, rows: Tensor) -> Tensor:
-        """Logits of `inputs`, of which number i is a version of image rows[i] of those that the library was given."""
+        """Return the logits of `inputs`, where row i is a version of image rows[i] of the library's batch."""
         return self.query(inputs, rows if self._rows is None else self._rows[rows])
 
     def _ask(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Logits; of a random model the mean over draws, each a pass (EOT, Athalye et al. 2018)."""
+        """Return logits; for a random model the mean over samples, each one a query (EOT, Athalye et al. 2018)."""
         self.seen.note_inputs(inputs, owners)
         answers = [self._draw(inputs, owners) for _ in range(self._draws)]
         logits = answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
@@ -158,7 +160,7 @@ class QueryCounter(nn.Module):
         return logits
 
     def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """One pass; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
+        """Run one pass, split if without gradients: SPSA queries 2048 images per call, some 40 GB at 224 x 224."""
         with model_autocast(self._precision, self.classifier.device):
             return self._pass(inputs, owners)
 
@@ -186,12 +188,12 @@ class QueryCounter(nn.Module):
             logits = logits + inputs.flatten(1)[:, :1] * 0
         for rows, answers in answered:
             logits = logits.index_put((rows.nonzero()[:, 0],), answers)
-        if logits.requires_grad:  # who is then asked for a gradient that no query was left for
+        if logits.requires_grad:  # a gradient is requested later, for which no query was left
             logits.register_hook(lambda _: budget.mark_exhausted(owners[~differentiable]))
         return logits
 
     def _answer(self, asked: Tensor, owners: Tensor, budget: QueryBudget) -> Tensor:
-        """Logits of images that may be asked about; with a gradient, if they have one and it is granted."""
+        """Return the logits of granted rows, with a gradient if they have one and it is granted."""
         self._count("forwards", owners)
         answers = self._ask(asked, owners)
         budget.record_answers(asked.detach(), answers.detach(), owners)
@@ -234,7 +236,7 @@ class ModelNotDifferentiable(Exception):
 
 
 class QueryObservations:
-    """What the queries of a library call showed of each image: was the attack asking at all, was it answered?
+    """Per-image observations during one library call: whether it was queried, and had usable outputs.
 
     Args:
         images: the clean images, shape (n, C, H, W).
@@ -242,7 +244,7 @@ class QueryObservations:
 
     def __init__(self, images: Tensor):
         self._images = images
-        # By image: asked about elsewhere; no finite logits or gradient where there should be; asked about what is none.
+        # By image: queried away from the clean image; non-finite logits or gradient for a valid query; invalid query.
         self.moved, self.silent, self.odd_gradient, self.odd_query = (
             torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in range(4)
         )
@@ -251,7 +253,7 @@ class QueryObservations:
         self._all_moved, self._all_scored, self._first_scores = False, False, None
 
     def note_inputs(self, inputs: Tensor, owners: Tensor | None) -> None:
-        """Note which images were asked about at another point than the clean image."""
+        """Note which images were queried at a point different from the clean image."""
         if self._all_moved:
             return
         if inputs.shape[1:] != self._images.shape[1:]:  # a resized copy
@@ -264,7 +266,7 @@ class QueryObservations:
         self._all_moved = bool(self.moved.all())
 
     def note_logits(self, logits: Tensor, inputs: Tensor, owners: Tensor | None) -> None:
-        """Note which images had an answer that is not finite, and whether the question was an image in [0, 1]."""
+        """Note which images had a non-finite output, and whether the query was an image in [0, 1]."""
         if _is_finite(logits.detach()):
             return
         odd = ~torch.isfinite(logits.detach()).all(1)
@@ -274,12 +276,12 @@ class QueryObservations:
         self.odd_query |= self._any(odd & ~proper, owners)
 
     def note_gradient(self, gradient: Tensor, of_loss: Sequence[Tensor], owners: Tensor | None) -> None:
-        """Count the gradients of each image that are finite and not zero; note those with a part that is not finite.
+        """Count the gradients of each image that are finite and not zero, and note those that are not finite.
 
         Args:
             gradient: with respect to the images, shape (rows, C, H, W).
-            of_loss: that of the library's loss with respect to the logits, (rows, K), in a list if it is known.
-            owners: image of each row; None: row i is image i.
+            of_loss: gradient of the library's loss with respect to the logits, (rows, K), in a list if known.
+            owners: image of each row; None if row i is image i.
         """
         flat = gradient.flatten(1)
         sizes = flat.abs().sum(1)
@@ -312,29 +314,29 @@ class QueryObservations:
         return flags.to(self._images.device) if owners is None else self._count(flags, owners) > 0
 
     def _count(self, flags: Tensor, owners: Tensor | None) -> Tensor:
-        """The flags of the rows of each image, summed, shape (n,)."""
+        """Return the number of flagged rows of each image, shape (n,)."""
         flags = flags.to(self._images.device).long()
         return flags if owners is None else torch.zeros_like(self.gradients).index_add_(0, owners, flags)
 
 
 def _is_finite(values: Tensor) -> bool:
-    """Whether every number is finite, where that can be seen at once: on no other device, and in no sum too large."""
+    """Whether all numbers are known to be finite from their sum: on the CPU only, and not if the sum overflows."""
     return values.device.type == "cpu" and math.isfinite(values.sum(dtype=torch.float64).numpy())
 
 
 @torch.no_grad()
 def nearest(inputs: Tensor, images: Tensor) -> Tensor:
-    """Index of the image nearest in l2 to each of `inputs`, shape (rows,); one matrix product, no copy of the batch."""
+    """Return the index of the image nearest in l2 to each of `inputs`, shape (rows,), without copying the batch."""
     flat = images.flatten(1)
     rows = inputs.detach().to(device=flat.device, dtype=flat.dtype).flatten(1)
     return (flat.square().sum(1) - 2 * rows @ flat.T).argmin(1)
 
 
 def images_are_separable(inputs: Tensor, threat_model: ThreatModel) -> bool:
-    """Whether every point of one image's ball is nearer (l2) to that image than to every other one of the batch.
+    """Whether every point of one image's ball is nearer (l2) to that image than to every other image of the batch.
 
-    |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q with q dual to the norm is enough, by Hoelder's inequality. Without a
-    radius nothing is certain and the answer is False, as it is for l0 (whose components may change by up to 1).
+    |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q with q dual to the norm is sufficient, by Hoelder's inequality. Without a
+    radius nothing is certain and the result is False, as for l0 (whose components may change by up to 1).
     """
     dual = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}.get(threat_model.norm)
     if len(inputs) < 2:

@@ -1,4 +1,4 @@
-"""What a model's own code reads when it is asked: files and the environment are a part of what the model is."""
+"""Files and environment variables that a model's own code reads when called, as part of the model's identity."""
 
 import hashlib
 import importlib.util
@@ -32,13 +32,13 @@ _is_hooked = False
 
 
 def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelIdentity:
-    """`identify_model`, and what the code of a user's model reads while it is asked about two images.
+    """Return `identify_model`, extended by what the code of a user's model reads during a call on two images.
 
-    Of a model that reads nothing, or that has no code of a user, the identity stays as it is.
+    The identity is unchanged if the model reads nothing, or has no user code.
 
     Args:
-        classifier: a model, best just loaded.
-        name: that it was loaded by.
+        classifier: a model, preferably just loaded.
+        name: the name that it was loaded by.
         inputs: images, shape (N, C, H, W).
     """
     identity = identify_model(classifier, name)
@@ -49,18 +49,20 @@ def identify_asked(classifier: Classifier, name: str, inputs: Tensor) -> ModelId
     text = repr([identity.digest, *(each for each in readings if each[2])])
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
     reasons = [
-        f"it uses {what} {which}, which may answer otherwise" for what, which, content in readings if not content
+        f"it uses {what} {which}, which may return different results"
+        for what, which, content in readings
+        if not content
     ]
     return ModelIdentity(digest, (*identity.reasons, *dict.fromkeys(reasons)))
 
 
 def list_readings(classifier: Classifier, inputs: Tensor, digest: str) -> list[list[str]]:
-    """Kind, name and digest of all that a user's code reads in a pass; of what cannot be digested, "" as its digest."""
+    """Return kind, name and digest of everything that user code reads in a pass; the digest is "" if there is none."""
     kinds = {kind.__module__ for part in classifier.modules() for kind in type(part).__mro__}
     if all(module_origin(name) not in ("local", "unknown") for name in kinds):
         return []
     with _lock, _noting(_known.setdefault(digest, set())) as seen, seeded(0), suppress(Exception), torch.no_grad():
-        classifier(inputs)  # where it fails, the cells will say how
+        classifier(inputs)  # the runs report it if it fails
     written = {which for kind, which in seen if kind == "written"}  # for itself: nothing from elsewhere
     seen -= {each for each in seen if each[1] in written}
     variables = sum(kind == "environment" for kind, _ in seen)
@@ -81,7 +83,7 @@ def _digest(kind: str, which: str) -> str:
 
 @contextmanager
 def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
-    """In the block what is read goes into `seen`. Python has hooks for files, which stay; for variables it has none."""
+    """Record reads in `seen` inside the block. Python has hooks for files, which are permanent, not for variables."""
     global _noted, _is_hooked  # noqa: PLW0603 - a hook cannot be taken away
     if not _is_hooked:
         sys.addaudithook(_note)
@@ -103,7 +105,7 @@ def _noting(seen: set[tuple[str, str]]) -> Iterator[set[tuple[str, str]]]:
 
 
 class _Variables(dict[Any, Any]):
-    """The environment, which notes whose code asks for what."""
+    """The environment, with a record of which code reads which variable."""
 
     def __getitem__(self, key: Any) -> Any:
         if _noted is not None and _reader(sys._getframe(1), files=False):
@@ -132,7 +134,7 @@ def _note_file(kind: str, path: Path) -> None:
 
 
 def _reader(frame: FrameType | None, *, files: bool) -> bool:
-    """Whether a user's code reads: by itself, or, of files, by a library that it calls; no `import`, which is known."""
+    """Whether user code reads: by itself or, for files, through a library that it calls. Imports are not counted."""
     below, nearest = "", True
     while frame is not None and frame.f_code is not list_readings.__code__:
         name = frame.f_globals.get("__name__", "")

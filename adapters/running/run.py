@@ -1,4 +1,4 @@
-"""The one verb: run an implementation on a classifier and judge what comes back."""
+"""Runs an implementation on a classifier and judges the returned images."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -33,13 +33,13 @@ from .targets import check_targeted_required
 from .trace import Trace
 
 DEFAULT_BATCH_SIZE = 32
-_LONG = 400  # passes to two that look whether the model answers as before
-_PROBES = 32  # images of each kind by which a changed model is told
+_LONG = 400  # queries for which two more to check that the model is unchanged are negligible
+_PROBES = 32  # images of each kind used to detect a changed model
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Everything about a run besides its five nouns and the attack's parameters; the fields are as for `run_attack`."""
+    """Options of a run besides its five main arguments and the attack's parameters, as for `run_attack`."""
 
     targets: Tensor | None = None
     seed: int = 0
@@ -61,7 +61,7 @@ class RunOptions:
             raise type_error("logits as a tensor of shape (N, K)", self.logits)
 
     def note(self, call: LibraryOutput) -> None:
-        """Tell what a library call gave back to whoever watches."""
+        """Report a finished library call to the callbacks."""
         if self.watch is not None:
             self.watch(call)
         if self.progress is not None:
@@ -69,7 +69,7 @@ class RunOptions:
 
     @property
     def asked(self) -> Callable[[int], object] | None:
-        """Called with the number of passes just made; None if nobody counts them."""
+        """Callback for the number of queries after each model call; None if not given."""
         return getattr(self.progress, "asked", None)
 
 
@@ -95,53 +95,54 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     eot: int | None = None,
     **parameters: Any,
 ) -> AttackResult:
-    """Attack the images that the classifier gets right, and judge the result independently of the library.
+    """Attack the images that the classifier classifies correctly, and judge the result independently of the library.
 
-    Only the parameters that are given are passed on; for the others the library's defaults hold. The same seed
-    gives the same result, in this process or another.
+    Only the given parameters are passed on; for the others the library's defaults hold. The same seed
+    gives the same result, in this process or a different one.
 
     Args:
-        implementation: a row, its name ("foolbox:pgd", "art:square@repaired", "my_attack.py:MyAttack"), or a user's
-            attack itself (`as_implementation`).
+        implementation: an implementation, its name ("foolbox:pgd", "art:square@repaired", "my_attack.py:MyAttack"), or
+            a user's attack itself (`as_implementation`).
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W); attacked in float32.
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: fixes every random choice; 0 <= seed < 2**32.
-        first: place of the first image in the whole data set, or, where they do not follow one another, of every
-            image, shape (N,); goes into the seeding, so that the parts of a data set draw different random numbers.
+        first: place of the first image in the whole data set or, if the images are not consecutive, of every image,
+            shape (N,). It enters the seeding, so that different parts of a data set use different random numbers.
         spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
-            result. An image with none left is not asked about and stays as it is.
-        radii: a radius for each image instead of one for all, shape (N,), 0 < radius <= epsilon, for a row that takes
-            them (`supports_per_image_radii`). The `step_size` may then be a tensor of one for each image, too.
-        logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
-        attacked: which images are attacked, shape (N,) bool; None: those that the classifier gets right. An image that
-            it gets wrong counts as fooled if what comes back does so still and is not the clean image.
-        fitted: what the row has learned (`fit_attack`), with its parameters: it is applied, and the classifier is asked
-            nothing, unless the row asks with what it has learned (`Implementation.learned`).
-        progress: called with the number of images done after each library call; its method `asked`, if it has one,
-            with the number of passes just made.
-        watch: called with what each library call gave back, right after it and before it is judged.
-        trace: notes the nearest example of each image among all that the model is asked about, whatever the attack
-            makes of it; of these images in this order. The passes of `spent` are counted in.
-        draws: answers that each example is judged by, of a model that draws random numbers (`Classifier.random`); 20
-            if nobody says. They are not the attack's queries.
-        eot: answers of such a model whose mean logits the attack sees (and the gradient of the mean): expectation over
-            transformation (Athalye et al. 2018). Each is a query; 1 if nobody says. Other models are asked once.
-        **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's: `restarts` for a row that
-            draws random numbers, `max_queries`, `batch_size` (default 32; a row that couples its images gets 1), and
-            `precision` of its passes (`PRECISIONS`; default: as torch is set). The judge's are in full float32.
+            result. An image with none left is not queried and stays unchanged.
+        radii: a radius per image instead of one for all, shape (N,), 0 < radius <= epsilon, if the implementation
+            supports it (`supports_per_image_radii`). The `step_size` may then also be a tensor with one value per
+            image.
+        logits: logits of the clean images, shape (N, K), if known; the classifier is then not queried for them.
+        attacked: which images are attacked, shape (N,) bool, or None for those that are classified correctly. A
+            misclassified image counts as fooled if the returned image is misclassified too and is not the clean image.
+        fitted: the result of `fit_attack` for this implementation, with its parameters. It is applied without queries,
+            unless the implementation queries with its fitted tensors (`Implementation.learned`).
+        progress: called with the number of images done after each library call; its method `asked`, if it has one, with
+            the number of queries after each model call.
+        watch: called with the output of each library call, right after it and before judging.
+        trace: records the nearest example of each image among all queries, whether the attack returns it or not; for
+            these images in this order. The queries in `spent` are included in its counts.
+        draws: number of samples on which each example is judged, if the model is random (`Classifier.random`); default
+            20. They are not the attack's queries.
+        eot: number of samples of such a model whose mean logits (and gradient) the attack sees: expectation over
+            transformation (Athalye et al. 2018). Each is a query; default 1. Other models are sampled once.
+        **parameters: canonical parameters (`parameters.PARAMETERS`); besides the implementation's: `restarts` if it is
+            random, `max_queries`, `batch_size` (default 32; 1 if the implementation couples its images), and
+            `precision` of its passes (`PRECISIONS`; default: torch's settings). The judge always uses full float32.
 
     Returns:
-        One entry per image, see `AttackResult`. `success` holds after clipping to the ball and to [0, 1] and scoring
-        again in one fixed batch size; for a minimum-norm attack with an epsilon it means success within epsilon.
+        One entry per image, see `AttackResult`. `success` is determined after clipping to the ball and to [0, 1], with
+        new logits in one fixed batch size; for a minimum-norm attack with an epsilon it means success within epsilon.
 
     Raises:
         InvalidInput: if an argument has a wrong value, shape or range.
-        UnknownName: if no such row or parameter exists.
-        Unsupported: if the row cannot do what is asked, or needs what the model does not give; raised before anything
-            is computed.
+        UnknownName: if no such implementation or parameter exists.
+        Unsupported: if the implementation does not support the request, or needs what the model does not provide;
+            raised before anything is computed.
         MissingLibrary: if the library is not installed.
         AttackFailed: if the library crashed on every batch; its error is the cause.
     """
@@ -178,7 +179,7 @@ def _run(
     options: RunOptions,
     parameters: Mapping[str, Any],
 ) -> AttackResult:
-    """As `run_attack`; of the images nothing is checked yet."""
+    """Run `run_attack` on images that are not checked yet."""
     inputs, labels, targets = images
     fitted = options.fitted
     if fitted is not None:
@@ -252,7 +253,7 @@ def _run(
 def _conclude(
     classifier: Classifier, evidence: AttackState, attacked: Tensor, logits: Tensor, *, steady: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
-    """What `Evidence.finish` gives, and whether the model is steady still; once more if it is not any more."""
+    """Return the result of `AttackState.finish` and whether the model is still steady. Finishes again if it is not."""
     seed = evidence.seed
     if not steady:  # it changes by itself: that is not the library's doing
         evidence.mark_invalid("unstable", evidence.tainted & attacked)
@@ -277,7 +278,7 @@ def _attack_all(
     options: RunOptions,
     logits: Tensor,
 ) -> None:
-    """Call the library on every batch of images that is attacked; `options.first` has the place of every image."""
+    """Call the library on every batch of attacked images; `options.first` has the place of every image."""
     seed, places = options.seed, cast("Tensor", options.first)
     row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
@@ -306,7 +307,7 @@ def _attack_all(
                     call = call_library(row, classifier, evidence.images.select(rows), rules, words, drawn, meter)
                 options.note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error
-                if isinstance(call.error, (AttackDied, ModelDied)):  # nothing is left to ask
+                if isinstance(call.error, (AttackDied, ModelDied)):  # no process is left to query
                     raise call.error
                 if isinstance(call.error, Unsupported):
                     raise Unsupported(f"{row.name} {call.error}") from call.error
@@ -319,10 +320,10 @@ def _attack_all(
 
 
 class _ModelStateGuard:
-    """Has the model after library calls as it was before: images attacked while it was not prove nothing.
+    """Restores the model after library calls; images attacked while it was changed are invalid.
 
-    At the end it is asked about two clean images once more, so that a change is seen wherever it is: after attacks of
-    users, and after others where that is a small part of their passes. A change that cannot be put back is noted with
+    At the end the model is queried on probe images once more, to detect any change: after attacks of users, and after
+    others if that is a small part of their queries. A change that cannot be undone is recorded on
     the classifier (`changed_by`). `known` are the logits of the clean images, shape (N, K).
     """
 
@@ -333,10 +334,10 @@ class _ModelStateGuard:
         self.before = ChangeByAttack(evidence.row.name, evidence.images.inputs[:2], known[:2])
 
     def __enter__(self) -> None:
-        """Calls follow."""
+        """Start guarding."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Restore the model, which is not asked any more where the calls ended in an error or an interrupt."""
+        """Restore the model, which is not queried any more if the calls ended in an error or an interrupt."""
         if kind is not None:
             self.guard.restore_silently()
             return
@@ -346,16 +347,16 @@ class _ModelStateGuard:
             self.classifier.changed_by = self.before
 
     def note(self, rows: Tensor, error: BaseException | None) -> None:
-        """Look where it costs next to nothing, and after an error; Unsupported if the model itself has no gradients."""
+        """Check the model if cheap, or after an error. Raises Unsupported if the model itself has no gradients."""
         self.unchecked.append(rows)
         self.attacked.append(rows)
         changed = (self.guard.is_due or error is not None) and self.look()
         if isinstance(error, ModelNotDifferentiable) and not changed:
             name = self.evidence.row.name
-            raise Unsupported(f"{name} needs gradients, and the model gives none: its outputs are detached")
+            raise Unsupported(f"{name} needs gradients, but the model's outputs are detached from its inputs")
 
     def look(self) -> bool:
-        """Restore the model; whether it was changed."""
+        """Restore the model; return whether it was changed."""
         changed = bool(self.unchecked) and self.guard.restore(self._ask_widely)
         if changed:
             self.evidence.tainted[torch.cat(self.unchecked)] = True
@@ -364,23 +365,23 @@ class _ModelStateGuard:
 
     @property
     def _is_worth_a_pass(self) -> bool:
-        """Whether the model is here and answers alike each time, and the attack a user's or long."""
+        """Whether the model is local and deterministic, and the attack a user's or long."""
         passes, one = self.evidence.forwards + self.evidence.backwards, self.classifier
         worth = self.evidence.row.is_user_attack or int(passes.sum()) >= _LONG
         return bool(self.attacked and worth and one.steady and one.stated_identity is None)
 
     def _ask_widely(self) -> Tensor:
-        """About clean and attacked images, noise, black and white: where something was changed, and seldom else."""
+        """Query clean and attacked images, noise, black and white, to detect a change of the model."""
         clean, examples = self.evidence.images.inputs[:_PROBES], self.evidence.adv_inputs[:_PROBES]
         noise = torch.rand(clean[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(clean)
-        with seeded(0):  # a random model answers two such questions alike
+        with seeded(0):  # so that a random model returns the same for both calls
             return self.classifier.predict_logits(
                 torch.cat([clean, examples, noise, noise.round(), noise * 0, noise * 0 + 1])
             )
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_size: int) -> Iterator[Tensor]:
-    """The images of each library call; one by one where the row couples images or a batch would mix them up."""
+    """Yield the images of each call; singly if the implementation couples images or a batch would mix them up."""
     for batch in rows.split(1 if row.alone else batch_size):
         if (
             row.order == "content"
@@ -395,10 +396,10 @@ def _batches(row: Implementation, rows: Tensor, evidence: AttackState, batch_siz
 def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | None, classes: int) -> Tensor | None:
     if not threat_model.targeted:
         if targets is not None:
-            raise InvalidInput("expected no targets for an untargeted threat model, got targets")
+            raise InvalidInput("targets were given, but the threat model is untargeted")
         return None
     if targets is None:
-        raise InvalidInput("expected targets for a targeted threat model, got none")
+        raise InvalidInput("a targeted threat model needs targets")
     check_labels(targets, len(labels), classes)
     targets = targets.to(labels.device, torch.long)
     if (targets == labels).any():
@@ -415,12 +416,12 @@ def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
 
 
 def _places(first: Any, count: int) -> Any:
-    """The place of every image in the whole data set, from that of the first."""
+    """Return the place of every image in the whole data set, from that of the first."""
     return torch.arange(count, device="cpu") + int(first) if isinstance(first, Integral) else first
 
 
 def _check_whole(name: str, values: Any, labels: Tensor) -> Tensor:
-    """The values on the device of the labels; InvalidInput unless there is a whole number >= 0 for every image."""
+    """Return the values on the labels' device. Raises InvalidInput unless there is an integer >= 0 per image."""
     if not isinstance(values, Tensor):
         raise type_error(f"{name} as a tensor of {len(labels)} whole numbers", values)
     if values.shape != labels.shape or values.is_floating_point() or bool((values < 0).any()):

@@ -1,4 +1,4 @@
-"""The answers that images are judged by: in full float32, and of a model that draws random numbers many of them."""
+"""Logits on which images are judged: in full float32, and on many samples if the model is random."""
 
 import math
 from collections.abc import Iterator
@@ -16,14 +16,15 @@ from ..models.images import check_images
 from ..torch_state import full_float32
 from .seeding import call_seed, seeded
 
-_CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # what is drawn for: other numbers, so that no choice is judged by its luck
+_CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # separate random numbers, so that selection does not bias the judge
 
 
 class SampledOutputs(NamedTuple):
-    """What a model answers: logits, (N, K), and of a random one the share of its draws that are fooled, (N,) double.
+    """Logits, (N, K), and for a random model the proportion of its samples that are fooled, (N,) double.
 
-    The logits of a random model are those of one of its draws, the median one by the margin: they are fooled if and
-    only if at least half of the draws are. If any draw is not finite they are that one: such an image proves nothing.
+    The logits of a random model are those of one sample, the median by margin: they are fooled if and only if at least
+    half
+    of the samples are. If any sample is not finite, they are that one, and the image is invalid.
     """
 
     logits: Tensor
@@ -32,7 +33,7 @@ class SampledOutputs(NamedTuple):
 
 @contextmanager
 def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
-    """In the block a random model is judged by so many draws, and an attack sees the mean of so many; None: as it is.
+    """Set the judge's and an attack's samples of a random model inside the block, or None for no change.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -52,13 +53,13 @@ def sampling_context(classifier: Classifier, *, draws: int | None = None, eot: i
 
 @full_float32()
 def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor | None = None) -> Tensor:
-    """`Classifier.check`; of a random model the logits of the median of as many draws as it has, always the same ones.
+    """Return `Classifier.check`; for a random model the logits of the median sample, identical at each call.
 
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
         labels: shape (N,).
-        logits: where they are known; the model is not asked then.
+        logits: their logits, if known; the model is then not queried.
 
     Raises:
         InvalidInput: as `Classifier.check`.
@@ -70,10 +71,10 @@ def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits:
 
 @full_float32()
 def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> SampledOutputs:
-    """What a model makes of the clean images, checked; the number of draws is the default whatever an attack asks for.
+    """Return a model's checked outputs for clean images, with the default number of samples whatever the attack's.
 
     Raises:
-        InvalidInput: as `Classifier.check`, and if any of the draws is not finite.
+        InvalidInput: as `Classifier.check`, and if a sample is not finite.
     """
     if not classifier.random:
         return SampledOutputs(classifier.check(inputs, labels))
@@ -84,7 +85,7 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Sampl
     with sampling_context(classifier, draws=Classifier.draws):
         drawn = _draw(classifier, inputs, labels, None, _CLEAN)
     if not drawn.logits.isfinite().all():
-        raise InvalidInput("expected finite logits, got NaN or infinity in a draw of the clean images")
+        raise InvalidInput("expected finite logits, got NaN or infinity in a sample of the clean images")
     return drawn
 
 
@@ -92,16 +93,16 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Sampl
 def judge_outputs(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int = 0, *, final: bool = True
 ) -> SampledOutputs:
-    """What a model makes of images: one answer, or of a random model the median of its draws and the share fooled.
+    """Return logits: one output, or for a random model the median of its samples with the proportion fooled.
 
     Args:
         classifier: the model.
         images: shape (N, C, H, W).
         labels: shape (N,), on the same device.
         targets: shape (N,), or None.
-        seed: random seed of the draws. The verdicts of all runs have the same one, whatever their own: the least that
-            several of them leave of an image is then not that of the luckiest draws.
-        final: draw other numbers than where examples were only chosen.
+        seed: random seed of the samples. All runs are judged with the same one, whatever their own, so that the worst
+            case over several runs is not that of the luckiest samples.
+        final: use different random numbers than for the choice between examples.
     """
     if not classifier.random:
         return SampledOutputs(classifier.predict_logits(images))
@@ -120,9 +121,9 @@ def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tenso
 
 
 def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> SampledOutputs:
-    """Of answers (draws, n, K) the one at the median of how far each image is from being fooled, and the share fooled.
+    """Return the output, among (draws, n, K), at the median margin of each image, and the proportion fooled.
 
-    An answer that is not finite counts as not fooled; where there is one, it is what stands for the image: neither a
+    A non-finite output counts as not fooled. If there is one, it represents the image, which is then neither a
     success nor robust.
     """
     hit = torch.stack([is_fooled(answer, labels, targets) for answer in answers])
@@ -133,8 +134,8 @@ def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> SampledO
     of_wanted = answers.gather(2, places)[..., 0]
     rest = answers.scatter(2, places, -torch.inf).amax(2)
     margin = (of_wanted - rest) if targets is None else (rest - of_wanted)
-    order = margin.where(finite, torch.inf).sort(dim=0, stable=True).indices  # those that are not finite come last
-    # A tie counts as argmax has it: fooled draws come first whatever their margin rounds to.
+    order = margin.where(finite, torch.inf).sort(dim=0, stable=True).indices  # non-finite ones come last
+    # Ties are resolved as argmax does: fooled samples come first, however their margin is rounded.
     order = order.gather(0, (~hit).gather(0, order).to(torch.uint8).sort(dim=0, stable=True).indices)
     middle = order[math.ceil(len(answers) / 2) - 1].where(finite.all(0), (~finite).to(torch.uint8).argmax(0))
     return SampledOutputs(answers[middle, torch.arange(len(labels), device=labels.device)], hit.double().mean(0))

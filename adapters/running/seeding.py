@@ -1,4 +1,4 @@
-"""Random state around a library call: fixed by a seed inside, exactly as it was afterwards."""
+"""Random state around a library call: seeded inside, restored afterwards."""
 
 import random
 import sys
@@ -12,10 +12,10 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python, NumPy and torch (CPU and every GPU) with `seed`; restore all of their states on the way out.
+    """Seed Python, NumPy and torch (CPU and every GPU) with `seed`, and restore their states on exit.
 
-    GPUs that this process has not begun to use are left alone: to look at their generators would set up each of them,
-    in every worker, and no child could use them any more.
+    GPUs that this process does not use yet are skipped: reading their generators would initialise each of them in every
+    worker, and no child process could use them any more.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
@@ -33,15 +33,14 @@ def seeded(seed: int) -> Iterator[None]:
 def _seed_torch(seed: int) -> None:
     if torch.cuda.is_initialized() or torch.mps.is_available():
         torch.manual_seed(seed)
-    else:  # where nothing else is in use torch.manual_seed writes down a stack trace for each device that may come
+    else:  # with no GPU in use; torch.manual_seed records a stack trace for each device that may follow
         torch.default_generator.manual_seed(seed)
 
 
 class NotedSeedings:
     """Records which of Python's and NumPy's global generators are seeded or set by code other than `seeded`.
 
-    A generator that is put back to the state that it had before counts as left alone, and so does one that is given
-    the seed that `seeded` gave it.
+    A generator that is set back to its earlier state, or to the seed that `seeded` gave it, counts as unchanged.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,7 @@ class NotedSeedings:
         self._seeded: list[str] = []
 
     def take(self) -> list[str]:
-        """The generators noted since the last call of this."""
+        """Return the generators noted since the last call."""
         names, self._seeded = self._seeded, []
         return [f"the seed of {name} random generator" for name in names]
 
@@ -84,15 +83,15 @@ class NotedSeedings:
 
 
 def _state(name: str) -> Any:
-    """The state of a global generator, in a form that can be compared."""
+    """Return the state of a global generator, in a comparable form."""
     if name == "Python's":
         return random.getstate()
     state: Any = np.random.get_state()  # noqa: NPY002 - the generator that libraries seed
-    return (state[1].tobytes(), state[2:]) if isinstance(state, tuple) else repr(state)  # or another than its first
+    return (state[1].tobytes(), state[2:]) if isinstance(state, tuple) else repr(state)  # a different generator
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:
-    """Seed of one library call: `seed` itself for the first batch of the first run, else mixed with its place.
+    """Return the seed of one library call: `seed` for the first batch of the first run, else mixed with its place.
 
     The place is the position of the call's first image in the data set, so that an attack that takes one image at a
     time does not give every image the same noise.

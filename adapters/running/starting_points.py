@@ -1,4 +1,4 @@
-"""Starting points of decision-based attacks: the same ones for every library, made from the seed alone."""
+"""Starting points of decision-based attacks: the same for every library, determined by the seed."""
 
 import torch
 from torch import Tensor
@@ -14,10 +14,10 @@ BISECTIONS = 10
 def find_starting_points(
     counter: QueryCounter, inputs: Tensor, labels: Tensor, targets: Tensor | None, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """An image on the wrong side of the boundary for each clean image, as near as a bisection brings it.
+    """Find a misclassified image for each clean image, moved towards it by bisection.
 
     Uniform noise images are drawn until one is misclassified (or classified as the target), then the other images of
-    the batch are tried; the find is moved towards the clean image by bisection. Every query is counted.
+    the batch are tried. The result is moved towards the clean image by bisection. Every query is counted.
 
     Args:
         counter: the model.
@@ -27,7 +27,7 @@ def find_starting_points(
         seed: random seed of the noise; each image has a separate stream.
 
     Returns:
-        The starting points, shape (N, C, H, W) (the clean image where there is none), and whether there is one,
+        The starting points, shape (N, C, H, W) (the clean image if none was found), and whether one was found,
         shape (N,) bool.
     """
     starts = inputs.clone()

@@ -1,4 +1,4 @@
-"""Attacks made on a surrogate and judged on another model, which they never ask."""
+"""Attacks made on a surrogate and judged on a target model, which they never query."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,27 +35,28 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
 ) -> AttackResult:
     """Attack a surrogate on the images that the classifier gets right, and judge the examples on the classifier.
 
-    The attack knows all of the surrogate and nothing of the classifier: restarts, budgets and smallest changes are the
-    surrogate's. An image that the surrogate gets wrong is attacked like the others.
+    The attack knows the surrogate completely and nothing about the classifier: restarts, budgets and smallest changes
+    refer
+    to the surrogate. An image that the surrogate misclassifies is attacked like the others.
 
     Args:
-        implementation: a row or its name.
-        classifier: the model that the examples are judged on.
-        surrogate: the model that they are made on.
+        implementation: an implementation or its name.
+        classifier: the target model, on which the examples are judged.
+        surrogate: the source model, on which they are made.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
-        logits: of the classifier on the clean images, shape (N, K), where they are known.
+        logits: of the classifier on the clean images, shape (N, K), if known.
         seed: random seed.
-        draws: answers that each example is judged by, of a classifier that draws random numbers, as for `run_attack`.
-        **more: as for `run_attack`; `max_queries` are passes of the surrogate.
+        draws: number of samples on which each example is judged, if the classifier is random, as for `run_attack`.
+        **more: as for `run_attack`; `max_queries` counts queries of the surrogate.
 
     Returns:
-        The result on the classifier: `knowledge` is "transfer", `forwards` and `backwards` are zero, and those of the
-        surrogate stand beside them. What the library did wrong on the surrogate stays a violation.
+        The result on the classifier: `knowledge` is "transfer", `forwards` and `backwards` are zero, and the queries of
+        the surrogate are given separately. Errors of the library on the surrogate remain invalid results.
 
     Raises:
-        DavylampError: as `run_attack`; `InvalidInput` if the surrogate has another number of classes.
+        DavylampError: as `run_attack`; `InvalidInput` if the surrogate has a different number of classes.
     """
     inputs = inputs.detach().float()
     with classifier.frozen(), sampling_context(classifier, draws=draws):
@@ -68,7 +69,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
 
 
 def check_surrogate(classifier: Classifier, surrogate: Classifier, inputs: Tensor) -> None:
-    """Raise InvalidInput unless both models answer these images with the same number of classes."""
+    """Raise InvalidInput unless both models have the same number of classes."""
     classes, others = (model.predict_logits(inputs[:1]).shape[1] for model in (classifier, surrogate))
     if classes != others and not classifier.answers.has_other_class:
         raise InvalidInput(
@@ -79,7 +80,7 @@ def check_surrogate(classifier: Classifier, surrogate: Classifier, inputs: Tenso
 def _judge(
     made: AttackResult, classifier: Classifier, surrogate: Classifier, inputs: Tensor, logits: Tensor
 ) -> AttackResult:
-    """What the examples that were made on the surrogate do to the classifier."""
+    """Judge the surrogate's examples on the classifier."""
     examples = Images(made.adv_inputs, made.labels, made.targets)
     adv_logits, share = judge_outputs(classifier, made.adv_inputs, made.labels, made.targets)
     inside = made.distance <= radius_with_tolerance(made.threat_model)
@@ -121,11 +122,13 @@ def _judge(
 
 
 def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
-    """Of the violations on the surrogate, by image, those that still speak against the example.
+    """Return, by image, the reasons for invalid results on the surrogate that also apply to the classifier.
 
-    A surrogate that answers now so, now otherwise may be attacked. Where it got the image wrong, the clean image is an
-    example of it. An example that fools the classifier speaks for itself, whatever the surrogate made of it. What is
-    not finite of the surrogate says nothing of the classifier.
+    An unstable surrogate may be attacked. If it misclassifies an image, the clean image is a valid example of it. An
+    example
+    that fools the classifier is valid whatever the surrogate returned. Non-finite outputs of the surrogate say nothing
+    about
+    the classifier.
     """
     wrong = is_fooled(made.logits, made.labels, made.targets).tolist()
     kept = []

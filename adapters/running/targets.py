@@ -1,4 +1,4 @@
-"""The rules by which a targeted attack gets its target classes."""
+"""Rules that choose the classes of targeted attacks."""
 
 from collections.abc import Iterable
 
@@ -12,15 +12,15 @@ from ..threat_model import ThreatModel
 
 
 def class_of(rule: str) -> int | None:
-    """The class number that a rule is; None if it is none."""
+    """Return the class number of a rule; None if the rule is not a number."""
     return int(rule) if rule.isascii() and rule.isdecimal() and len(rule) <= 9 else None
 
 
 def check_target(rule: str) -> str:
-    """The rule itself.
+    """Return the rule if it is valid.
 
     Raises:
-        InvalidInput: if it is neither a known word nor a class number.
+        InvalidInput: if it is neither a known rule nor a class number.
     """
     if rule not in TARGETS and class_of(rule) is None:
         raise InvalidInput(f"expected a target of {', '.join(TARGETS)} or a class number such as 3, got {rule!r}")
@@ -28,21 +28,21 @@ def check_target(rule: str) -> str:
 
 
 def class_logits(classifier: Classifier, logits: Tensor) -> Tensor:
-    """The logits of the classes that can be a target: without the one that means "detected", or "any other"."""
+    """Return the logits of the possible target classes, without an extra class for "detected" or "any other"."""
     return logits[:, :-1] if classifier.detects or classifier.answers.has_other_class else logits
 
 
 def target_rule_error(classifier: Classifier, rule: str) -> str:
-    """Why a rule cannot choose targets by what the model gives; "" if it can."""
+    """Return why a rule cannot choose targets from the model's outputs; "" if it can."""
     if classifier.outputs == "labels" and rule.endswith("-likely"):
-        return f"the target {rule} needs scores, and {classifier.name} gives labels only; give random or a class"
+        return f"the target {rule} needs scores, and {classifier.name} returns labels only; use random or a class"
     return ""
 
 
 def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
-    """Why a rule that is one class cannot be aimed at, by what the model gives of an image, (1, C, H, W); "" if it can.
+    """Return why a rule's class is not one of the model's, for one image, (1, C, H, W); "" if it is.
 
-    The model is asked for such a rule only.
+    The model is queried for class rules only.
     """
     aim = class_of(rule)
     if aim is None:
@@ -52,19 +52,19 @@ def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
 
 
 def check_targeted_required(classifier: Classifier, threat_model: ThreatModel) -> None:
-    """Raise Unsupported for an untargeted attack on a model with a detector: to be detected would be a success."""
+    """Raise Unsupported for an untargeted attack on a model with a detector, where detection would be a success."""
     if classifier.detects and not threat_model.targeted:
         raise Unsupported(
-            f"expected a target for {classifier.name}: untargeted, an image that is detected would count as fooled; "
-            "give --target second-likely, or random"
+            f"{classifier.name} includes a detector, so attacks on it must be targeted (otherwise a detected "
+            "image would count as fooled); give --target second-likely, or random"
         )
 
 
 def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Target classes by what a classifier gave of the clean images, shape (N,); as `choose_targets`.
+    """Return target classes from a classifier's outputs for the clean images, shape (N,); as `choose_targets`.
 
     Raises:
-        Unsupported: if the rule needs scores, and the classifier gives labels only.
+        Unsupported: if the rule needs scores, and the classifier returns labels only.
         InvalidInput: if the rule is unknown.
     """
     if why := target_rule_error(classifier, rule):
@@ -73,7 +73,7 @@ def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: st
 
 
 def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
-    """A line for each rule that is one class, if images of that class get the next one for a target.
+    """Return a note for each class rule that some images already have as their label.
 
     Args:
         rules: "random", "3".
@@ -85,18 +85,18 @@ def moved_target_note(rules: Iterable[str], labels: Tensor) -> list[str]:
         count = 0 if aim is None else int((labels == aim).sum())
         if count:
             lines.append(
-                f"target {aim}: {count} of {len(labels)} images are of that class, and aim at the class after it"
+                f"target {aim}: {count} of {len(labels)} images already have this class; their target is the next class"
             )
     return lines
 
 
 def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Target classes, shape (N,), never equal to the label.
+    """Choose target classes, shape (N,), never equal to the label.
 
     Args:
         logits: of the clean images, shape (N, K).
         labels: shape (N,).
-        rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the class after.
+        rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the next class.
         seed: random seed of the random targets.
 
     Raises:

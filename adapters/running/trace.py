@@ -1,4 +1,4 @@
-"""The nearest example of each image among all that an attack asks the model about, and after how many passes."""
+"""Nearest example of each image among all queries of an attack, by number of queries."""
 
 from typing import NamedTuple
 
@@ -12,19 +12,20 @@ from .judge import UNCHANGED, perturbation_norm, within_threat_model
 
 
 class CurvePoint(NamedTuple):
-    """From `passes` forward plus backward passes on, the nearest example of an image is at `distance`."""
+    """After `passes` queries, the nearest example of an image is at `distance`."""
 
     passes: int
     distance: float
 
 
 class Trace:
-    """What was nearest so far, image by image, over any number of library calls.
+    """Nearest example so far of each image, over any number of library calls.
 
-    A point that the model was asked about counts if it fools the model, is finite, lies in [0, 1] and differs from the
-    clean image by more than rounding. It is what the model said in that batch: who uses an example judges it first.
+    A queried point counts if it fools the model, is finite, lies in [0, 1] and differs from the clean image by more
+    than
+    rounding. The prediction is that of its batch, so an example must be judged before it is used.
 
-    `nearest` are the examples, (N, C, H, W), and `distance` how far they are, (N,) float64, inf where there is none;
+    `nearest` are the examples, (N, C, H, W), and `distance` their distances, (N,) float64, inf if there is none;
     `curves` have a point for each time that an image's distance fell.
 
     Args:
@@ -32,7 +33,7 @@ class Trace:
         labels: shape (N,).
         targets: target classes, shape (N,), or None.
         norm: of the distances; "unrestricted" is measured in l2.
-        below: only what is nearer than this is noted, shape (N,) float64; None: everything.
+        below: only examples nearer than this are recorded, shape (N,) float64, or None for all.
     """
 
     def __init__(
@@ -46,13 +47,13 @@ class Trace:
 
     @torch.no_grad()
     def note(self, asked: Tensor, logits: Tensor, images: Tensor, passes: Tensor) -> None:
-        """Take note of answers.
+        """Record query results.
 
         Args:
-            asked: what the model was asked about, shape (rows, C, H, W); copies of another size are no examples.
-            logits: its answers, shape (rows, K).
+            asked: the queried images, shape (rows, C, H, W); copies of a different size are ignored.
+            logits: the model's outputs, shape (rows, K).
             images: the image that each row belongs to, shape (rows,).
-            passes: what that image has cost so far, this pass included, shape (rows,).
+            passes: queries used by that image, this one included, shape (rows,).
         """
         if asked.shape[1:] != self._inputs.shape[1:]:
             return
@@ -72,11 +73,11 @@ class Trace:
                 self.curves[image].append(CurvePoint(int(passes[row]), size))
 
     def of_call(self, images: Tensor, spent: Tensor) -> "CallTrace":
-        """What a library call on some of the images notes.
+        """Return the recorder for a library call on some of the images.
 
         Args:
             images: their places, shape (n,).
-            spent: what each has cost before the call, shape (n,).
+            spent: queries that each has used before the call, shape (n,).
         """
         return CallTrace(self, images, spent)
 
@@ -88,16 +89,16 @@ class CallTrace:
         self._trace, self._images, self._spent = trace, images, spent
 
     def note(self, asked: Tensor, logits: Tensor, owners: Tensor, passes: Tensor) -> None:
-        """Take note of answers to rows of the images `owners`; `passes` of each image of the call, shape (n,)."""
+        """Record query results for the images `owners`; `passes` for each image of the call, shape (n,)."""
         owners = owners.to(self._images.device)
         so_far = (self._spent + passes.to(self._spent.device))[owners]
         self._trace.note(asked, logits, self._images[owners], so_far)
 
 
 def curves_of(trace: Trace, result: AttackResult) -> tuple[tuple[CurvePoint, ...], ...]:
-    """What was noted of the images of a run; none of an image that proves nothing.
+    """Return the curves of the images of a run; empty for invalid results.
 
-    What the attack returned is at the end, where it is nearer than everything that the model was asked about.
+    The returned example is the last point, if it is nearer than all queried points.
     """
     costs, distances = (result.forwards + result.backwards).tolist(), result.distance.tolist()
     curves = []

@@ -112,7 +112,7 @@ def _digits() -> tuple[Tensor, Tensor]:
 def _digest() -> str:
     """Of this file, the network, the digits, the training and torch: a cached model is never that of other code."""
     root = Path(__file__).parents[2]
-    parts = (root / "adapters" / "models" / "zoo" / "demo.py", root / "adapters" / "data" / "samples.py")
+    parts = (root / "adapters" / "models" / "zoo" / "demo.py", root / "adapters" / "data" / "bundled_images.py")
     files = [Path(__file__), *parts, *sorted((root / "engine" / "training").glob("*.py"))]
     code = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(code + torch.__version__.encode()).hexdigest()[:12]

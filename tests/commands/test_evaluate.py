@@ -212,7 +212,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
     [
         (("evaluate", "missing.toml"), "expected a TOML file"),
         (("evaluate", "--preset", "canari", "--print-config"), "did you mean canary"),
-        (("evaluate", "--preset", "canary", "--epsilon", "1/255"), "expected --attacks beside --norm, --epsilon"),
+        (("evaluate", "--preset", "canary", "--epsilon", "1/255"), "cannot be used without --attacks"),
         (("evaluate", *COMMON, "--attacks", "PGD "), "unknown attack 'PGD'; did you mean pgd"),
         (("evaluate", *COMMON, "--attacks", "pgd,,fgsm"), "expected --attacks A,B"),
         (
@@ -226,17 +226,17 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("evaluate", *COMMON, "--attacks", "pgd", "--library", "Art"), "did you mean art"),
         (
             ("evaluate", *COMMON, "--attacks", "pgd", "--epsilon", "8"),
-            "expected a norm beside epsilon 8 for pgd",
+            "epsilon 8 for pgd needs a norm",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,fgm", "--epsilon", "0.1"),
-            "expected a norm beside epsilon 0.1 for fgm",
+            "epsilon 0.1 for fgm needs a norm",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,deepfool", "--epsilon", "8/255"),
-            "for deepfool, got none: it looks for",
+            "for deepfool needs a norm",
         ),
-        (("evaluate", *COMMON, "--attacks", "foolbox:cw", "--epsilon", "2/255"), "for cw, got none: it looks for"),
+        (("evaluate", *COMMON, "--attacks", "foolbox:cw", "--epsilon", "2/255"), "for cw needs a norm"),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,art:jsma", "--epsilon", "1"),
             "it would be linf for fgsm and l0 for art:jsma",

@@ -85,7 +85,7 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
     write(tmp_path / "a.json", *evaluated, distances={"l2": [float("inf")] * 9}, batch_failures=[True])
     code, out, _ = run("import", "attackbench", "a.json", "-o", "results")
     assert code == 0
-    assert "no result, not one that fooled nothing" in out
+    assert "a missing result, not a success rate of 0" in out
     assert "9 of 9 images: it crashed" in run("table", "results", "--references")[1]
 
 
@@ -103,9 +103,9 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
         (("table", "results", "--references", "--pooled"), "expected --references without"),
         (("export", "attackbenc", "results", "-o", "files"), "unknown format 'attackbenc'; did you mean attackbench?"),
         (("export", "attackbench", "none", "-o", "files"), "expected a results folder"),
-        (("export", "attackbench", "results", "-o", "results"), "another folder"),
+        (("export", "attackbench", "results", "-o", "results"), "must differ from the results folder"),
         (("export", "attackbench", "results", "-o", "net.py"), "choose another folder for --out"),
-        (("export", "attackbench", "results", "-o", "files", "--no-images"), "without a choice of --images"),
+        (("export", "attackbench", "results", "-o", "files", "--no-images"), "cannot be combined with --images"),
         (("export", "results", "none/results.zip"), "choose another file"),
         (("report", "results", "-o", "none/report.html"), "choose another file for --out"),
     ],

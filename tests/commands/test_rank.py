@@ -221,7 +221,7 @@ def test_python_refuses_what_it_does_not_know(folder, results, options, words):
 @pytest.mark.parametrize(
     ("name", "words", "note"),
     [
-        ("invalid", "attacks", "2 cells failed: their responses are missing"),
+        ("invalid", "attacks", "2 runs failed: their responses are missing"),
         ("defence", "defences --original models.py:cnn --examples original", "responses to examples that were made on"),
     ],
 )
@@ -320,8 +320,8 @@ def test_a_row_against_the_published_tables(run, tmp_path):
     code, out, _ = run("rank", path, "--against", "published:canary-table9")
     assert code == 0
     assert "2 of 15 metrics" in out
-    assert "left out: XYZ: the baseline lacks them" in out
-    assert "left out: VGG: the baseline has them" in out
+    assert "omitted: XYZ: not in the baseline" in out
+    assert "omitted: VGG: already in the baseline" in out
     assert len([line for line in out.splitlines() if line.split()[0].isdigit() and " - " in line]) == 16
     attack = tmp_path / "attack.csv"
     attack.write_text("attack,MR,QN\nmine,0.7,150\n")
@@ -336,7 +336,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
         (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
         (("published:canary-table9", "--adaptive"), "expected --adaptive with --against and responses to images"),
         (("published:canary-table9", "--budget", "4/255"), "expected a table of metrics without --epsilon"),
-        ((path,), f"expected models that {path} lacks, got none"),
+        ((path,), f"{path} already has all models"),
     ):
         code, out, err = run("rank", path, "--against", *arguments)
         assert (code, out, err.count("\n")) == (1, "", 1)

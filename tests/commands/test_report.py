@@ -41,7 +41,10 @@ def test_report_of_two_folders_shows_what_moved(run, folder, tmp_path):
     [
         (["report", "nowhere"], "expected a results folder (made by `davylamp evaluate`), got nowhere"),
         (["report", "a", "b", "c"], "expected one results folder, two to compare, or --together, got 3"),
-        (["report", "FOLDER", "-o", "nowhere/page.html"], "could not write nowhere/page.html (nowhere is no folder)"),
+        (
+            ["report", "FOLDER", "-o", "nowhere/page.html"],
+            "could not write nowhere/page.html (there is no folder nowhere)",
+        ),
         (["report", "FOLDER", "-o", "."], "expected a file for -o, got the folder ."),
         (["serve", "nowhere"], "expected a results folder (made by `davylamp evaluate`), got nowhere"),
     ],
@@ -65,7 +68,7 @@ def test_a_taken_port_is_one_line(run, folder):
         taken.listen()
         code, _, err = run("serve", folder, "--port", taken.getsockname()[1])
     assert code == 1
-    assert "choose another with --port" in err
+    assert "choose a different --port" in err
 
 
 def test_serve_answers_and_stops(folder):

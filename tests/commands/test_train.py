@@ -71,8 +71,8 @@ def test_an_attack_is_told_from_a_detector_by_its_name(command):
 @pytest.mark.parametrize(
     ("attack", "more", "words"),
     [
-        ("foolbox:pgd", (), "foolbox:pgd attacks each image by itself: it learns nothing"),
-        ("at-saturation(art:uap)", (), "expected an attack at one radius"),
+        ("foolbox:pgd", (), "it has nothing to fit"),
+        ("at-saturation(art:uap)", (), "an attack with a single radius"),
         ("davylamp:advgan", ("--param", "epochs=0"), "expected epochs"),
         ("davylamp:advgan", ("--param", "steps=3"), "steps"),
     ],
@@ -87,8 +87,8 @@ def test_mistakes_are_one_line(command, attack, more, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--norm", "l2", "--eps", "0.1"), "expected --attack with --norm, --epsilon"),
-        (("--target", "0", "--attack-param", "steps=2"), "expected --attack with --target, --attack-param"),
+        (("--norm", "l2", "--eps", "0.1"), "--attack is missing for --norm, --epsilon"),
+        (("--target", "0", "--attack-param", "steps=2"), "--attack is missing for --target, --attack-param"),
         (("--limit", "-1"), "expected --limit as a whole number from 1, got -1"),
         (("-o", "nowhere/file.pt"), "choose another file for --out"),
     ],

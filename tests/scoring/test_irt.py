@@ -192,7 +192,7 @@ def test_the_model_is_written_once_and_short():
     assert len(inspect.getsource(item_response).splitlines()) <= 40
     folder = Path(inspect.getsourcefile(item_response)).parent
     drawing = [path.name for path in folder.glob("*.py") if "pyro.sample(" in path.read_text()]
-    assert drawing == ["program.py"]
+    assert drawing == ["irt_model.py"]
 
 
 def test_a_ranking_loads_pyro_and_importing_scoring_does_not(run_fresh):

@@ -265,7 +265,7 @@ def test_data_that_is_not_what_it_said_fails_its_task_and_no_worker(folder, wait
     assert TaskWorker(folder).run_one()
     task = see(folder, number)
     assert (task.state, task.attempts) == ("failed", 1)
-    assert ("Bad CRC-32" if kind == "torn" else "expected a file in the folder") in task.message
+    assert ("Bad CRC-32" if kind == "torn" else "expected a file inside the folder") in task.message
     assert str(folder.path) not in task.message
     after = wait()
     assert TaskWorker(folder).run_one()

@@ -1,4 +1,4 @@
-"""Corrupted data sets on disk, and the names by which corrupted images are asked for."""
+"""Corrupted data sets on disk, and the names of corrupted images."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _NAME = re.compile(r"(?P<base>[^+]*:.*)\+(?P<corruption>[A-Za-z][\w-]*)(?::(?P<s
 
 
 class CorruptionSpec(NamedTuple):
-    """What a name asks for: images of `base` with a corruption; `on_disk`: they are read, not made."""
+    """Images of `base` with a corruption, as given by a name; `on_disk` if they are read instead of generated."""
 
     base: str
     corruption: str
@@ -26,11 +26,11 @@ class CorruptionSpec(NamedTuple):
 
 
 def split_corruption(name: str) -> CorruptionSpec | None:
-    """The parts of "DATA+CORRUPTION:severity"; None for a name without a corruption, or of a path that is there.
+    """Split "DATA+CORRUPTION:severity". Returns None for a name without a corruption, or of an existing path.
 
     Raises:
         UnknownName: if there is no such corruption.
-        InvalidInput: if the severity is none, or a set on disk is named without a corruption.
+        InvalidInput: if the severity is missing or invalid, or a set on disk is named without a corruption.
     """
     source, _, path = name.partition(":")
     match = _NAME.fullmatch(name)
@@ -47,31 +47,31 @@ def split_corruption(name: str) -> CorruptionSpec | None:
 
 
 def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
-    """The folder of class folders of a corruption in ImageNet-C's layout, ROOT/CORRUPTION/SEVERITY or a group above.
+    """Return the class folders' parent for a corruption in ImageNet-C's layout, ROOT/[GROUP/]CORRUPTION/SEVERITY.
 
     Raises:
         Unavailable: if there is no such folder.
-        UnknownName: if there is none of this corruption.
+        UnknownName: if there is no folder of this corruption.
     """
     if not root.is_dir():
-        raise Unavailable(f"expected a folder of corruptions, ROOT/CORRUPTION/SEVERITY/CLASS, found none at {root}")
+        raise Unavailable(f"no such folder: {root} (expected corruptions as ROOT/CORRUPTION/SEVERITY/CLASS)")
     chosen = _choose(corruption, list_corruption_folders(root))
     folder = chosen / str(severity)
     if not folder.is_dir():
         there = ", ".join(str(level) for level in SEVERITIES if (chosen / str(level)).is_dir())
-        raise Unavailable(f"expected a folder for severity {severity} in {chosen}, found none (there: {there})")
+        raise Unavailable(f"no folder for severity {severity} in {chosen} (there: {there})")
     return folder
 
 
 def list_corruption_folders(root: Path) -> dict[str, Path]:
-    """By name the folders below a root that have a folder for some severity, directly or in a group ("noise")."""
+    """Return, by name, the folders below a root that have some severity, directly or in a group ("noise")."""
     levels = [str(severity) for severity in SEVERITIES]
     folders = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern)) if path.is_dir()]
     return {path.name: path for path in folders if any((path / level).is_dir() for level in levels)}
 
 
 def list_sets(data: str) -> tuple[str, ...]:
-    """The corruptions of a set on disk, "imagenet-c:PATH" or "cifar-10-c:PATH"; none of other data.
+    """List the corruptions of a set on disk, "imagenet-c:PATH" or "cifar-10-c:PATH"; empty for other data.
 
     Raises:
         Unavailable: if there is no such folder, or no corruption in it.
@@ -83,12 +83,12 @@ def list_sets(data: str) -> tuple[str, ...]:
     names = list_corruption_folders(root) if source == FOLDERS else _list_arrays(root)
     if not names:
         layout = "CORRUPTION/SEVERITY/CLASS" if source == FOLDERS else "CORRUPTION.npy"
-        raise Unavailable(f"expected {layout} in {root}, found none")
+        raise Unavailable(f"no {layout} in {root}")
     return tuple(names)
 
 
 def check_set(data: str, corruptions: Iterable[str], severities: Iterable[int]) -> None:
-    """Refuse what a set on disk lacks before anything of it is measured.
+    """Raise an error if a set on disk lacks a corruption or severity, before anything is measured.
 
     Raises:
         DavylampError: as `corruption_folder`; UnknownName if there is no array of a corruption.
@@ -109,15 +109,15 @@ def _list_arrays(root: Path) -> dict[str, Path]:
 def read_corruption_arrays(
     root: Path, corruption: str, severity: int, limit: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images, uint8, (N, 32, 32, 3), and labels, (N,), of CIFAR-10-C's layout: five severities one after the other.
+    """Read images, uint8, (N, 32, 32, 3), and labels, (N,), in CIFAR-10-C's layout: five consecutive severities.
 
     Raises:
         Unavailable: if there are no such files, or they cannot be read.
-        UnknownName: if there is none of this corruption.
-        InvalidInput: if they hold something else.
+        UnknownName: if there is no array of this corruption.
+        InvalidInput: if they have invalid contents.
     """
     if not root.is_dir():
-        raise Unavailable(f"expected a folder with CORRUPTION.npy and labels.npy, found none at {root}")
+        raise Unavailable(f"no such folder: {root} (expected CORRUPTION.npy and labels.npy in it)")
     images = _read_array(_choose(corruption, _list_arrays(root)))
     labels = _read_array(root / "labels.npy")
     if images.ndim != 4 or labels.ndim != 1 or len(images) % len(SEVERITIES) or not len(images):

@@ -1,4 +1,4 @@
-"""Images with a corruption: the library's code at ImageNet's size, the authors' parameters for smaller images."""
+"""Generates corrupted images: the library's code at ImageNet's size, the authors' parameters for smaller images."""
 
 import hashlib
 import warnings
@@ -14,41 +14,42 @@ from torch import Tensor
 from ....errors import InvalidInput, MissingLibrary, Unsupported
 from .published import Corruption, check_severity, find_corruption
 
-SMALLEST = 32  # side of an image that the library takes
-VERSION = 1  # of how an image gets its seed and its parameters: other pixels are another version
+SMALLEST = 32  # smallest side of an image that the library accepts
+VERSION = 1  # of the seeding and the parameters of an image: a change of pixels needs a new version
 Sized = Literal["imagenet", "tiny-imagenet", "cifar"]
 _LIBRARY = 'pip install "davylamp[corruptions]" && pip install --no-deps "imagecorruptions-imaug>=1.1.5,<1.2"'
 _WITHOUT_WINDOWS = "pip uninstall -y opencv-python && pip install --force-reinstall --no-deps opencv-python-headless"
-_SEEDED = ("glass_blur", "impulse_noise")  # they draw from generators of their own, which np.random.seed does not reach
+_SEEDED = ("glass_blur", "impulse_noise")  # they use separate generators, which np.random.seed does not affect
 
 
 def severity_scale_for(height: int, width: int) -> Sized:
-    """Whose severities images of this size get: a blur for 224 pixels leaves nothing of 32."""
+    """Return the scale of severities for images of this size: a blur for 224 pixels would erase an image of 32."""
     longer = max(height, width)
     return "cifar" if longer <= 32 else "tiny-imagenet" if longer <= 64 else "imagenet"
 
 
 def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int = 0) -> Tensor:
-    """Images with one of the 19 corruptions of Hendrycks and Dietterich (2019).
+    """Apply one of the 19 corruptions of Hendrycks and Dietterich (2019) to images.
 
-    Images become 8-bit ones first. What is random depends on an image's pixels, the corruption, the severity and the
-    seed alone, not on the images beside it. Grey images are corrupted as three equal channels, of which the first is
-    taken. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's.
-    The published sets are stored as JPEG and hence a little harder; motion blur and snow are the library's, where the
+    Images are first rounded to 8 bits. Randomness depends on an image's pixels, the corruption, the severity and the
+    seed alone, not on the other images. Grey images are corrupted as three equal channels, of which the first is
+    returned. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's.
+    The published sets are stored as JPEG and hence a little harder. Motion blur and snow are the library's, for which
+    the
     authors used ImageMagick, and its elastic transformation has no affine part.
 
     Args:
-        inputs: images in [0, 1], shape (N, C, H, W), of 1 or 3 channels.
+        inputs: images in [0, 1], shape (N, C, H, W), with 1 or 3 channels.
         corruption: name, "fog".
         severity: 1 to 5.
         seed: random seed.
 
     Returns:
-        As `inputs`, float32, of 8 bits.
+        As `inputs`, float32, rounded to 8 bits.
 
     Raises:
         UnknownName: if there is no such corruption.
-        InvalidInput: if the severity or the images are something else.
+        InvalidInput: if the severity or the images are invalid.
         Unsupported: if grey images cannot have this corruption.
         MissingLibrary: if imagecorruptions is not installed.
     """
@@ -64,11 +65,11 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
 
 
 def check_images_for(row: Corruption, inputs: Tensor) -> None:
-    """Raise unless images of this shape can have the corruption.
+    """Raise an error unless images of this shape can have the corruption.
 
     Raises:
-        InvalidInput: if they are too small or no images.
-        Unsupported: if they are grey and it brings colours in.
+        InvalidInput: if they are too small or not images.
+        Unsupported: if they are grey and the corruption adds colour.
     """
     if inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
         raise InvalidInput(f"expected images of shape (N, 1 or 3, H, W) to corrupt, got {tuple(inputs.shape)}")
@@ -77,21 +78,21 @@ def check_images_for(row: Corruption, inputs: Tensor) -> None:
         got = f"{width} x {height}"
         raise InvalidInput(f"expected images of at least {SMALLEST} x {SMALLEST} for {row.name}, got {got}")
     if inputs.shape[1] == 1 and row.coloured:
-        raise Unsupported(f"{row.name} brings colours in, which grey images cannot have; take another corruption")
+        raise Unsupported(f"{row.name} adds colour and cannot be applied to grey images; choose another corruption")
 
 
 def corruption_seed(pixels: np.ndarray, corruption: str, severity: int, seed: int) -> int:
-    """What the corruption of one image is seeded with: a hash of its 8-bit pixels and of what is done to it."""
+    """Return the seed of the corruption of one image: a hash of its 8-bit pixels and the corruption's settings."""
     about = f"{VERSION} {corruption} {severity} {seed} {pixels.shape}".encode()
     digest = hashlib.sha256(about + np.ascontiguousarray(pixels).tobytes()).digest()
     return int.from_bytes(digest[:4], "little")
 
 
 def library_version() -> str:
-    """The version of imagecorruptions that is here.
+    """Return the installed version of imagecorruptions.
 
     Raises:
-        MissingLibrary: if none is.
+        MissingLibrary: if it is not installed.
     """
     from importlib.metadata import version
 
@@ -116,7 +117,7 @@ def load_library() -> Any:
 
 @contextmanager
 def seeded_numpy(seed: int) -> Iterator[None]:
-    """NumPy's global generator, from which the library draws, seeded inside and as it was afterwards."""
+    """Seed NumPy's global generator, which the library uses, inside the block, and restore it afterwards."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:
@@ -126,7 +127,7 @@ def seeded_numpy(seed: int) -> Iterator[None]:
 
 
 def _corrupt_one(pixels: np.ndarray, row: Corruption, severity: int, seed: int) -> np.ndarray:
-    """An image, uint8, shape (H, W, C), with a corruption."""
+    """Corrupt an image, uint8, shape (H, W, C)."""
     drawn, grey = corruption_seed(pixels, row.name, severity, seed), pixels.shape[2] == 1
     three = np.repeat(pixels, 3, axis=2) if grey else pixels
     size = severity_scale_for(*pixels.shape[:2])

@@ -1,4 +1,4 @@
-"""The corruptions of Hendrycks and Dietterich (2019), how they are asked for, and AlexNet's errors on ImageNet-C."""
+"""The corruptions of Hendrycks and Dietterich (2019), and AlexNet's errors on ImageNet-C."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -9,15 +9,15 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 
 class Corruption(NamedTuple):
-    """A kind of damage.
+    """A kind of corruption.
 
     Args:
-        name: as the authors call it, and as a folder of ImageNet-C is called.
-        title: for people.
-        kind: the group that the authors put it in.
-        alexnet: top-1 error of AlexNet on ImageNet-C, the mean over the five severities; None: one of the four that
-            are no part of the benchmark's mean (for tuning).
-        coloured: it brings colours in, which a grey image cannot have.
+        name: the authors' name, also that of a folder of ImageNet-C.
+        title: for display.
+        kind: the authors' group.
+        alexnet: top-1 error of AlexNet on ImageNet-C, the mean over the five severities; None for the four that are not
+            part of the benchmark's mean (for tuning).
+        coloured: whether it adds colour, which a grey image cannot have.
     """
 
     name: str
@@ -53,10 +53,10 @@ BENCHMARK = tuple(row.name for row in _ROWS if row.alexnet is not None)  # what 
 
 
 def find_corruption(name: str) -> Corruption:
-    """The corruption of this name; `-` may stand for `_`.
+    """Return the corruption of this name; `-` may stand for `_`.
 
     Raises:
-        UnknownName: if there is none.
+        UnknownName: if there is no such corruption.
     """
     known = name.replace("-", "_")
     if known not in CORRUPTIONS:
@@ -65,10 +65,10 @@ def find_corruption(name: str) -> Corruption:
 
 
 def check_severity(severity: object, name: str) -> int:
-    """A severity, 1 to 5.
+    """Convert to a severity, 1 to 5.
 
     Raises:
-        InvalidInput: if it is something else.
+        InvalidInput: if it is not one.
     """
     number = int(severity) if isinstance(severity, str) and severity.isdecimal() and len(severity) < 9 else severity
     if isinstance(number, bool) or number not in SEVERITIES:
@@ -78,12 +78,12 @@ def check_severity(severity: object, name: str) -> int:
 
 
 def alexnet_errors(names: list[str] | tuple[str, ...]) -> list[float]:
-    """AlexNet's error on ImageNet-C under each corruption, which is published as a mean over the severities.
+    """Return AlexNet's error on ImageNet-C under each corruption, published as a mean over the severities.
 
     Raises:
-        InvalidInput: if a corruption is no part of the benchmark.
+        InvalidInput: if a corruption is not part of the benchmark.
     """
     lacking = [name for name in names if name not in BENCHMARK]
     if lacking:
-        raise InvalidInput(f"expected corruptions that AlexNet's errors are published of, got {', '.join(lacking)}")
+        raise InvalidInput(f"expected corruptions with published AlexNet errors, got {', '.join(lacking)}")
     return [error for name in names if (error := CORRUPTIONS[name].alexnet) is not None]

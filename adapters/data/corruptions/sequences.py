@@ -1,4 +1,4 @@
-"""Sequences of frames along which a prediction should stay: the ten of ImageNet-P (Hendrycks and Dietterich 2019)."""
+"""The ten perturbation sequences of ImageNet-P (Hendrycks and Dietterich 2019)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,20 +10,24 @@ from torch import Tensor
 from ....errors import InvalidInput, UnknownName
 from .generate import corruption_seed, load_library, seeded_numpy, severity_scale_for
 
-_MOVING = "made of the prepared image: black enters at the edge where ImageNet-P still has 16 pixels of the photograph"
+_MOVING = (
+    "made from the prepared image: black enters at the edge where ImageNet-P still has 16 pixels of the photograph"
+)
 _ENGINE = "the library's motion blur in place of ImageMagick's"
 
 
 class Sequence(NamedTuple):
-    """A way to go from frame to frame.
+    """A sequence of frames.
 
     Args:
-        name: as the authors call it.
-        frames: how many, the first included.
-        noise: the frames are noises of one image, not steps of a way: each is compared with the first, the clean image.
-        frame: gives one of a clean image (float64, H x W x 3, in [0, 1]), its number and what `prepare` made.
-        prepare: what all frames of an image share; None: nothing.
-        finding: in what it is not ImageNet-P's; the published frames are stored as video besides, these are not.
+        name: the authors' name.
+        frames: number of frames, the first included.
+        noise: whether the frames are noise samples of one image instead of steps: each is compared with the first, the
+            clean image.
+        frame: returns one frame for a clean image (float64, H x W x 3, in [0, 1]), its number and the result of
+            `prepare`.
+        prepare: computes what all frames of an image share, or None for nothing.
+        finding: how it differs from ImageNet-P's. The published frames are also stored as video, unlike these.
     """
 
     name: str
@@ -35,10 +39,10 @@ class Sequence(NamedTuple):
 
 
 def find_sequence(name: str) -> Sequence:
-    """The sequence of this name; `-` may stand for `_`.
+    """Return the sequence of this name; `-` may stand for `_`.
 
     Raises:
-        UnknownName: if there is none.
+        UnknownName: if there is no such sequence.
     """
     known = name.replace("-", "_")
     if known not in SEQUENCES:
@@ -47,7 +51,7 @@ def find_sequence(name: str) -> Sequence:
 
 
 def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
-    """The frames of one image, 8-bit ones, as ImageNet-P makes them at its first difficulty.
+    """Compute the 8-bit frames of one image, as in ImageNet-P at its first difficulty.
 
     Args:
         image: in [0, 1], shape (3, H, W), of more than 64 pixels a side: the lengths of the steps are for 224.
@@ -59,7 +63,7 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
 
     Raises:
         UnknownName: if there is no such sequence.
-        InvalidInput: if the image is something else.
+        InvalidInput: if the image has a different shape.
         MissingLibrary: if imagecorruptions is not installed.
     """
     row = find_sequence(sequence)
@@ -142,7 +146,7 @@ def _scaled(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
 
 
 def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float = 1, bilinear: bool = True) -> Any:
-    """An image turned, moved to the right and scaled around its middle, as torchvision does on 8-bit images."""
+    """Rotate an image, shift it to the right and scale it around its centre, as torchvision does on 8-bit images."""
     from PIL import Image
     from torchvision.transforms import InterpolationMode, functional
 
@@ -152,7 +156,7 @@ def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float
 
 
 def _tilted(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
-    """Turned around both axes in space and seen in perspective from the length of the diagonal."""
+    """Rotate around both axes in space and project from the distance of the diagonal."""
     import cv2
 
     height, width = clean.shape[:2]

@@ -1,7 +1,7 @@
-"""The corruptions for images of up to 64 pixels a side: the authors' severities, which the library does not have.
+"""Corruptions for images of up to 64 pixels a side, with the authors' severities, which the library does not have.
 
-As the authors' programs, with three helpers of the library (disk, fog's height map, motion blur in place of
-ImageMagick's). Random numbers come from NumPy's global generator, which `generate` seeds: fog's map draws from it.
+The code follows the authors' programs, with three helpers of the library (disk, fog's height map, and motion blur
+instead of ImageMagick's). Random numbers come from NumPy's global generator, which `generate` seeds: fog's map uses it.
 """
 
 import io
@@ -14,18 +14,18 @@ import numpy as np
 from .small_parameters import FROST_SCALE, PARAMETERS
 
 Image = np.ndarray  # float64, shape (H, W, 3), in [0, 1]
-_FROSTS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")  # the authors never draw the sixth
+_FROSTS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")  # the authors never use the sixth
 _WATER, _MUD = np.array((175, 238, 238)) / 255, np.array((63, 42, 20)) / 255
 
 
 def corrupt_small(pixels: np.ndarray, corruption: str, severity: int, size: str, seed: int) -> np.ndarray:
-    """An image, uint8, shape (H, W, 3), with a corruption.
+    """Corrupt an image, uint8, shape (H, W, 3).
 
     Args:
         pixels: the image, of up to 64 pixels a side.
         corruption: its name.
         severity: 1 to 5.
-        size: "cifar" or "tiny-imagenet": whose severities.
+        size: scale of the severities: "cifar" or "tiny-imagenet".
         seed: random seed.
     """
     chosen = PARAMETERS[size][corruption][severity - 1]
@@ -68,7 +68,7 @@ def _blurred(image: Image, sigma: float) -> Image:
 
 
 def _glass(image: Image, chosen: tuple[float, int, int], seed: int) -> Image:
-    """Blurred, pixels exchanged with near ones, blurred; where pixels meet one is doubled, as in the authors' code."""
+    """Blur, exchange near pixels, blur. Overlapping exchanges double a pixel, as in the authors' code."""
     sigma, reach, rounds = chosen
     height, width = image.shape[:2]
     shuffled, draw = (_blurred(image, sigma) * 255).astype(np.uint8), np.random.RandomState(seed)
@@ -98,7 +98,7 @@ def _moved(image: Image, chosen: tuple[int, float]) -> Image:
 
 
 def zoom_middle(image: np.ndarray, factor: float) -> np.ndarray:
-    """The middle of an image, (H, W, C), as large as the image."""
+    """Return the centre of an image, (H, W, C), enlarged to the size of the image."""
     from scipy.ndimage import zoom
 
     height, width = image.shape[:2]

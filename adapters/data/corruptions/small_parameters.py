@@ -1,4 +1,4 @@
-"""Severities for images of 32 and of 64 pixels a side, as the authors have them for CIFAR-10-C and Tiny ImageNet-C.
+"""The authors' severities for CIFAR-10-C and Tiny ImageNet-C, with images of 32 and 64 pixels a side.
 
 Hendrycks and Dietterich 2019; github hendrycks/robustness, Apache-2.0.
 """
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 Severities = tuple[Any, Any, Any, Any, Any]
-_ZOOMS = (1.06, 1.11, 1.16, 1.21, 1.26)  # where NumPy's arange from 1 in steps of 0.01 ends (rounding includes it)
+_ZOOMS = (1.06, 1.11, 1.16, 1.21, 1.26)  # last values of NumPy's arange from 1 in steps of 0.01, rounded
 
 PARAMETERS: Mapping[str, Mapping[str, Severities]] = {
     "cifar": {
         "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),  # standard deviation
         "shot_noise": (500, 250, 100, 75, 50),  # photons
-        "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),  # share of the values
+        "impulse_noise": (0.01, 0.02, 0.03, 0.05, 0.07),  # proportion of the values
         "speckle_noise": (0.06, 0.1, 0.12, 0.16, 0.2),
         "gaussian_blur": (0.4, 0.6, 0.7, 0.8, 1),  # standard deviation, pixels
         "glass_blur": ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),  # blur, shift, rounds

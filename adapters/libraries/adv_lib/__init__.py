@@ -8,7 +8,7 @@ LIBRARY = Library(
     "adv-lib",
     module="adv_lib",
     distribution="adv-lib",
-    # It requires visdom, to draw with: no wheel, and setuptools >= 81 cannot build it.
+    # It requires visdom for plots, which has no wheel and cannot be built by setuptools >= 81.
     command="pip install --no-deps adv-lib",
     attacks=ROWS,
     driver=".driver:run",

@@ -1,7 +1,7 @@
-"""The rows of adversarial-library: what each function is, what its arguments mean in canonical words, what is known.
+"""Implementations of adversarial-library: functions, canonical parameters and known issues.
 
-Its attacks on segmentation (ASMA, ALMA prox, DAG and the segmentation PDGD) have no place here, and ALMA with LPIPS
-fetches AlexNet: that distance is left out.
+Its attacks on segmentation (ASMA, ALMA prox, DAG and the segmentation PDGD) do not apply here. ALMA with LPIPS
+is omitted because it downloads AlexNet.
 """
 
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ _TRUST = {"steps": "iter", "step_size": "eps"}
 
 _ONE_BY_ONE = "one image per call: it stops when the loss of the whole batch stops falling"
 _FEW_STEPS = "below 10 steps without its early stop, which divides by steps // 10"
-_SURE_RETRAIN = "where no example was found, its last stage starts from nothing instead of crashing"
+_SURE_RETRAIN = "if no example was found, its last stage starts from the clean image instead of crashing"
 
 
 def _row(attack: str, functions: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
-    """A row of functions of the library, or (with a leading dot) of `repairs`; where it fails, the image."""
+    """Build an implementation from functions of the library, or (with a leading dot) of `patches`."""
     paths = {
         norm: f".patches:{name[1:]}" if name.startswith(".") else f".functions:{name}"
         for norm, name in functions.items()

@@ -1,4 +1,4 @@
-"""adversarial-library: the one call that runs any of its rows."""
+"""Driver of adversarial-library."""
 
 import inspect
 import math
@@ -12,7 +12,7 @@ from ...threat_model import ThreatModel
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
 _RADIUS = {"pgd_linf": "ε", "apgd": "eps", "apgd_targeted": "eps"}
-_OTHERS = {"apgd_targeted": "num_targets", "fab": "restarts"}  # the classes that are aimed at
+_OTHERS = {"apgd_targeted": "num_targets", "fab": "restarts"}  # number of target classes
 
 
 def run(
@@ -27,19 +27,19 @@ def run(
     """Run an attack function of adversarial-library.
 
     Args:
-        attack_function: of `adv_lib.attacks`, or a repair of one.
+        attack_function: of `adv_lib.attacks`, or a patched version of one.
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: its norm goes to the functions that take one, its radii to those with a fixed budget.
+        threat_model: its norm is passed to functions that accept one, its radii to those with a fixed budget.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in adv-lib's words; `candidates` are the classes that are aimed at and the label.
+        **kwargs: under adv-lib's names; `candidates` counts the target classes and the label.
 
     Returns:
         The images that adv-lib returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the function cannot take a word.
+        ValueError: if the function does not accept an argument.
     """
     name, taken = attack_function.__name__, inspect.signature(attack_function).parameters
     classes = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
@@ -55,7 +55,7 @@ def run(
 
 
 def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dict[str, Any]:
-    """Norm and radius in every word that adv-lib has for them; each function takes its own."""
+    """Return norm and radius under all names that adv-lib uses for them, of which each function accepts some."""
     components = inputs[0].numel()
     words: dict[str, Any] = {"norm": _NORMS.get(threat_model.norm), "p": _NORMS.get(threat_model.norm)}
     if threat_model.norm in ("l2", "l1"):
@@ -63,13 +63,13 @@ def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dic
     if name in _RADIUS:
         radius = threat_model.radius
         words[_RADIUS[name]] = radius.flatten() if isinstance(radius, Tensor) else radius
-    if name == "minimal_apgd":  # it looks up to twice this: the ball that holds the whole box
+    if name == "minimal_apgd":  # it searches up to twice this: the ball that contains [0, 1]
         words["max_eps"] = {"linf": 1.0, "l2": math.sqrt(components)}.get(threat_model.norm, float(components)) / 2
     return words
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Why a function cannot be run so, see `Library.refuses`."""
+    """Return why a function cannot run in this setting, see `Library.refuses`."""
     distance, targeted_ratio = row.fixed.get("distance"), row.attack.startswith(("alma", "apgd-dlr"))
     if (row.attack == "perc-al" or distance == "ciede2000") and setting.shape[0] != 3:
         return f"needs images with 3 channels, for a difference of colours, got {setting.shape[0]}"
@@ -80,12 +80,12 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
     if targeted_ratio and setting.threat_model.targeted and setting.classes < 4:
         return f"needs at least 4 classes to be targeted, got {setting.classes}"
     if row.attack == "cw" and setting.threat_model.norm == "linf" and setting.parameters.get("confidence"):
-        return f"needs confidence 0 in linf, where it has none, got {setting.parameters['confidence']}"
+        return f"needs confidence 0 in linf, which has none, got {setting.parameters['confidence']}"
     return ""
 
 
 def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
-    """A step size for each image as a share of its radius: an absolute one has to be a number."""
+    """Convert per-image step sizes to proportions of the radius, because an absolute one must be a number."""
     step = words.get("absolute_step_size")
     if not isinstance(step, Tensor):
         return words
@@ -94,12 +94,12 @@ def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _patience(words: dict[str, Any]) -> dict[str, Any]:
-    """C&W's early stop looks every steps // 10 steps."""
+    """Disable C&W's early stop below 10 steps, because it checks every steps // 10 steps."""
     return words | ({"abort_early": False} if words.get("max_iterations", 10) < 10 else {})
 
 
 def _rounds(words: dict[str, Any]) -> dict[str, Any]:
-    """Rounds of the search for the constant as its largest value: linf C&W doubles it from `initial_const` on."""
+    """Convert the rounds of the constant search to its largest value: linf C&W doubles it from `initial_const`."""
     rest = {word: value for word, value in words.items() if word not in ("confidence", "binary_search_steps")}
     if "binary_search_steps" not in words:
         return rest
@@ -107,7 +107,7 @@ def _rounds(words: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_the_start(words: dict[str, Any]) -> dict[str, Any]:
-    """FMN that begins at its starting points, without a bisection of the line from the clean image to them."""
+    """Start FMN at its starting points, without a bisection between them and the clean image."""
     return {"binary_search_steps": 0, **words} if "starting_points" in words else words
 
 

@@ -1,4 +1,4 @@
-"""Known defects of adversarial-library 0.2, each seen in the source and reproduced; the rows run as shipped."""
+"""Known issues of adversarial-library 0.2, each reproduced. The implementations run as shipped."""
 
 from collections.abc import Mapping
 
@@ -7,22 +7,24 @@ from ..library import KnownIssue
 FINDINGS: Mapping[str, KnownIssue] = {
     "rounds-to-8-bit": KnownIssue("rounds every iterate to 256 levels by default: ends farther than those that do not"),
     "projection-stretches": KnownIssue(
-        "its l2 projection also stretches what is inside the ball: every iterate lies on the sphere", ("l2",)
+        "its l2 projection also stretches perturbations inside the ball, so every iterate lies on the sphere", ("l2",)
     ),
-    "last-component": KnownIssue("crashes where one component is enough for every image of the call", ("l0",)),
-    "tolerance-turned": KnownIssue("targeted, its tolerance has the wrong sign: images short of the target are kept"),
+    "last-component": KnownIssue("crashes if one component is enough for every image of the call", ("l0",)),
+    "tolerance-turned": KnownIssue(
+        "its tolerance has the wrong sign for targeted attacks: images short of the target are accepted"
+    ),
     "nan-on-flat": KnownIssue("a gradient of zero turns its perturbation into NaN: the image never moves again"),
     "halved-anyway": KnownIssue(
         "from its second check on no loss counts as improved: it halves the step every other time",
         ("linf", "l2"),
     ),
     "target-against-best": KnownIssue(
-        "its targeted ratio sets the target against the best other class, where the paper sets it against the label"
+        "its targeted ratio compares the target with the best other class, where the paper compares it with the label"
     ),
     "whole-pixels": KnownIssue(
         "l0: by default keeps or drops whole pixels: several times the components that its 2/3 operator ends with",
         ("l0",),
     ),
     "short-reach": KnownIssue("moves at most 0.001 a step by default: 100 steps reach 0.1", ("l2",)),
-    "long-last-stage": KnownIssue("its last stage always runs 3200 steps, however few are asked for"),
+    "long-last-stage": KnownIssue("its last stage always runs 3200 steps, however few are requested"),
 }

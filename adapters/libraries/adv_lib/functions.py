@@ -1,6 +1,6 @@
-"""The attacks of adversarial-library, imported without visdom, which it draws with and which rarely can be installed.
+"""The attacks of adversarial-library, imported without its dependency visdom, which often cannot be installed.
 
-Imported only when a row runs, so listing the catalogue loads no library.
+Imported only when an implementation runs, so that listing the catalogue loads no library.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from types import ModuleType
 
 @contextmanager
 def _without_visdom() -> Iterator[None]:
-    """An empty module in the place of visdom while it is asked for, if there is none; silence about distutils."""
+    """Put an empty module in place of visdom during the import if it is missing, and suppress warnings of distutils."""
     missing = "visdom" not in sys.modules and importlib.util.find_spec("visdom") is None
     if missing:
         sys.modules["visdom"] = ModuleType("visdom")

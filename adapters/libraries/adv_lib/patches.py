@@ -1,6 +1,6 @@
-"""Repairs of adversarial-library: functions and context managers that mend what a few lines can mend.
+"""Patches of adversarial-library: functions and context managers that fix issues in a few lines.
 
-Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -21,23 +21,24 @@ _BEYOND = 1.001  # times the radius
 
 @wraps(functions.pgd_linf)
 def pgd_linf(*args: Any, steps: int = 40, **words: Any) -> Tensor:
-    """PGD with one query more than steps, which looks at the last iterate (last-step-unseen)."""
+    """PGD with one query more than steps, to evaluate the last iterate (last-step-unseen)."""
     return functions.pgd_linf(*args, steps=steps + 1, **words)
 
 
 @wraps(functions.alma)
 def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **words: Any) -> Tensor:
-    """ALMA that turns its tolerance round where it aims at a class (tolerance-turned)."""
+    """ALMA that inverts its tolerance for targeted attacks (tolerance-turned)."""
     tolerance = -logit_tolerance if targeted else logit_tolerance
     return functions.alma(*args, targeted=targeted, logit_tolerance=tolerance, **words)
 
 
 @contextmanager
 def crossing_projections() -> Iterator[None]:
-    """FMN that projects onto a ball a thousandth larger, and as the paper does.
+    """Let FMN project onto a ball a thousandth larger, and as in the paper.
 
-    It then crosses a boundary that it otherwise may stall at (short-of-the-boundary); in l2 what is inside the ball
-    stays (projection-stretches); in l0 at least one component does (last-component).
+    It then crosses a boundary where it may otherwise stall (short-of-the-boundary). In l2, perturbations inside the
+    ball
+    are unchanged (projection-stretches); in l0, at least one component remains (last-component).
     """
     shipped = {name: getattr(_FMN, name) for name in (f"l{norm}_projection_" for norm in ("inf", 2, 1, 0))}
 
@@ -66,7 +67,7 @@ def crossing_projections() -> Iterator[None]:
 
 @contextmanager
 def percentile_of_empty_array() -> Iterator[None]:
-    """StrAttack whose threshold of no change at all is zero, where NumPy knows no percentile of nothing."""
+    """Let StrAttack use a threshold of zero for an empty change, for which NumPy has no percentile."""
 
     class Numbers:
         """NumPy, with a percentile of an empty array."""

@@ -1,4 +1,4 @@
-"""ART's attacks on scores and decisions, a row each; loads nothing of ART."""
+"""ART's score-based and decision-based attacks. Loads nothing of ART."""
 
 from ...attack import Implementation
 from .white_box import CARLINI, CAST, GIVEN_START, PROBABILITIES, REPAIRED, SERIAL, classes
@@ -16,7 +16,7 @@ _HOPSKIPJUMP = {
     "max_evaluations": "max_eval",
     "starting_points": "x_adv_init",
 }
-_EIGHT_BITS = "rounding of the way to 8-bit levels and back undone where nothing was changed"
+_EIGHT_BITS = "rounding to 8-bit levels and back is undone in components that it did not change"
 
 BLACK_BOX: tuple[Implementation, ...] = (
     Implementation(
@@ -139,9 +139,9 @@ BLACK_BOX: tuple[Implementation, ...] = (
         alone=True,
         within=REPAIRED + "geoda_on_numpy_2",
         repairs=(
-            "np.mat, gone in NumPy 2, given back to its module",
-            "its file in the working folder kept in memory",
-            "its search for a first adversarial image ends after 1000 draws",
+            "np.mat, removed in NumPy 2, is provided to its module",
+            "its file in the working folder is replaced by memory",
+            "its search for a first adversarial image ends after 1000 samples",
         ),
         findings=("norm-1-is-2",),
     ),

@@ -1,4 +1,4 @@
-"""The Adversarial Robustness Toolbox (ART): the one call that runs any of its rows."""
+"""Driver of the Adversarial Robustness Toolbox (ART)."""
 
 import copy
 import inspect
@@ -16,8 +16,8 @@ from ...threat_model import ThreatModel
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
 _OF_GENERATE = ("x_adv_init", "starting_points")
-_ONE_HOT = frozenset({"SimBA", "TargetedUniversalPerturbation"})  # the only ones that do not take indices
-_MOST_GENES = 20_000  # differential evolution holds as many candidates as there are components
+_ONE_HOT = frozenset({"SimBA", "TargetedUniversalPerturbation"})  # the only ones that do not accept indices
+_MOST_GENES = 20_000  # differential evolution keeps as many candidates as there are components
 
 
 def run(
@@ -36,15 +36,15 @@ def run(
         model: maps images to logits (or probabilities) and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm, epsilon and mode, passed where the class takes them.
+        threat_model: norm, epsilon and mode, passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in ART's words, in the units of the canonical parameters; starting points go to `generate`.
+        **kwargs: under ART's names, in the units of the canonical parameters; starting points go to `generate`.
 
     Returns:
         The images that ART returns, as a CPU tensor of shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot work with a parameter.
+        ValueError: if the class does not support a parameter.
     """
     kind = attack_class if isinstance(attack_class, type) else type(attack_class)
     names = [ancestor.__name__ for ancestor in kind.__mro__]
@@ -53,10 +53,11 @@ def run(
     words = convert(words, inputs, threat_model) if convert else words
     rest = {word: words.pop(word) for word in _OF_GENERATE if word in words}
     clean, wanted = inputs.cpu().numpy().copy(), (labels if targets is None else targets).cpu().numpy()
-    # ART computes on the current GPU, whichever the model is on.
+    # ART computes on the current GPU, whichever GPU the model is on.
     with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
         attack = _build(attack_class, model, inputs, threat_model, words)
-        # ART's classes take indices or one-hot labels; code of others often what `loss_gradient` takes: one-hot ones.
+        # ART's classes accept indices or one-hot labels; subclasses of users often need one-hot labels for
+        # `loss_gradient`.
         if _ONE_HOT.intersection(names) or not kind.generate.__module__.startswith("art."):
             wanted = np.eye(attack.estimator.nb_classes, dtype=np.float32)[wanted]
         returned = torch.from_numpy(attack.generate(x=clean, y=wanted, **rest))
@@ -67,7 +68,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Why a class cannot be run so, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon or 0
     shift = setting.parameters.get("max_translation", 0)
     size = math.prod(setting.shape)
@@ -95,7 +96,7 @@ def fit_universal(
     targets: Tensor | None = None,
     **kwargs: Any,
 ) -> Mapping[str, Tensor]:
-    """The perturbation (C, H, W) that a universal attack of ART learns on images, under the name "perturbation"."""
+    """Fit a universal attack of ART on images, and return its perturbation (C, H, W) as "perturbation"."""
     wanted = (labels if targets is None else targets).cpu().numpy()
     words = _UNITS[attack_class.__name__](kwargs, inputs, threat_model)
     with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
@@ -109,9 +110,9 @@ def fit_universal(
 def _build(
     attack_class: Any, model: nn.Module, inputs: Tensor, threat_model: ThreatModel, words: dict[str, Any]
 ) -> Any:
-    """The attack on a fresh estimator; the threat model, the batch size and silence where the class has words for them.
+    """Build the attack on a new estimator, with threat model, batch size and verbosity if the class accepts them.
 
-    Raises a ValueError for a word that the class does not have.
+    Raises a ValueError for an argument that the class does not have.
     """
     from art.estimators.classification import PyTorchClassifier
 
@@ -129,7 +130,7 @@ def _build(
         "norm": _NORMS.get(threat_model.norm),
         "eps": threat_model.epsilon,
         "targeted": threat_model.targeted,
-        # For one image ART's default holds: attacks on decisions ask about many candidates of it at once.
+        # For one image ART's default holds: decision-based attacks query many candidates per call.
         "batch_size": len(inputs) if len(inputs) > 1 else None,
         "verbose": False,
     }
@@ -155,26 +156,26 @@ def _build(
 
 
 def _rebind(instance: Any, estimator: Any) -> Any:
-    """A copy of an attack, and of the attacks inside it, on another estimator; the original is not touched."""
+    """Copy an attack, and the attacks inside it, to a new estimator; the original is unchanged."""
     attack = copy.copy(instance)
-    attack._estimator = estimator  # ART has no public way to hand an attack another estimator
+    attack._estimator = estimator  # ART has no public way to replace the estimator
     if isinstance(inner := getattr(attack, "attacks", None), (list, tuple)):
         attack.attacks = [_rebind(each, estimator) for each in inner]
     return attack
 
 
 def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """ART counts random starts: one, or none."""
+    """Convert the number of random starts to an int: one, or none."""
     return words | {word: int(value) for word, value in words.items() if word == "num_random_init"}
 
 
 def _silently(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """The attack inside a universal perturbation draws no progress bar."""
+    """Disable the progress bar of the attack inside a universal perturbation."""
     return {"attacker_params": {"verbose": False}, **words}
 
 
 def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """The FGSM inside a targeted universal perturbation steps towards the target, in the norm of the ball."""
+    """Make the FGSM inside a targeted universal perturbation targeted, in the norm of the ball."""
     inner: dict[str, Any] = {"targeted": True, "norm": _NORMS[threat_model.norm]}
     if "eps_step" in words:
         inner["eps"] = words.pop("eps_step")
@@ -182,29 +183,29 @@ def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dic
 
 
 def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """The radius in pixels, all channels of which change."""
+    """Convert the radius to pixels, all channels of which change."""
     return {"th": int(threat_model.epsilon or 0) // inputs.shape[1], **words}
 
 
 def _levels(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """The radius in 8-bit levels, less the one by which values that are cut to whole levels may pass it."""
+    """Convert the radius to 8-bit levels, less the one by which values cut to whole levels may exceed it."""
     return {"th": (threat_model.epsilon or 0) * 255 - 1, **words}
 
 
 def _share_of_features(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """The radius as a share: JSMA goes on while at most that share is changed, and changes two components at once."""
+    """Convert the radius to a proportion: JSMA runs while at most that many components have changed, in pairs."""
     return {"gamma": (int(threat_model.epsilon or 0) - 1.5) / inputs[0].numel(), **words}
 
 
 def _percent(words: dict[str, Any], inputs: Tensor, _: Any) -> dict[str, Any]:
-    """A shift in pixels as a percentage of the image's height."""
+    """Convert a shift in pixels to a percentage of the image's height."""
     if "max_translation" not in words:
         return words
     return words | {"max_translation": 100 * words["max_translation"] / inputs.shape[2]}
 
 
 def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """Rounds of the search for the constant as its largest value: linf C&W doubles it from `initial_const` on."""
+    """Convert the rounds of the constant search to its largest value: linf C&W doubles it from `initial_const`."""
     rounds = words.pop("binary_search_steps", None)
     if rounds is None:
         return words
@@ -212,7 +213,7 @@ def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
 
 
 def _schedule(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """GeoDA plans at least one step per 500 queries, rounded: below 251 it has none and fails; the budget holds."""
+    """Raise GeoDA's budget to 251, below which it plans no step and fails; davylamp's own budget still holds."""
     return words | ({"max_iter": max(251, words["max_iter"])} if "max_iter" in words else {})
 
 

@@ -1,4 +1,4 @@
-"""What keeps ART's attacks from running, mended for the length of a call; and the few lines of `@repaired` rows."""
+"""Patches that let ART's attacks run, active during a call, and the fixed variants (`@repaired`)."""
 
 import functools
 import importlib
@@ -27,15 +27,15 @@ from art.attacks.evasion import universal_perturbation as universal
 from ...attack import NoStart
 
 _GEODA = "art.attacks.evasion.geometric_decision_based_attack"
-DRAWS = 1000  # random images that GeoDA may try in a row before the call is given up
+DRAWS = 1000  # random images that GeoDA may try before the call is given up
 
-# File name -> GeoDA's cosine basis, a function of the two numbers in the name: stands in for the file it would write.
+# File name -> GeoDA's cosine basis, a function of the two numbers in the name; replaces the file that it would write.
 _bases: dict[str, np.ndarray] = {}
 
 
 @contextmanager
 def multiprocess_alias() -> Iterator[None]:
-    """`multiprocess`, which AutoAttack imports without need, is the standard module where it is not installed."""
+    """Alias `multiprocess`, which AutoAttack imports without need, to the standard module if it is not installed."""
     if "multiprocess" in sys.modules or find_spec("multiprocess"):
         yield
         return
@@ -48,7 +48,7 @@ def multiprocess_alias() -> Iterator[None]:
 
 @contextmanager
 def no_progress_bar() -> Iterator[None]:
-    """Brendel-Bethge draws a progress bar that no argument turns off; it takes `trange` from tqdm.auto when called."""
+    """Disable Brendel-Bethge's progress bar, for which it imports `trange` from tqdm.auto when called."""
     bars = importlib.import_module("tqdm.auto")
     shown, bars.trange = bars.trange, range  # type: ignore[attr-defined]
     try:
@@ -58,7 +58,7 @@ def no_progress_bar() -> Iterator[None]:
 
 
 class _NumpyWithMat:
-    """NumPy as GeoDA knows it: with `mat`, removed in NumPy 2, and files that stay in memory."""
+    """NumPy as GeoDA expects it: with `mat`, removed in NumPy 2, and with files kept in memory."""
 
     mat = staticmethod(np.asmatrix)
     save = staticmethod(_bases.__setitem__)
@@ -70,7 +70,7 @@ class _NumpyWithMat:
 
 @contextmanager
 def geoda_on_numpy_2() -> Iterator[None]:
-    """GeoDA's names for NumPy and the file system, for the length of a call; its endless search gets an end."""
+    """Replace GeoDA's NumPy and file system during a call, and bound its endless search."""
     module = importlib.import_module(_GEODA)
     is_adversarial = module.GeoDA._is_adversarial
     misses = [0]
@@ -95,16 +95,18 @@ def geoda_on_numpy_2() -> Iterator[None]:
 
 
 def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
-    """A library's method with expressions of its source replaced, once it is called; each must occur exactly once."""
+    """Return a library's method with expressions of its source replaced; each must occur exactly once."""
 
     @functools.cache
     def rewrite() -> Callable[..., Any]:
         source = textwrap.dedent(inspect.getsource(method))
         for old, new in changes:
             if source.count(old) != 1:
-                raise RuntimeError(f"expected {method.__qualname__} to contain {old!r} once; another version of ART?")
+                raise RuntimeError(
+                    f"expected {method.__qualname__} to contain {old!r} once; is it a different version of ART?"
+                )
             source = source.replace(old, new)
-        # Annotations are left as text: they may name what is imported for type checkers only.
+        # Annotations stay strings: they may name what is imported for type checkers only.
         code = compile("from __future__ import annotations\n" + source, f"<repaired {method.__qualname__}>", "exec")
         scope = dict(vars(sys.modules[method.__module__]))
         exec(code, scope)
@@ -118,7 +120,7 @@ def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
 
 
 class DeepFool(deepfool.DeepFool):
-    """Looks up the logits at the classes whose gradients it took (wrong-class-lookup)."""
+    """DeepFool that looks up the logits of the classes whose gradients it computed (wrong-class-lookup)."""
 
     generate = _rewritten(
         deepfool.DeepFool.generate,
@@ -130,13 +132,13 @@ class DeepFool(deepfool.DeepFool):
 
 
 class UniversalPerturbation(universal.UniversalPerturbation):
-    """Built on the repaired DeepFool (wrong-class-lookup)."""
+    """Universal perturbation built on the fixed DeepFool (wrong-class-lookup)."""
 
     attacks_dict = universal.UniversalPerturbation.attacks_dict | {"deepfool": f"{__name__}.DeepFool"}
 
 
 class SquareAttack(square_attack.SquareAttack):
-    """The l2 update is scaled up to the radius that is left, as in the paper (l2-divides)."""
+    """Square with the l2 update scaled up to the remaining radius, as in the paper (l2-divides)."""
 
     generate = _rewritten(
         square_attack.SquareAttack.generate,
@@ -155,19 +157,19 @@ _CONJUGATE = (
 
 
 class AutoConjugateGradient(auto_conjugate_gradient.AutoConjugateGradient):
-    """Steps along the sign of its direction, and goes on where the loss is zero (sign-unused, stops-at-zero-loss)."""
+    """ACG that steps along the sign of its direction, and continues at zero loss (sign-unused, stops-at-zero-loss)."""
 
     generate = _rewritten(auto_conjugate_gradient.AutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class RescalingAutoConjugateGradient(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient):
-    """The same for the rescaled method (sign-unused, stops-at-zero-loss)."""
+    """Rescaled ACG with the fixes of `AutoConjugateGradient` (sign-unused, stops-at-zero-loss)."""
 
     generate = _rewritten(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class SpatialTransformation(spatial_transformation.SpatialTransformation):
-    """Shifts along the rows and columns of channels-first images (one-transform)."""
+    """Spatial attack that shifts along the rows and columns of channels-first images (one-transform)."""
 
     generate = _rewritten(
         spatial_transformation.SpatialTransformation.generate,
@@ -177,7 +179,7 @@ class SpatialTransformation(spatial_transformation.SpatialTransformation):
 
 
 class HopSkipJump(hop_skip_jump.HopSkipJump):
-    """Ends with the projection onto the boundary that every other step begins with."""
+    """HopSkipJump that ends with the projection onto the boundary with which every other step starts."""
 
     def _attack(self, initial_sample, original_sample, target, mask, clip_min, clip_max):  # type: ignore[override]
         boundary = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)
@@ -185,7 +187,7 @@ class HopSkipJump(hop_skip_jump.HopSkipJump):
 
 
 class CarliniLInfMethod(carlini.CarliniLInfMethod):
-    """Weighs the gradient of the margin with the constant, as its loss does; targeted, only the target is a success."""
+    """C&W in linf that weights the margin's gradient with the constant, and, targeted, accepts only the target."""
 
     generate = _rewritten(
         carlini.CarliniLInfMethod.generate,

@@ -1,4 +1,4 @@
-"""The gradient attacks of the Adversarial Robustness Toolbox (ART), a row each; loads nothing of ART."""
+"""ART's gradient attacks. Loads nothing of ART."""
 
 from ...attack import Implementation
 
@@ -18,14 +18,14 @@ CARLINI = {
 _ELASTIC = {**CARLINI, "regularization": "beta"}
 _DEEPFOOL = {"steps": "max_iter", "overshoot": "epsilon", "candidates": "nb_grads"}
 
-GIVEN_START = "given a starting point: its own draw is unseeded"
+GIVEN_START = "given a starting point: its own random start is unseeded"
 CAST = "model input cast to the model's dtype"
 PROBABILITIES = "given probabilities"
 SERIAL = "given one image at a time"
 
 
 def classes(name: str, *norms: str, within: str = EVASION) -> dict[str, str]:
-    """The same class for each norm."""
+    """Return one class for several norms."""
     return dict.fromkeys(norms, within + name)
 
 
@@ -142,7 +142,10 @@ GRADIENT: tuple[Implementation, ...] = (
         min_classes=3,
         failure="input",
         within=REPAIRED + "multiprocess_alias",
-        repairs=("multiprocess, which it imports without need, is Python's own module where it is missing", SERIAL),
+        repairs=(
+            "multiprocess, which it imports without need, is replaced by Python's own module if it is missing",
+            SERIAL,
+        ),
         findings=(
             "epsilon-on-mean-gradient",
             "wrong-class-lookup",
@@ -187,7 +190,7 @@ GRADIENT: tuple[Implementation, ...] = (
         universal=True,
         fit=".driver:fit_universal",
         failure="input",
-        repairs=("the FGSM inside it is told to be targeted, and the norm: by default it moves away from the target",),
+        repairs=("the FGSM inside it is set to targeted, with the norm: by default it moves away from the target",),
         findings=("step-alone",),
     ),
     Implementation(

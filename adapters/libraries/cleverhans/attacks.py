@@ -1,7 +1,8 @@
-"""The rows of CleverHans: what each function is, what its arguments mean in canonical words, what is known.
+"""Implementations of CleverHans: functions, canonical parameters and known issues.
 
-SLIDE's random start is no parameter here: where a box is given it is thrown away. C&W's constants, HopSkipJump's starts
-and its threshold are those of `driver.py`.
+SLIDE's random start is not a parameter here, because it is discarded if bounds are given. C&W's constants,
+HopSkipJump's
+starts and its threshold are set in `driver.py`.
 """
 
 from collections.abc import Mapping
@@ -96,8 +97,8 @@ ROWS: tuple[Implementation, ...] = (
         alone=True,
         failure="input",
         repairs=(
-            "starting points, which it looks for with noise alone, are given, and not as a batch of channels",
-            "its threshold as a tensor: in linf it takes the smaller of a tensor and a number, and crashes",
+            "starting points, which it searches for with noise alone, are passed in, and not as a batch of channels",
+            "its threshold as a tensor: in linf it computes the minimum of a tensor and a number, and crashes",
             "a threshold that float32 can reach: on large images its binary search never ends",
         ),
     ),
@@ -108,6 +109,6 @@ ROWS: tuple[Implementation, ...] = (
         ("unrestricted",),
         {},
         within=".patches:semantic_attack_self_argument",
-        repairs=("given the `self` that the function asks for and does not take",),
+        repairs=("given the `self` that the function uses but does not declare",),
     ),
 )

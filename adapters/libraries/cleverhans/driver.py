@@ -1,4 +1,4 @@
-"""CleverHans: the one call that runs any of its rows."""
+"""Driver of CleverHans."""
 
 import inspect
 import math
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ...attack import Implementation, RunSetting
 from ...threat_model import ThreatModel
 
-_STEPS = 10  # where a function requires them and none are given
+_STEPS = 10  # default for functions that require them
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1}
-_FINEST = 2.0**-22  # of a distance: float32 tells no two points of a binary search apart below half of it
+_FINEST = 2.0**-22  # of a distance: float32 cannot separate two points of a binary search below half of it
 
 
 def run(
@@ -31,15 +31,15 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm and epsilon, passed where the function takes them; the box always is.
+        threat_model: norm and epsilon, passed if the function accepts them; the bounds [0, 1] always are.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in CleverHans' words, in the units of the canonical parameters.
+        **kwargs: under CleverHans' names, in the units of the canonical parameters.
 
     Returns:
         The images that CleverHans returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the function cannot take a word.
+        ValueError: if the function does not accept an argument.
     """
     name, taken = attack_function.__name__, inspect.signature(attack_function).parameters
     norm = _NORMS.get(threat_model.norm)
@@ -64,7 +64,7 @@ def run(
 
 
 def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-    """Steps, and their length, where the function has no default: 2.5 radii in all, none longer than the radius."""
+    """Return steps and step size for a function without defaults: 2.5 radii in total, none longer than the radius."""
     steps = words.get("nb_iter", _STEPS)
     values = {"nb_iter": steps, "eps_iter": min(2.5 / steps, 1.0) * words.get("eps", 0.0)}
     return {
@@ -75,7 +75,7 @@ def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, A
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Why a function cannot be run so, see `Library.refuses`: PGD asserts it, SLIDE leaves one component alone."""
+    """Return why a function cannot run, see `Library.refuses`: PGD's assertion, SLIDE's least component."""
     step, epsilon = setting.parameters.get("step_size"), setting.threat_model.epsilon
     if row.attack in ("pgd", "bim") and step is not None and epsilon is not None and step > epsilon:
         return f"needs step_size <= epsilon, got {step:.4g} > {epsilon:.4g}"
@@ -86,10 +86,11 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
-    """HopSkipJump with a threshold that float32 can reach, and starting points whose channels it takes for no batch.
+    """Give HopSkipJump a threshold that float32 can reach, and starting points that it does not mistake for a batch.
 
-    Its threshold is gamma / d ** 1.5 (l2) or gamma / d ** 2 (linf) for d components. A tensor, since it takes the
-    smaller of a tensor and the threshold.
+    Its threshold is gamma / d ** 1.5 (l2) or gamma / d ** 2 (linf) for d components. It is a tensor, because
+    HopSkipJump
+    computes the minimum of a tensor and the threshold.
     """
     components = inputs[0].numel()
     power = 1.5 if words["constraint"] == 2 else 2.0

@@ -1,4 +1,4 @@
-"""Known defects of CleverHans 4.0, each seen in the source and reproduced; the rows run as shipped."""
+"""Known issues of CleverHans 4.0, each found in the source and reproduced. The implementations run as shipped."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ FINDINGS: Mapping[str, KnownIssue] = {
         "shorter still in a larger batch",
         ("l2",),
     ),
-    "crashes-on-flat": KnownIssue("crashes where one image of the call has no gradient", ("l1",)),
-    "start-thrown-away": KnownIssue("throws its random start away where a box is given"),
+    "crashes-on-flat": KnownIssue("crashes if one image of the call has no gradient", ("l1",)),
+    "start-thrown-away": KnownIssue("discards its random start if bounds are given"),
     "shrinks-to-the-ball": KnownIssue(
-        "shrinks a perturbation that is too large, where the paper projects it on the ball"
+        "shrinks a perturbation that is too large, where the paper projects it onto the ball"
     ),
     "twice-the-image": KnownIssue(
-        "takes its differences around twice the clean image, at every step, instead of around the perturbed one"
+        "takes its differences around twice the clean image at every step, instead of around the perturbed one"
     ),
 }

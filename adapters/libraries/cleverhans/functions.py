@@ -1,6 +1,6 @@
-"""The attacks of CleverHans on PyTorch models, each of a module of its name.
+"""The attacks of CleverHans on PyTorch models, each from the module of its name.
 
-Imported only when a row runs, so listing the catalogue loads no library.
+Imported only when an implementation runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -34,7 +34,7 @@ _slide_in_percent: Any = _slide
 
 @wraps(_slide)
 def sparse_l1_descent(*args: Any, grad_sparsity: float = 0.99, **words: Any) -> Tensor:
-    """SLIDE that is given the share of the components to leave alone, where the library counts in percent."""
+    """SLIDE with the sparsity as a proportion, where the library uses percent."""
     return _slide_in_percent(*args, grad_sparsity=100.0 * grad_sparsity, **words)
 
 

@@ -1,4 +1,4 @@
-"""AdvGAN: a generator of perturbations, trained against a model and a discriminator, applied without a question."""
+"""AdvGAN: a perturbation generator, trained against a model and a discriminator, and applied without queries."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from .queries import Model, query_logits
 
 _BATCH = 32
 _REAL = 0.1  # weight of the discriminator in the generator's loss
-_RATE = 0.001  # of Adam, a tenth of it in the last third of the epochs
+_RATE = 0.001  # of Adam, divided by ten in the last third of the epochs
 _BLOCKS = 4
 
 
@@ -27,7 +27,7 @@ def advgan(
     epochs: int = 60,
     confidence: float = 0.0,
 ) -> Tensor:
-    """The images (n, C, H, W) with what a generator that was trained on them adds, see `train_advgan`."""
+    """Return the images (n, C, H, W) perturbed by a generator trained on them, see `train_advgan`."""
     learned = train_advgan(model, inputs, labels, epsilon=epsilon, epochs=epochs, confidence=confidence)
     return apply_advgan(learned, inputs, ThreatModel("linf", epsilon))
 
@@ -35,16 +35,16 @@ def advgan(
 def fit_advgan(
     _: Callable[..., Tensor], model: Model, inputs: Tensor, labels: Tensor, threat_model: ThreatModel, **words: Any
 ) -> Mapping[str, Tensor]:
-    """The weights of a generator that is trained on images (n, C, H, W) of labels (n,)."""
+    """Train a generator on images (n, C, H, W) with labels (n,), and return its weights."""
     assert threat_model.epsilon is not None
     return train_advgan(model, inputs, labels, epsilon=threat_model.epsilon, **words)
 
 
 def apply_advgan(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """The images with what the generator of these weights adds to each; the model is asked nothing.
+    """Apply the generator of these weights to the images, without querying the model.
 
     Raises:
-        ValueError: if it was trained on images of other channels.
+        ValueError: if it was trained on images with a different number of channels.
     """
     assert threat_model.epsilon is not None
     generator = make_generator(inputs.shape[1]).to(inputs).eval()
@@ -65,22 +65,22 @@ def train_advgan(
     """Train a generator whose perturbations fool the model and look real to a discriminator (Xiao et al. 2018).
 
     The networks are those of the paper (generator c3s1-8, d16, d32, four residual blocks of 32, u16, u8; discriminator
-    C8, C16, C32), with least squares for the game of the two, as there, and the hinge on the margin of logits. A batch
-    is one step of the discriminator and one of the generator. Departures: the perturbation is a hyperbolic tangent
-    times epsilon, so that the ball stands in the place of the soft bound on its size (the paper's hinge, of which it
-    gives neither bound nor weight); layers are enlarged and convolved instead of transposed, and normalised over all
+    C8, C16, C32), with its least-squares GAN loss and the hinge on the logit margin. A batch
+    is one step of the discriminator and one of the generator. Differences: the perturbation is a hyperbolic tangent
+    times epsilon, so that the ball replaces the paper's hinge on its size, for which the paper
+    states neither bound nor weight; layers are enlarged and convolved instead of transposed, and normalised over all
     channels of an image, so that images may have any size.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
-        inputs: images to learn from, shape (n, C, H, W).
+        inputs: training images, shape (n, C, H, W).
         labels: shape (n,).
         epsilon: radius of the linf ball.
-        epochs: passes over the images; each costs a forward and a backward pass an image.
-        confidence: logit margin up to which fooling the model more is worth anything.
+        epochs: passes over the images; each costs a forward and a backward pass per image.
+        confidence: logit margin beyond which the loss does not decrease further.
 
     Returns:
-        The generator's weights; the discriminator is thrown away.
+        The generator's weights; the discriminator is discarded.
     """
     with torch.enable_grad():
         generator, judge = make_generator(inputs.shape[1]).to(inputs), make_discriminator(inputs.shape[1]).to(inputs)
@@ -101,7 +101,7 @@ def train_advgan(
 
 
 def make_generator(channels: int) -> nn.Module:
-    """An untrained generator for images of so many channels."""
+    """Build an untrained generator for images with `channels` channels."""
 
     def normal(width: int) -> nn.Module:
         return nn.GroupNorm(1, width)
@@ -120,7 +120,7 @@ def make_generator(channels: int) -> nn.Module:
 
 
 def make_discriminator(channels: int) -> nn.Module:
-    """An untrained discriminator; its answer is the mean over the image of what it says of each part."""
+    """Build an untrained discriminator; its output is the mean of its outputs for each image patch."""
     layers: list[nn.Module] = []
     for before, after in ((channels, 8), (8, 16), (16, 32)):
         layers += [nn.Conv2d(before, after, 4, 2, 2), nn.GroupNorm(1, after), nn.LeakyReLU(0.2)]
@@ -128,7 +128,7 @@ def make_discriminator(channels: int) -> nn.Module:
 
 
 def _moved(generator: nn.Module, inputs: Tensor, epsilon: float) -> Tensor:
-    """The images with what the generator adds, in the ball and in [0, 1]."""
+    """Return the images with the generator's perturbation, in the ball and in [0, 1]."""
     return (inputs + epsilon * fit_size(generator(inputs), inputs).tanh()).clamp(0, 1)
 
 

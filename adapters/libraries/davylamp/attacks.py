@@ -1,4 +1,4 @@
-"""The rows of davylamp's attacks: one function each, in the module of its name."""
+"""davylamp's implementations: one function each, in the module of its name."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -24,8 +24,9 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """Boundary projection (Zhang et al. 2020), with the step size of Maho et al. 2021 (RoBIC).
 
-    Stage 1 goes down the gradient of the logit margin in steps that grow, until the image is adversarial. Stage 2 looks
-    for a near one: from an adversarial point along the tangent of the boundary to `gamma` times its distance, from any
+    Stage 1 descends the gradient of the logit margin in growing steps until the image is adversarial. Stage 2 reduces
+    the
+    distance: from an adversarial point along the tangent of the boundary to `gamma` times its distance, from any
     other back down the gradient to 1 / `gamma` times its distance. The factor rises from `gamma` to 1 over the steps.
 
     Args:
@@ -34,13 +35,13 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         labels: their labels, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
         steps: forward passes; the last one needs no gradient.
-        step_size: of stage 1, in l2; None: RoBIC's, with which a linear model is fooled in a third of the steps.
+        step_size: of stage 1, in l2, or None for RoBIC's, which fools a linear model in a third of the steps.
         gamma: the first factor.
-        quantise: ask about images of 8 bits only, and choose the steps of stage 2 so that they remain after rounding.
-            Rounding undoes the small steps of stage 1 on large images.
+        quantise: query 8-bit images only, and choose the steps of stage 2 so that they survive rounding. Rounding
+            undoes the small steps of stage 1 on large images.
 
     Returns:
-        The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
+        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
     """
     rise = [gamma + (1 - gamma) * step / (steps + 1) for step in range(steps)]
     point, best = inputs, inputs.clone()
@@ -66,7 +67,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 def _first_length(margin: Tensor, gradient: Tensor, rise: list[float], step_size: float | None) -> Tensor:
-    """The step size of stage 1 for each image; RoBIC's equation 7 unless it is given."""
+    """Return the step size of stage 1 for each image, by RoBIC's equation 7 unless it is given."""
     if step_size is not None:
         return torch.full_like(margin, step_size)
     size = gradient.nan_to_num(0, 0, 0).flatten(1).norm(dim=1).clamp(min=1e-12)
@@ -75,7 +76,7 @@ def _first_length(margin: Tensor, gradient: Tensor, rise: list[float], step_size
 
 
 def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, factor: float, quantise: bool) -> Tensor:
-    """The next point: along the boundary where the present one is adversarial, else back across it."""
+    """Return the next point: along the boundary if the present one is adversarial, else back across it."""
     distance, along = change.flatten(1).norm(dim=1), (change * upwards).flatten(1).sum(1)
     # Case OUT. The part of the change that is along the boundary shrinks until the whole has the wanted length.
     wanted = factor * distance
@@ -93,7 +94,7 @@ def _stage_2(inputs: Tensor, change: Tensor, upwards: Tensor, hit: Tensor, facto
 
 
 def _share_after_rounding(inputs: Tensor, change: Tensor, side: Tensor, wanted: Tensor) -> Tensor:
-    """How much of the sideways part to keep for the rounded change to be no longer than wanted, by halving."""
+    """Return the proportion of the tangential part for which the rounded change has the wanted length, by bisection."""
     low, high = torch.zeros_like(wanted), torch.ones_like(wanted)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

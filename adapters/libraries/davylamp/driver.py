@@ -1,4 +1,4 @@
-"""davylamp's attacks: the one call that runs any of their functions."""
+"""Driver of davylamp's own attacks."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .queries import Model
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Why an attack cannot be run so, see `Library.refuses`."""
+    """Return why an attack cannot run in this setting, see `Library.refuses`."""
     if row.attack == "ssah" and min(setting.shape[1:]) < 2:
         return f"needs images of at least 2 x 2 pixels, got {setting.shape[1]} x {setting.shape[2]}"
     if row.attack == "gd-uap" and not any(isinstance(part, (Conv2d, Linear)) for part in setting.model.modules()):
@@ -37,9 +37,9 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: its radius is passed to the functions that take `epsilon`.
+        threat_model: its radius is passed to the functions that accept `epsilon`.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in the function's words.
+        **kwargs: under the function's names.
 
     Returns:
         The images that it returns, shape (n, C, H, W).

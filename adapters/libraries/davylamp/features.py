@@ -1,4 +1,4 @@
-"""What the last layer of a model is given: the features of the points that it is asked about."""
+"""Features of queried points: the input of a model's last layer."""
 
 from types import TracebackType
 
@@ -11,12 +11,12 @@ _WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Features:
-    """A model that is asked for features: the input of the last linear layer or convolution that it calls.
+    """Reads features from a model: the input of the last linear layer or convolution that it calls.
 
-    Features with positions are averaged over them. For a residual network that is what its global average pooling
-    returns. A model without such a layer (or one whose layers torch cannot watch) has its logits as features.
+    Features with positions are averaged over them. For a residual network that is the output of its global average
+    pooling. A model without such a layer (or whose layers torch cannot hook) has its logits as features.
 
-    Used as a context: outside it the model is as it was.
+    Used as a context manager, which leaves the model unchanged on exit.
     """
 
     def __init__(self, model: Model):
@@ -43,17 +43,17 @@ class Features:
         self._asked.append(given[0])
 
     def _note_layer(self, layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-        # A later layer of the same pass takes the place of the one before.
+        # A later layer of the same pass replaces an earlier one.
         place = max(len(self._asked) - 1, 0)
         if given:
             self._given[place:] = [_averaged(given[0], isinstance(layer, nn.Linear))]
 
     def of(self, points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The features of points (m, C, H, W) of images `rows`, and which of them were answered.
+        """Return the features of points (m, C, H, W) of images `rows`, and which of them were computed.
 
         Returns:
-            Features, shape (m, f), differentiable where the points are, and shape (m,) bool: a model that counts
-            queries answers no more about an image that is out of them, whose features are zero.
+            Features, shape (m, f), differentiable if the points are, and shape (m,) bool: a model that counts
+            queries computes no more for an image without queries left, whose features are zero.
         """
         self._asked, self._given = [], []
         logits = query_logits(self.model, points, rows)
@@ -62,18 +62,18 @@ class Features:
             return logits, answered
         if len(self._given) == 1 and len(self._given[0]) == len(points):
             features = self._given[0]
-        else:  # some of the points were asked about apart from the others, some not at all
+        else:  # some points were queried separately from the others, some not at all
             features = self._given[0].new_zeros(len(points), self._given[0].shape[1])
             answered = ~answered
             for images, part in zip(self._asked, self._given, strict=True):
                 which = torch.cdist(images.detach().flatten(1), points.detach().flatten(1)).argmin(1)
                 features = features.index_put((which,), part)
                 answered[which] = True
-        # A backward pass counts where it reaches the logits.
+        # A backward pass counts when it reaches the logits.
         return features + 0 * logits.nan_to_num(0, 0, 0).sum(1, keepdim=True), answered
 
 
 def _averaged(given: Tensor, linear: bool) -> Tensor:
-    """The input of a layer, shape (m, f, ...) or, of a linear one, (m, ..., f), averaged over its positions: (m, f)."""
+    """Average the input of a layer, shape (m, f, ...) or, if linear, (m, ..., f), over its positions: (m, f)."""
     places = tuple(range(1, given.ndim - 1)) if linear else tuple(range(2, given.ndim))
     return given.float().mean(places) if places else given.float()

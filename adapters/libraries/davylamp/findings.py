@@ -1,4 +1,4 @@
-"""What is known of davylamp's attacks: defects of the methods themselves, which are kept."""
+"""Known issues of davylamp's attacks: properties of the published methods, which are preserved."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "untrained-alone": KnownIssue(
-        "called without what it has learned, it searches the embedding of networks that are not trained; `davylamp "
-        "evaluate` trains them first, by default on the images that are scored"
+        "called without fitted weights, it searches the embedding of untrained networks; `davylamp evaluate` fits them "
+        "first, by default on the evaluation images"
     ),
     "negatives-of-the-batch": KnownIssue(
         "as in its paper, the images of a batch are each other's negatives: what an image gets depends on its batch, "

@@ -1,4 +1,4 @@
-"""GD-UAP: one perturbation for all images, learned from the model alone."""
+"""GD-UAP: one perturbation for all images, computed from the model alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
 
-_GREY = 0.5  # the image that the perturbation is added to while it is learned
-_HALVED_AT = 0.5  # share of saturated components from which a perturbation that has settled is halved
-_SETTLED = 1e-5  # change of that share in a step
+_GREY = 0.5  # the image to which the perturbation is added during the fit
+_HALVED_AT = 0.5  # proportion of saturated components above which a settled perturbation is halved
+_SETTLED = 1e-5  # change of that proportion in a step
 
 
 def gd_uap(
@@ -23,7 +23,7 @@ def gd_uap(
     learning_rate: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Add the perturbation that `learn_perturbation` finds to images (n, C, H, W) in [0, 1]."""
+    """Add the perturbation of `learn_perturbation` to images (n, C, H, W) in [0, 1]."""
     words = {"epsilon": epsilon, "steps": steps, "learning_rate": learning_rate, "generator": generator}
     return (inputs + learn_perturbation(model, inputs[:1], **words)).clamp(0, 1)
 
@@ -36,7 +36,7 @@ def fit_gd_uap(
     threat_model: ThreatModel,
     **words: Any,
 ) -> Mapping[str, Tensor]:
-    """The perturbation under the name by which it is kept; of the inputs only the shape is used."""
+    """Fit the perturbation and return it by name; only the shape of the inputs is used."""
     assert threat_model.epsilon is not None
     return {"perturbation": learn_perturbation(model, inputs[:1], epsilon=threat_model.epsilon, **words)}
 
@@ -50,19 +50,20 @@ def learn_perturbation(
     learning_rate: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """The data-free objective (Mopuri et al. 2018): make every convolution answer as strongly as it can.
+    """Optimise the data-free objective (Mopuri et al. 2018): maximise the activation of every convolution.
 
-    Adam on the sum over the convolutions of log(|output|^2 / 2), where the input is the perturbation on a grey image;
-    clipped to the ball after each step, and halved once more than half of it is saturated and that share has settled
-    (their section III-C). Departures: the paper takes the perturbation that fools most of a second data set, here it is
-    the one with the largest objective; without convolutions the linear layers answer.
+    Adam on the sum over the convolutions of log(|output|^2 / 2), for the perturbation added to a grey image;
+    clipped to the ball after each step, and halved once more than half of it is saturated and that proportion has
+    settled
+    (their section III-C). Differences: the paper selects the perturbation that fools most of a second data set, this
+    implementation the one with the largest objective; without convolutions the linear layers are used.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably, and has its layers among its modules.
-        like: an image, shape (1, C, H, W); only its shape, type and device are used.
+        like: an image, shape (1, C, H, W); only its shape, dtype and device are used.
         epsilon: radius of the linf ball.
         steps: of Adam; one forward and one backward pass of one image each.
-        learning_rate: None: epsilon / 100, the authors' 0.1 on images of 0 to 255 with a radius of 10.
+        learning_rate: None for epsilon / 100, the authors' 0.1 on images of 0 to 255 with a radius of 10.
         generator: of the uniform start.
 
     Returns:
@@ -76,7 +77,7 @@ def learn_perturbation(
     best, highest, before = point.detach().clone(), -torch.inf, 0.0
     for _ in range(steps):
         objective = _answer(model, layers, _GREY + point)
-        if objective is None or not objective.requires_grad:  # its budget of queries is spent
+        if objective is None or not objective.requires_grad:  # its query budget is exhausted
             break
         if objective.item() > highest:
             best, highest = point.detach().clone(), objective.item()
@@ -93,7 +94,7 @@ def learn_perturbation(
 
 
 def _answer(model: nn.Module, layers: Sequence[nn.Module], image: Tensor) -> Tensor | None:
-    """The sum over the layers of the logarithm of half of their squared output; None if the model was not asked."""
+    """Return the sum over the layers of log(|output|^2 / 2); None if the model was not called."""
     outputs: list[Tensor] = []
     handles = [layer.register_forward_hook(lambda *seen: outputs.append(seen[2])) for layer in layers]
     try:
@@ -104,5 +105,5 @@ def _answer(model: nn.Module, layers: Sequence[nn.Module], image: Tensor) -> Ten
     if not outputs:
         return None
     squares = torch.stack([output.float().square().sum() for output in outputs])
-    # The logits, so that the backward pass is seen and counted where every attack's is.
+    # The logits are included so that the backward pass is counted like that of every attack.
     return (squares / 2).clamp(min=torch.finfo(squares.dtype).tiny).log().sum() + 0 * logits.sum()

@@ -1,4 +1,4 @@
-"""L-BFGS: the smallest change with which a class is likely enough, by a quasi-Newton method inside the box."""
+"""L-BFGS: the smallest change that makes a class likely enough, by a quasi-Newton method inside the box."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from .queries import Model, query_logits
 _Objective: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 _PAIRS = 8  # moves that a minimiser remembers
-_SUFFICIENT = 1e-4  # share of the decrease that the slope promises, with which a move is accepted (Armijo)
+_SUFFICIENT = 1e-4  # proportion of the predicted decrease required to accept a move (Armijo)
 _SHORTEST = 1e-6  # largest change of a pixel below which a move ends the round
 _GROWTH = 10.0  # of the constant, until one is known on either side
 
@@ -28,26 +28,27 @@ def lbfgs(
     binary_search_steps: int = 10,
     initial_const: float = 1.0,
 ) -> Tensor:
-    """The attack of Szegedy et al. 2014: the least |r|^2 + c CE(x + r, target) with x + r in [0, 1], for the least c.
+    """Minimise |r|^2 + c CE(x + r, target) with x + r in [0, 1] for the least c (Szegedy et al. 2014).
 
-    Each image has a constant c of its own, which grows tenfold until the minimiser is adversarial (or shrinks until it
+    Each image has a separate constant c, which grows tenfold until the minimiser is adversarial (or shrinks until it
     is not) and is then bisected on a logarithmic scale. Each round starts at the image. The minimiser is a projected
     quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010): L-BFGS on the pixels that are not held at 0 or
-    1 by the gradient, each move cut to the box and shortened until the objective falls. A round ends for an image once
-    it moves no pixel any more; nothing is asked about it until the next one.
+    1 by the gradient, with each move cut to the box and shortened until the objective falls. A round ends for an image
+    once
+    it moves no pixel any more; the image is then not queried until the next one.
 
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
-        targets: target classes, shape (n,); None: the likeliest class that is not the label, asked of the model once,
-            and every image of another class than the label counts.
-        steps: of each round, a forward and a backward pass each, at most.
+        targets: target classes, shape (n,). If None, the likeliest class other than the label, found with one query,
+            and every image not classified as the label counts.
+        steps: largest number of steps per round, each with a forward and a backward pass.
         binary_search_steps: rounds.
         initial_const: c of the first round.
 
     Returns:
-        The nearest adversarial image seen of each image, in l2, shape (n, C, H, W); the clean image where none was.
+        The nearest adversarial image found for each image, in l2, shape (n, C, H, W); the clean image if there is none.
     """
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
     nearest = flat.new_full((len(flat),), torch.inf)
@@ -86,9 +87,10 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
     """Minimise a function of each image within [0, 1] by a projected quasi-Newton method.
 
     Args:
-        objective: maps points (m, d) of images `rows` (m,) to values, gradients (m, d) and who is adversarial.
-        start: where to begin, shape (n, d).
-        steps: calls of the objective; one call is about all images that still move.
+        objective: maps points (m, d) of images `rows` (m,) to values, gradients (m, d) and whether they are
+            adversarial.
+        start: starting points, shape (n, d).
+        steps: calls of the objective; one call covers all images that still move.
 
     Returns:
         Whether each image ends at an adversarial point, shape (n,) bool.
@@ -120,7 +122,7 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
 
 
 class _Memory:
-    """The last moves of each image and how the gradient changed along them: what L-BFGS knows of the curvature.
+    """Last moves of each image and the changes of the gradient along them, from which L-BFGS estimates the curvature.
 
     Without any, the curvature is that of the distance, 2.
     """
@@ -130,15 +132,15 @@ class _Memory:
         self.turns = torch.zeros_like(self.moves)
 
     def keep(self, rows: Tensor, moves: Tensor, turns: Tensor) -> None:
-        """Remember moves (m, d) of images `rows` and the changes of the gradient, in the place of the oldest."""
+        """Store moves (m, d) of images `rows` and the changes of the gradient, in place of the oldest."""
         self.moves[rows] = torch.cat([self.moves[rows, 1:], moves[:, None]], 1)
         self.turns[rows] = torch.cat([self.turns[rows, 1:], turns[:, None]], 1)
 
     def direction(self, rows: Tensor, point: Tensor, gradient: Tensor) -> Tensor:
-        """Minus the inverse curvature times the gradient, over the pixels that are free to move, shape (m, d)."""
+        """Return minus the inverse curvature times the gradient, over the free pixels, shape (m, d)."""
         free = ~((point <= 0) & (gradient > 0) | (point >= 1) & (gradient < 0))
         moves, turns = self.moves[rows] * free[:, None], self.turns[rows] * free[:, None]
-        bend = (moves * turns).sum(2)  # a pair along which the gradient falls, or that is empty, is left out
+        bend = (moves * turns).sum(2)  # a pair along which the gradient falls, or that is empty, is skipped
         usable = bend > 1e-8 * turns.square().sum(2)
         weight = (1 / bend.where(usable, 1)).where(usable, 0)[..., None]
         rest, parts = gradient * free, []

@@ -1,4 +1,4 @@
-"""LSA: a local search for the few pixels that a prediction hangs on, by scores."""
+"""LSA: a score-based local search for the few pixels that determine a prediction."""
 
 import torch
 from torch import Tensor
@@ -7,9 +7,9 @@ from torch.nn.functional import max_pool2d
 from ...criterion import is_fooled
 from .queries import Model, query_logits
 
-_POINTS = 256  # images in one question
-_MOST = 128  # pixels that are tried in a round
-_SHARE = 0.1  # of the pixels that the first round chooses from
+_POINTS = 256  # images per model call
+_MOST = 128  # pixels tried per round
+_SHARE = 0.1  # proportion of the pixels that the first round chooses from
 
 
 @torch.no_grad()
@@ -26,27 +26,27 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
     factor: float = 1.5,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """The local search of Narodytska and Kasiviswanathan 2017 (LocSearchAdv).
+    """Run the local search of Narodytska and Kasiviswanathan 2017 (LocSearchAdv).
 
     Pixels are numbers in [-1/2, 1/2] here. In each round up to 128 pixels are tried, one at a time: all of their
     channels become `probe` times their sign. The `pixels` with which the probability of the label is lowest are
-    multiplied by `factor`, a channel that leaves the range comes back in at its other end, and the next round tries
+    multiplied by `factor`, a channel that leaves the range wraps around to its other end, and the next round tries
     the squares around them. The first round tries a random tenth of the image.
 
     Args:
-        model: maps images in [0, 1] to logits; no gradient is taken.
+        model: maps images in [0, 1] to logits; no gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
-        targets: target classes, shape (n,): the probability of the target shall be highest.
+        targets: target classes, shape (n,); the probability of the target is then maximised.
         steps: rounds; each costs one forward pass more than it tries pixels.
         pixels: changed in each round, t of the paper.
         side: half of that of the squares, d of the paper.
         probe: p of the paper.
         factor: r of the paper, in [0, 2].
-        generator: of the pixels that are tried; None: torch's own.
+        generator: for the choice of pixels, or None for torch's own.
 
     Returns:
-        The adversarial image of each image, shape (n, C, H, W); the clean image where none was found.
+        The adversarial image of each image, shape (n, C, H, W); the clean image if none was found.
     """
     count, _, height, width = inputs.shape
     image, best = inputs.flatten(2) - 0.5, inputs.clone()
@@ -78,7 +78,7 @@ def lsa(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 def _choose(near: Tensor, most: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """Up to so many random pixels of the allowed ones, shape (m, most), and which of these entries are allowed."""
+    """Choose up to `most` random allowed pixels, shape (m, most), with a mask of the valid entries."""
     keys = torch.rand(near.shape, generator=generator, device=near.device).masked_fill(~near, -1)
     highest = keys.topk(min(most, near.shape[1]), dim=1)
     return highest.indices, highest.values >= 0
@@ -91,5 +91,5 @@ def _probe(image: Tensor, pixel: Tensor, probe: float) -> Tensor:
 
 
 def _cycle(values: Tensor) -> Tensor:
-    """What is outside [-1/2, 1/2] comes back in at the other end."""
+    """Wrap values outside [-1/2, 1/2] around to the other end."""
     return values + (values < -0.5).to(values) - (values > 0.5).to(values)

@@ -1,4 +1,4 @@
-"""NATTACK: a distribution of adversarial images, learned from scores by an evolution strategy."""
+"""NATTACK: a distribution of adversarial images, fitted to scores by an evolution strategy."""
 
 import torch
 from torch import Tensor
@@ -8,8 +8,8 @@ from .losses import by_image, logit_margin
 from .queries import Model, query_logits
 
 _DEVIATION = 0.1  # of the noise, in the variable that tanh maps to pixels
-_POINTS = 256  # images in one question at most
-_INSIDE = 1 - 1e-6  # how near to black and white tanh is asked to come
+_POINTS = 256  # largest number of images per model call
+_INSIDE = 1 - 1e-6  # how near to black and white tanh may come
 
 
 @torch.no_grad()
@@ -28,20 +28,19 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
     """NATTACK (Li et al. 2019) in linf: the mean of a Gaussian whose images, cut to the ball, are adversarial.
 
     An image is tanh of a variable, cut to the ball around the clean one. In each step `samples` of them are drawn
-    around the mean; the mean moves along their noise, weighted by the rewards (minus the margin, where it is positive)
-    less their average and over their deviation. An image is done once that of the mean is adversarial, which is asked
-    in every step.
+    around the mean. The mean moves along their noise, weighted by the standardised rewards (minus the margin, if it is
+    positive). An image is done once the image of the mean is adversarial, which is tested in every step.
 
     Args:
-        model: maps images in [0, 1] to logits; no gradient is taken.
+        model: maps images in [0, 1] to logits; no gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
-        epsilon: radius of the linf ball, or one for each image, shape (n, 1, 1, 1).
+        epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
-        steps: at most; each costs samples + 1 forward passes.
+        steps: largest number of steps; each costs samples + 1 forward passes.
         samples: images drawn in each step.
         learning_rate: of the mean.
-        generator: of the noise; None: torch's own.
+        generator: of the noise, or None for torch's own.
 
     Returns:
         The image of the mean, shape (n, C, H, W): adversarial, or that of the last step.
@@ -76,7 +75,7 @@ def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 def _portions(samples: int, images: int) -> list[int]:
-    """The samples of a step in parts, so that no question is about many more than `_POINTS` images."""
+    """Split the samples of a step so that no model call has many more than `_POINTS` images."""
     most = max(1, _POINTS // images)
     return [min(most, samples - first) for first in range(0, samples, most)]
 

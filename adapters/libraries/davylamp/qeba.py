@@ -1,4 +1,4 @@
-"""QEBA: HopSkipJump's estimate of the gradient at the boundary, drawn from a subspace of smooth directions."""
+"""QEBA: HopSkipJump's gradient estimate at the boundary, with directions from a subspace of smooth ones."""
 
 import math
 
@@ -11,12 +11,14 @@ from .losses import by_image, cosines, normalise
 from .queries import Model, query_logits
 from .starting_images import noisy_starts
 
-_POINTS = 256  # images in one question
-_SAMPLES = 100  # of the first estimate; the next ones have sqrt(step) times as many
-_NEAR = 0.01  # of the distance: how far around the boundary point is asked; over sqrt(d), where a binary search ends
+_POINTS = 256  # images per model call
+_SAMPLES = 100  # samples of the first estimate; later ones have sqrt(step) times as many
+_NEAR = (
+    0.01  # query radius around the boundary point, relative to the distance; over sqrt(d), tolerance of a binary search
+)
 _FIRST_NEAR = 0.1  # the same in the first step, in pixels
-_SHORTENINGS = 10  # halvings of a step before it is given up
-_REDUCTIONS = 2, 4  # side of the image over that of the subspace, as the authors take them for CIFAR-10 and ImageNet
+_SHORTENINGS = 10  # halvings of a step before it is abandoned
+_REDUCTIONS = 2, 4  # side of the image over that of the subspace, as used by the authors for CIFAR-10 and ImageNet
 _LARGE = 64  # side of the image from which the second is taken
 
 
@@ -35,27 +37,27 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """QEBA (Li et al. 2020), in its variants S (space) and F (frequency): a decision-based attack in l2.
 
-    At a point of the boundary, random directions of the subspace are asked about; their average, weighted by whether
-    they are adversarial less the mean of that, estimates the normal. A step along it, as long as the distance over the
-    root of the number of steps, is halved until it is adversarial; a binary search towards the image ends it. All
-    images take their steps together. The last few queries, too few for another step, are not spent.
+    At a point of the boundary, random directions of the subspace are queried. Their average, weighted by whether
+    they are adversarial minus the mean of that, estimates the normal. A step along it, as long as the distance over the
+    root of the number of steps, is halved until it is adversarial and ends with a binary search towards the image. All
+    images take their steps together. The last few queries, too few for one more step, are not used.
 
     Args:
         model: maps images in [0, 1] to logits; only the most likely class is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
-        starting_points: adversarial images, shape (n, C, H, W); None: the image with Gaussian noise of 0.5, drawn up to
-            100 times.
+        starting_points: adversarial images, shape (n, C, H, W); None for the image with Gaussian noise of 0.5, drawn up
+            to 100 times.
         max_queries: of each image.
         basis: of the subspace: "resize" (QEBA-S), small images enlarged bilinearly; "dct" (QEBA-F), low frequencies of
             the cosine transform; "px", all directions, which is HopSkipJump.
-        subspace: side of the small images, or of the block of frequencies; None: half of the image's, a
+        subspace: side of the small images, or of the block of frequencies, or None for half of the image's side, or a
             quarter from 64 pixels on.
-        generator: of the directions; None: torch's own.
+        generator: of the directions, or None for torch's own.
 
     Returns:
-        The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
+        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
     """
     walk = _AtBoundary(model, inputs, labels, targets, max_queries)
     directions = Subspace(inputs, basis, subspace, generator)
@@ -72,7 +74,7 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 
 class _AtBoundary:
-    """The boundary point of every image, its nearest adversarial one, and the queries that are left."""
+    """Boundary point of every image, its nearest adversarial image, and its remaining queries."""
 
     def __init__(self, model: Model, inputs: Tensor, labels: Tensor, targets: Tensor | None, most: int):
         self.model, self.inputs, self.labels, self.targets = model, inputs, labels, targets
@@ -83,7 +85,7 @@ class _AtBoundary:
         self.reserve = self.halvings + _SHORTENINGS  # what the end of a step may cost
 
     def query(self, points: Tensor, rows: Tensor) -> Tensor:
-        """Whether points (m, C, H, W) of images `rows` are adversarial; the nearest are kept."""
+        """Return whether points (m, C, H, W) of images `rows` are adversarial, and store the nearest."""
         hit = torch.cat([self._hits(*part) for part in zip(points.split(_POINTS), rows.split(_POINTS), strict=True)])
         self.left.index_add_(0, rows, -torch.ones_like(rows))
         distance = (points - self.inputs[rows]).flatten(1).norm(dim=1).where(hit, torch.inf)
@@ -101,7 +103,7 @@ class _AtBoundary:
         return is_fooled(query_logits(self.model, points, rows), self.labels[rows], wanted)
 
     def start(self, points: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """Begin at the given points, or at noisy copies; the images that have such a point, once on the boundary."""
+        """Start at the given points, or at noisy copies; return the images with such a point, on the boundary."""
         rows = torch.arange(len(self.inputs), device=self.inputs.device)
         if points is None:
             self.point, missing = noisy_starts(self.query, self.inputs, int(self.left.max()), generator)
@@ -112,7 +114,7 @@ class _AtBoundary:
         return rows
 
     def move(self, rows: Tensor, normal: Tensor, length: Tensor) -> None:
-        """A step along the normal (m, C, H, W), halved until it is adversarial, and back to the boundary."""
+        """Step along the normal (m, C, H, W), halved until it is adversarial, and back to the boundary."""
         places = torch.arange(len(rows), device=rows.device)
         for _ in range(_SHORTENINGS):
             there = self.point[rows[places]] + by_image(length[places]) * normal[places]
@@ -138,7 +140,7 @@ class _AtBoundary:
 
 
 def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Tensor, few: Tensor) -> Tensor:
-    """The unit normal of the boundary at the points of images `rows`, out of `few` (m,) queries each."""
+    """Estimate the unit normal of the boundary at the points of images `rows`, from `few` (m,) queries each."""
     noise = torch.zeros_like(walk.point[rows])
     weighted, total = noise.clone(), torch.zeros_like(near)
     most, size = int(few.max()), max(1, _POINTS // len(rows))
@@ -173,7 +175,7 @@ class Subspace:
         ]
 
     def draw(self, count: int) -> Tensor:
-        """So many directions, shape (count, C, H, W)."""
+        """Draw `count` directions, shape (count, C, H, W)."""
         small = torch.randn(
             (count, self.shape[0], *self.sides),
             generator=self.generator,

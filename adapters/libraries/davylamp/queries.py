@@ -1,4 +1,4 @@
-"""How these attacks ask a model: about any points, each a version of one image of the batch."""
+"""Model calls of these attacks: on any points, each a version of one image of the batch."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,9 +9,9 @@ Model: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def query_logits(model: Model, points: Tensor, rows: Tensor) -> Tensor:
-    """Logits of `points` (m, C, H, W), of which number i is a version of image rows[i] of the batch, shape (m, K).
+    """Return the logits of `points` (m, C, H, W), where point i is a version of image rows[i], shape (m, K).
 
-    A model that counts the queries of every image (it has `query_rows`) learns whose they are; any other needs not.
+    A model that counts queries per image (has `query_rows`) is told the images; any other model is simply called.
     """
     counted = getattr(model, "query_rows", None)
     return model(points) if counted is None else counted(points, rows)

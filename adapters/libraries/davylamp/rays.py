@@ -1,4 +1,4 @@
-"""RayS: a search for the nearest boundary over directions of signs, block by block, by decisions alone."""
+"""RayS: a decision-based search over sign directions, block by block, for the nearest boundary."""
 
 import math
 from dataclasses import dataclass, fields
@@ -22,12 +22,13 @@ def rays(
 ) -> Tensor:
     """RayS (Chen and Gu 2020): the direction in {-1, 1}^d along which the decision boundary is nearest.
 
-    The signs of one block after the other are flipped, and the blocks are halved once all were tried. A flip is kept
+    The signs of one block after the other are flipped, and the blocks are halved once all were tried. A flip is
+    accepted
     if the image is fooled at the best distance so far (one query) and nearer (a binary search).
 
-    Every image is at a place of its own in the search, so that each call of the model asks about all images that are
-    not done. An image is done, too, once no single component has anything to gain: for a model whose answers do not
-    change, every further query would be a repetition.
+    Every image has a separate state in the search, so that each call of the model covers all images that are
+    not done. An image is also done once no single component improves the result: for a deterministic model
+    every further query would be a repetition.
 
     Args:
         model: maps images in [0, 1] to logits; only the most likely class is used.
@@ -38,7 +39,7 @@ def rays(
         tolerance: of the binary search, as an l2 distance.
 
     Returns:
-        The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
+        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
     """
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
     search = _RaysState.start(flat)
@@ -55,7 +56,7 @@ def rays(
 
 @dataclass
 class _RaysState:
-    """Where the search of each image is; every field has one entry for each image that is not done."""
+    """State of the search, with one entry in every field for each image that is not done."""
 
     rows: Tensor  # which image of the batch
     direction: Tensor  # the best one so far, of length 1 and with components of one size, shape (m, d)
@@ -65,8 +66,8 @@ class _RaysState:
     high: Tensor
     searching: Tensor  # whether that search is under way
     level: Tensor  # there are 2 ** level blocks
-    block: Tensor  # the one whose signs are flipped
-    failures: Tensor  # flips of a single component since the last one that was kept
+    block: Tensor  # the block with flipped signs
+    failures: Tensor  # flips of a single component since the last accepted one
     queries: Tensor
 
     @classmethod
@@ -91,11 +92,11 @@ class _RaysState:
         return (self._size + blocks - 1) // blocks
 
     def lengths(self) -> Tensor:
-        """How far along it the model is asked; infinitely far before anything was adversarial."""
+        """Return the distance at which the model is queried; infinite before anything was adversarial."""
         return torch.where(self.searching, (self.low + self.high) / 2, self.radius)
 
     def learn(self, hit: Tensor, tolerance: float, max_queries: int) -> Tensor:
-        """Go on by whether the point was adversarial; which images have just got a nearer one."""
+        """Update the search by whether the points were adversarial; return which images improved."""
         self.queries = self.queries + 1
         middle, began = (self.low + self.high) / 2, ~self.searching & hit
         low, high = middle.where(self.searching & ~hit, self.low), middle.where(self.searching & hit, self.high)
@@ -113,7 +114,7 @@ class _RaysState:
         return nearer
 
     def _advance(self, ended: Tensor) -> None:
-        """Try the next block; after the last one, blocks of half the size."""
+        """Move to the next block; after the last one, to blocks of half the size."""
         last = (self.block + 1) * self._widths() >= self._size
         smaller = (self.level + 1).where(self._widths() > 1, self.level)
         self.level = smaller.where(ended & last, self.level)

@@ -1,4 +1,4 @@
-"""SI-FGSM: momentum steps on the gradients of copies of the image that are scaled down."""
+"""SI-FGSM: momentum steps on the gradients of downscaled copies of the image."""
 
 import torch
 from torch import Tensor
@@ -27,12 +27,12 @@ def si_fgsm(  # noqa: PLR0913 - the parameters of the attack, by keyword
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
-        epsilon: radius of the linf ball, or one for each image, shape (n, 1, 1, 1).
+        epsilon: radius of the linf ball, or one per image, shape (n, 1, 1, 1).
         targets: target classes, shape (n,), for a targeted attack.
         steps: number of steps.
-        step_size: in linf; None: epsilon / steps, as the paper has it.
+        step_size: in linf, or None for epsilon / steps, as in the paper.
         decay: weight of the accumulated gradient.
-        scales: number of copies, `scales` forward and backward passes a step.
+        scales: number of copies, `scales` forward and backward passes per step.
 
     Returns:
         The last point of each image, shape (n, C, H, W), in the ball and in [0, 1].

@@ -1,4 +1,4 @@
-"""SSAH: features that resemble another image's, by changes of high frequency."""
+"""SSAH: high-frequency changes that make an image's features resemble those of another image."""
 
 import torch
 from torch import Tensor
@@ -7,8 +7,8 @@ from torch.nn.functional import avg_pool2d, cosine_similarity, normalize, smooth
 from .features import Features
 from .queries import Model
 
-_INSIDE = 3e-7  # of black and white, where tanh would need infinity
-_POOLED = 4  # pixels that share a number of Haar's low band
+_INSIDE = 3e-7  # distance from black and white, where tanh would need infinity
+_POOLED = 4  # pixels per number of Haar's low band
 
 
 def ssah(
@@ -21,12 +21,12 @@ def ssah(
     low_frequency: float = 0.1,
     margin: float = 0.2,
 ) -> Tensor:
-    """SSAH (Luo et al. 2022): from the image's own features towards those of the least similar one, at high frequency.
+    """SSAH (Luo et al. 2022): moves features from the image's own towards the least similar image's, at high frequency.
 
     With s the cosine similarity of features, a of the adversarial image to its clean one and b to the clean image of
     the batch that is least similar to it, the loss is the positive part of max(a - m, 0) a - max(1 + m - b, 0) b, with
     the factors held fixed, plus `low_frequency` times the smooth l1 distance of the low bands of Haar's wavelet: the
-    averages of 2 x 2 pixels, each counted for its four pixels. Adam moves the variable of which tanh makes the pixels.
+    averages of 2 x 2 pixels, each counted for its four pixels. Adam optimises a variable that tanh maps to pixels.
 
     The images of a batch depend on each other: an image alone is the least similar one to itself. Features are the
     input of the last linear layer or convolution of the model, averaged over positions (`Features`).
@@ -34,7 +34,7 @@ def ssah(
     Args:
         model: maps images in [0, 1] to logits, differentiably.
         inputs: clean images in [0, 1], shape (n, C, H, W), of at least 2 x 2 pixels.
-        labels: not used: the attack leaves the features of the image, whatever its class.
+        labels: not used: the attack moves away from the image's features, whatever its class.
         steps: of Adam.
         learning_rate: of Adam.
         low_frequency: lambda of the paper; 0 is its SSA.

@@ -1,4 +1,4 @@
-"""Where attacks by decisions begin that are given no starting points."""
+"""Starting images of decision-based attacks without given starting points."""
 
 from collections.abc import Callable
 
@@ -12,16 +12,16 @@ _DEVIATION = 0.5  # of the noise
 def noisy_starts(
     query: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, most: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """The images with Gaussian noise, drawn until they are adversarial.
+    """Add Gaussian noise to the images until they are adversarial.
 
     Args:
         query: maps points (m, C, H, W) of images `rows` (m,) to whether they are adversarial, shape (m,) bool.
         inputs: clean images, shape (n, C, H, W).
-        most: queries of each image; 100 at most are spent.
-        generator: of the noise; None: torch's own.
+        most: queries of each image; at most 100 are used.
+        generator: of the noise, or None for torch's own.
 
     Returns:
-        The points, shape (n, C, H, W), and the images that none was found for, shape (m,) of indices.
+        The points, shape (n, C, H, W), and the indices of images without such a point, shape (m,).
     """
     points, missing = inputs.clone(), torch.arange(len(inputs), device=inputs.device)
     for _ in range(min(_DRAWS, most)):

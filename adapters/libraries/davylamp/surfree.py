@@ -1,4 +1,4 @@
-"""SurFree: circles through the boundary point in random low-frequency planes, by decisions alone."""
+"""SurFree: a decision-based search along circles through the boundary point, in random low-frequency planes."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from .queries import Model, query_logits
 from .starting_images import noisy_starts
 
 _HALVINGS = 10  # of a binary search, on the segment to the image or over the angle
-_FINE = 0.01  # of the cosine: where the binary search over the angle ends
-_KEPT = 100  # directions that new ones are orthogonal to
+_FINE = 0.01  # of the cosine: tolerance of the binary search over the angle
+_KEPT = 100  # number of directions to which new ones are orthogonal
 _WIDEST = math.pi / 2  # at a right angle the circle is back at the image
 _TO_BOUNDARY, _SIGN, _ANGLE, _LAST, _DONE = range(5)
 
@@ -41,24 +41,25 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
     largest angle grows by 2 % after a plane with an adversarial point, and shrinks after one without.
 
     v has the low frequencies of the image itself (the lower half of its cosine transform, with random signs) and is
-    orthogonal to the last 100. The last queries go into a binary search towards the image. Every image is at a place of
-    its own in this, so that each call of the model asks about all images that have queries left.
+    orthogonal to the last 100. The last queries are used for a binary search towards the image. Every image has a
+    separate
+    state, so that each call of the model covers all images that have queries left.
 
     Args:
         model: maps images in [0, 1] to logits; only the most likely class is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: their labels, shape (n,).
         targets: target classes, shape (n,), for a targeted attack.
-        starting_points: adversarial images, shape (n, C, H, W); None: the image with Gaussian noise of 0.5, drawn up to
-            100 times.
+        starting_points: adversarial images, shape (n, C, H, W); None for the image with Gaussian noise of 0.5, drawn up
+            to 100 times.
         max_queries: of each image.
         angle: the first largest angle, degrees.
         trials: angles tried of each sign.
-        quantise: ask about images of 8 bits only.
-        generator: of the random directions; None: torch's own.
+        quantise: query 8-bit images only.
+        generator: of the random directions, or None for torch's own.
 
     Returns:
-        The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
+        The nearest adversarial image found for each image, shape (n, C, H, W); the clean image if none was found.
     """
     walk = _Walk(inputs, math.radians(angle), trials, max_queries, generator)
 
@@ -76,7 +77,7 @@ def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
 
 @dataclass
 class _Plan:
-    """What is searched in the plane of each image: the ends of a binary search, and how far it is."""
+    """Search state in the plane of each image: the bounds of a binary search, and its progress."""
 
     low: Tensor
     high: Tensor
@@ -84,7 +85,7 @@ class _Plan:
 
 
 class _Walk:
-    """The boundary point of every image, and what is asked about next."""
+    """Boundary point of every image, and its next query."""
 
     def __init__(self, inputs: Tensor, angle: float, trials: int, most: int, generator: torch.Generator | None):
         count = len(inputs)
@@ -101,14 +102,14 @@ class _Walk:
         self.shares = (shares[:, None] * signs).flatten()
 
     def note(self, asked: Tensor, rows: Tensor, hit: Tensor) -> None:
-        """Count the queries, and keep the nearest adversarial point of each image."""
+        """Count the queries, and store the nearest adversarial point of each image."""
         self.queries[rows] += 1
         distance = (asked - self.inputs[rows]).flatten(1).norm(dim=1)
         better = hit & (distance < self.nearest[rows])
         self.best[rows[better]], self.nearest[rows[better]] = asked[better], distance[better]
 
     def start(self, query: Callable[[Tensor, Tensor], Tensor], points: Tensor | None) -> None:
-        """Begin at the given points, or at noisy copies; an image for which none is adversarial is done."""
+        """Start at the given points, or at noisy copies. An image without an adversarial one is done."""
         if points is not None:
             self.point = points.clone()
             return
@@ -117,7 +118,7 @@ class _Walk:
         self.phase[self.queries >= self.most] = _DONE
 
     def points(self, rows: Tensor) -> Tensor:
-        """What each of these images is asked about next."""
+        """Return the next query of each of these images."""
         phase, plan = self.phase[rows], self.plan
         middle = (plan.low + plan.high)[rows] / 2
         change = self.point[rows] - self.inputs[rows]
@@ -133,12 +134,12 @@ class _Walk:
         return (self.inputs[rows] + by_image(angle.cos()) * (by_image(angle.cos()) * change + sideways)).clamp(0, 1)
 
     def learn(self, rows: Tensor, hit: Tensor) -> None:
-        """Go on by whether the points were adversarial."""
+        """Update the search by whether the points were adversarial."""
         plan, phase = self.plan, self.phase[rows]
         straight, trying = (phase == _TO_BOUNDARY) | (phase == _LAST), phase == _SIGN
         middle = (plan.low + plan.high)[rows] / 2
         asked = self.shares[plan.count[rows].clamp(max=len(self.shares) - 1)] * self.widest[rows]
-        # The adversarial end of the search is `high` on the segment, where 1 is the point, and `low` over the angle.
+        # The adversarial bound is `high` on the segment, where 1 is the point, and `low` over the angle.
         low = torch.where(straight, middle.where(~hit, plan.low[rows]), middle.where(hit, plan.low[rows]))
         high = torch.where(straight, middle.where(hit, plan.high[rows]), middle.where(~hit, plan.high[rows]))
         beyond = asked + asked.sign() * self.widest[rows] * 2 / len(self.shares)
@@ -152,7 +153,7 @@ class _Walk:
         self._move(rows, failed)
 
     def _move(self, rows: Tensor, failed: Tensor) -> None:
-        """End what is ended: go to the adversarial end of a binary search, and begin the next thing."""
+        """Finish completed searches: move to the adversarial bound and start the next search."""
         plan, phase, left = self.plan, self.phase[rows], (self.most - self.queries)[rows]
         ended = (plan.count[rows] >= _HALVINGS) | (left <= 0)
         fine = (plan.high[rows].cos() - plan.low[rows].cos()).abs() <= _FINE
@@ -186,13 +187,13 @@ class _Directions:
         low = torch.zeros(height * width)
         low[place.flatten().argsort(stable=True)[: height * width // 2]] = 1
         self.amplitudes = spectrum.tanh() * low.view(height, width).to(inputs)
-        # Few enough for the low frequencies of small images to have other directions left.
+        # Few enough to leave other directions among the low frequencies of small images.
         self.kept = min(_KEPT, int(low.sum()) * inputs.shape[1] // 2)
         self.past = inputs.new_zeros(len(inputs), self.kept, inputs[0].numel())
         self.drawn = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
 
     def draw(self, rows: Tensor, change: Tensor) -> Tensor:
-        """A unit direction for each of these images, orthogonal to `change` and to the last ones drawn."""
+        """Draw a unit direction for each of these images, orthogonal to `change` and to the last ones."""
         shape, device = self.amplitudes[rows].shape, self.amplitudes.device
         signs = torch.randint(-1, 2, shape, generator=self.generator, device=device)
         coefficients = self.amplitudes[rows] * signs

@@ -1,4 +1,4 @@
-"""TREMBA: a search by scores in the embedding of an encoder and decoder that were trained to fool another model."""
+"""TREMBA: a score-based search in the embedding of an encoder-decoder trained to fool a source model."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,13 +13,13 @@ from .queries import Model, query_logits
 
 _BATCH = 32
 _TRAINED = {"lr": 0.01, "momentum": 0.9, "nesterov": True}  # stochastic gradient descent
-_SLOWER, _TIMES = 0.75, 10  # the learning rate is multiplied by it so many times
+_SLOWER, _TIMES = 0.75, 10  # factor of the learning rate, and how often it is applied
 _LARGE = 64  # side of an image from which the embedding is that for ImageNet, not that for CIFAR
 _SIGMA = 1.0  # of the noise, in the embedding
 _MARGIN = 5.0  # beyond which a point that fools the model is not better still
-_SLOWEST, _SLOWED = 0.1, 2.0  # learning rate at least, and what it is divided by on a plateau
-_PLATEAU, _RISE, _NEAR = 20, 0.3, 0.6  # losses that are looked at, and which of them are one
-_POINTS = 256  # images in one question at most
+_SLOWEST, _SLOWED = 0.1, 2.0  # smallest learning rate, and its divisor on a plateau
+_PLATEAU, _RISE, _NEAR = 20, 0.3, 0.6  # number of losses considered, and the criteria of a plateau
+_POINTS = 256  # largest number of images per model call
 
 
 @torch.no_grad()
@@ -37,27 +37,28 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
 ) -> Tensor:
     """TREMBA (Huang and Zhang 2020) in linf: natural evolution strategies in the embedding of a trained decoder.
 
-    A point of the embedding, at first what the encoder makes of the image, becomes a perturbation: the decoder's answer
-    times epsilon. In each step the point is asked about, then `samples` points around it, half of them opposite to the
-    other half; it moves along the mean of their noise, weighted by the hinge of their margins. The learning rate is
-    halved where the loss has not fallen over 20 steps. An image is done once its point fools the model.
+    A point of the embedding, initially the encoder's output for the image, becomes a perturbation: the decoder's output
+    times epsilon. In each step the point is queried, then `samples` points around it, in antithetic pairs. It moves
+    along
+    the mean of their noise, weighted by the hinge of their margins. The learning rate is
+    halved if the loss has not fallen over 20 steps. An image is done once its point fools the model.
 
     Args:
-        model: maps images in [0, 1] to logits; no gradient is taken.
+        model: maps images in [0, 1] to logits; no gradient is used.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: shape (n,).
         epsilon: radius of the linf ball.
-        steps: at most; each costs samples + 1 forward passes, the last one a single pass.
-        samples: points around that of each image; an odd number is rounded up, since they come in pairs.
+        steps: largest number of steps; each costs samples + 1 forward passes, the last one a single pass.
+        samples: points around that of each image; an odd number is rounded up, because they come in pairs.
         learning_rate: in the embedding.
         epochs: of the training (`fit_tremba`).
-        learned: weights of encoder and decoder; None: as they are before any training.
+        learned: weights of encoder and decoder, or None for untrained ones.
 
     Returns:
         The image of the last point, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the weights are of other networks.
+        ValueError: if the weights belong to different networks.
     """
     pairs = -(-samples // 2)
     encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
@@ -101,14 +102,14 @@ def fit_tremba(
     *,
     epochs: int = 200,
 ) -> Mapping[str, Tensor]:
-    """Train an encoder and a decoder whose perturbations fool a model that is known in full.
+    """Train an encoder and a decoder whose perturbations fool a white-box source model.
 
-    Descent on the hinge of the margin, without a bound: the paper's is at 200. The learning rate falls by a quarter ten
-    times. A batch costs a forward and a backward pass an image.
+    The loss is the hinge of the margin, without the paper's bound of 200. The learning rate falls by a quarter ten
+    times. A batch costs a forward and a backward pass per image.
 
     Args:
         model: the source model, which maps images in [0, 1] to logits, differentiably.
-        inputs: images to learn from, shape (n, C, H, W).
+        inputs: training images, shape (n, C, H, W).
         labels: shape (n,).
         threat_model: linf, with a radius.
         epochs: passes over the images.
@@ -125,7 +126,7 @@ def fit_tremba(
         for _epoch in range(epochs):
             for rows in batches(len(inputs), 1, _BATCH):
                 if len(rows) == 1 and len(inputs) > 1:
-                    continue  # nothing to normalise a batch of one by
+                    continue  # a batch of one cannot be normalised
                 clean = inputs[rows]
                 change = fit_size(decoder(encoder(clean)), clean).tanh()
                 logits = query_logits(model, (clean + radius * change).clamp(0, 1), rows.to(inputs.device))
@@ -137,10 +138,10 @@ def fit_tremba(
 
 
 def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
-    """The images with which a search begins: of the points that the encoder makes of them; the model is asked nothing.
+    """Return the starting images of a search, from the encoder's points, without querying the model.
 
     Raises:
-        ValueError: if the weights are of other networks.
+        ValueError: if the weights belong to different networks.
     """
     assert threat_model.epsilon is not None
     encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
@@ -150,10 +151,10 @@ def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: Th
 
 
 def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
-    """An untrained encoder and decoder for images of this shape, with the widths of the paper.
+    """Build an untrained encoder and decoder for images of this shape, with the widths of the paper.
 
-    From 64 pixels on its networks for ImageNet (a 16th of the side, 3 channels), below those for CIFAR-10 (a quarter, 8
-    channels).
+    From 64 pixels on they are its networks for ImageNet (a 16th of the side, 3 channels), below those for CIFAR-10 (a
+    quarter, 8 channels).
     """
     channels = inputs.shape[1]
     if min(inputs.shape[-2:]) >= _LARGE:
@@ -168,7 +169,7 @@ def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
 
 
 def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Module]:
-    """Two convolutions, each with a rectifier and a normalisation; the second one may enlarge."""
+    """Return two convolutions, each with a ReLU and a normalisation; the second one may enlarge."""
     second: nn.Module = nn.Conv2d(between, after, 3, padding=1)
     if stride > 1:
         second = nn.ConvTranspose2d(between, after, 3, stride, padding=1, output_padding=1)
@@ -177,13 +178,13 @@ def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Mo
 
 
 def _portions(pairs: int, images: int) -> list[int]:
-    """The pairs of a step in parts, so that no question is about many more than `_POINTS` images."""
+    """Split the pairs of a step so that no model call has many more than `_POINTS` images."""
     most = max(1, _POINTS // (2 * images))
     return [min(most, pairs - first) for first in range(0, pairs, most)]
 
 
 class _Rates:
-    """The learning rate of each image, which falls where its last 20 losses have not fallen."""
+    """Learning rate of each image, which falls if its last 20 losses have not fallen."""
 
     def __init__(self, images: int, rate: float, like: Tensor):
         self.rates = torch.full((images,), rate, device=like.device, dtype=like.dtype)
@@ -191,11 +192,11 @@ class _Rates:
         self.seen = torch.zeros(images, dtype=torch.long, device=like.device)
 
     def of(self, rows: Tensor) -> Tensor:
-        """The rates of some images, shape (m,)."""
+        """Return the rates of some images, shape (m,)."""
         return self.rates[rows]
 
     def note(self, rows: Tensor, losses: Tensor) -> None:
-        """Another loss of each of some images, (m,): where the last 20 are a plateau, they are forgotten."""
+        """Add a loss of each of some images, (m,). A plateau of the last 20 lowers the rate and resets the history."""
         self.losses[rows] = torch.cat([self.losses[rows, 1:], losses[:, None]], 1)
         self.seen[rows] += 1
         oldest = self.losses[rows, 0]

@@ -1,4 +1,4 @@
-"""The rows of Foolbox, as data; `foolbox.py` runs them."""
+"""Implementations of Foolbox, as data."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -35,13 +35,13 @@ _SPATIAL = {
 }
 
 _ABORTS = "one image per call: it aborts when the summed loss of the batch stalls"
-_WAITS = "one image per call: it goes on until every image of the batch is done"
-_GIVEN = "given a starting point: its own draw may fail, which ends the call"
+_WAITS = "one image per call: it runs until every image of the batch is done"
+_GIVEN = "given a starting point: its own random search may fail, which ends the call"
 _SEEDED: dict[str, Any] = {"targeted": "yes", "random": ("torch",)}
 
 
 def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
-    """A row of classes of `foolbox.attacks`, or (with a leading dot) of `repairs`."""
+    """Build an implementation from classes of `foolbox.attacks`, or (with a leading dot) of `patches`."""
     paths = {
         norm: f".patches:{name[1:]}" if name.startswith(".") else f"foolbox.attacks:{name}"
         for norm, name in classes.items()
@@ -50,7 +50,7 @@ def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **m
 
 
 def _in_every_norm(name: str) -> dict[str, str]:
-    """The class of a search along one line, which finds the smallest change in every norm at once."""
+    """Return the norms of a search along one line, which finds the smallest change in every norm simultaneously."""
     return dict.fromkeys(("l2", "linf", "l1"), name)
 
 
@@ -58,7 +58,7 @@ def _in_three(kind: str) -> dict[str, str]:
     return {norm: f"{norm.capitalize()}{kind}" for norm in ("linf", "l2", "l1")}
 
 
-# Classes that take a tensor of radii, one for each image.
+# Classes that accept a tensor of radii, one per image.
 _with_radii = partial(_row, per_image_radii=True)
 
 _GRADIENT = (
@@ -100,7 +100,7 @@ _GRADIENT = (
         {"l2": "VirtualAdversarialAttack"},
         {"steps": "steps", "finite_difference": "xi"},
         random=("torch",),
-        repairs=("10 steps unless told otherwise: the class has no default",),
+        repairs=("10 steps by default: the class has no default",),
         findings=("small-difference",),
     ),
 )
@@ -176,7 +176,7 @@ _MINIMUM = (
         _FMN,
         targeted="yes",
         failure="input",
-        repairs=("l0: its radius stops one short of all components, where it crashes",),
+        repairs=("l0: its radius is limited to one less than all components, where it crashes",),
         findings=("projection-void", "one-too-many", "short-of-the-boundary"),
     ),
     _row(
@@ -238,7 +238,10 @@ _BLACK_BOX = (
         random=("numpy", "torch"),
         alone=True,
         failure="input",
-        repairs=(_WAITS, "clean where its salt-and-pepper start fails: it asserts that it never does"),
+        repairs=(
+            _WAITS,
+            "returns the clean image if its salt-and-pepper start fails, instead of asserting that it never does",
+        ),
     ),
     _row("spatial", {"unrestricted": "SpatialAttack"}, _SPATIAL, targeted="yes", failure="input"),
 )

@@ -1,4 +1,4 @@
-"""Foolbox: the one call that runs any of its rows."""
+"""Driver of Foolbox."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
 
-# What a class requires and gives no default for.
+# Arguments that a class requires without a default.
 _REQUIRED = {"steps": 10}
 
 
@@ -30,9 +30,9 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: its epsilon goes to the attacks with a fixed budget; the others look for the smallest change.
+        threat_model: its epsilon is passed to fixed-budget attacks; the others search for the smallest change.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in Foolbox's words; those that the constructor does not take go to the call.
+        **kwargs: under Foolbox's names; those that the constructor does not accept go to the call.
 
     Returns:
         The images that Foolbox returns, shape (n, C, H, W); for a fixed budget, clipped to the ball by Foolbox.
@@ -64,7 +64,7 @@ def run(
 
 
 def _set_up(instance: Any, words: dict[str, Any]) -> Any:
-    """A copy of an attack with other values of its words."""
+    """Copy an attack with changed attributes."""
     attack = copy.copy(instance)
     for word, value in words.items():
         setattr(attack, word, value)
@@ -72,7 +72,7 @@ def _set_up(instance: Any, words: dict[str, Any]) -> Any:
 
 
 def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The constructor's and the call's words, with those that follow from the norm or that the class requires."""
+    """Return the constructor's and the call's arguments, with those that the norm determines or the class requires."""
     taken = inspect.signature(attack_class.__init__).parameters
     words = dict(kwargs)
     if "constraint" in taken:
@@ -87,7 +87,7 @@ def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwarg
 
 
 def _moves_components(attack_class: Any) -> bool:
-    """Whether Foolbox's step size is the change of each component, although the norm is l2 or l1: Adam's is."""
+    """Whether Foolbox's step size is the change of each component although the norm is l2 or l1, as in Adam."""
     from foolbox import attacks
 
     from .patches import L1AdamIterative, L2AdamIterative

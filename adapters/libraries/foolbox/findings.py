@@ -1,4 +1,4 @@
-"""Known defects of Foolbox 3.3, each seen in the source and reproduced; the rows run as shipped."""
+"""Known issues of Foolbox 3.3, each found in the source and reproduced. The implementations run as shipped."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from ..library import KnownIssue
 FINDINGS: Mapping[str, KnownIssue] = {
     "adam-unused": KnownIssue("Adam is never used: the steps are plain gradient steps", ("l2", "l1")),
     "sign-accumulated": KnownIssue("accumulates the sign of the gradient instead of the gradient", ("linf",)),
-    "black-on-failure": KnownIssue("returns a black image where it fails, and calls it a success"),
+    "black-on-failure": KnownIssue("returns a black image on failure and reports it as a success"),
     "nan-power": KnownIssue("a wrong power of the gradient norm gives NaN images, counted as successes"),
     "projection-void": KnownIssue("the projection divides the norms by themselves and so does nothing", ("l2",)),
     "step-per-component": KnownIssue(
@@ -16,9 +16,9 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "targeted-mask": KnownIssue(
         "targeted, it freezes the saturated pixels that could move and moves those that cannot"
     ),
-    "one-too-many": KnownIssue("l0: keeps one component more than its radius, so one alone is never enough", ("l0",)),
-    "fitness-logit": KnownIssue("its fitness subtracts a logit where the exponential of the logit belongs"),
+    "one-too-many": KnownIssue("l0: changes one component more than its radius, so one alone is never enough", ("l0",)),
+    "fitness-logit": KnownIssue("its fitness subtracts a logit instead of the exponential of the logit"),
     "signed-maximum": KnownIssue(
-        "linf: scales by the largest signed value; what is larger below zero is clipped afterwards", ("linf",)
+        "linf: scales by the largest signed value; larger negative values are clipped afterwards", ("linf",)
     ),
 }

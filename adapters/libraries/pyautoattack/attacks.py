@@ -1,8 +1,9 @@
-"""The rows of pyautoattack: what each class is, what its arguments mean in canonical words, what is known.
+"""Implementations of pyautoattack: classes, canonical parameters and known issues.
 
-APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), line by line but for imports; so
-these rows are what other libraries' versions are measured by. Of the ensemble only the standard version has a row: the
-others are other lists of the same attacks.
+APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), line by line except for imports,
+so
+they serve as the reference for other libraries' versions. Only the standard version of the ensemble is listed: the
+others are different lists of the same attacks.
 """
 
 from collections.abc import Mapping
@@ -13,10 +14,10 @@ from ...attack import Implementation
 _BALLS = ("linf", "l2", "l1")
 _GENERATOR = "torch's generator is restored: it resets the global seed"
 _TARGETS = "no more target classes than the model has: it crashes beyond them"
-_TRACE = "a debugger's or a coverage tool's trace goes on: it ends every trace of the process"
+_TRACE = "a debugger's or a coverage tool's trace is restored: it ends every trace of the process"
 _DRAWN: Mapping[str, Any] = {"random": ("torch",), "failure": "input"}
 _AUTO = {"steps": "n_iter", "seed": "seed"}
-_AIMED = {**_AUTO, "candidates": "candidates"}  # a word of the driver: the library counts without the label
+_AIMED = {**_AUTO, "candidates": "candidates"}  # a name of the driver: the library's count excludes the label
 
 
 def _row(attack: str, path: str, params: Mapping[str, str], **rest: Any) -> Implementation:
@@ -53,7 +54,7 @@ ROWS: tuple[Implementation, ...] = (
         min_classes=4,
         repairs=(_GENERATOR, _TARGETS),
     ),
-    # FAB draws nothing without restarts, and seeds torch all the same.
+    # FAB draws nothing without restarts, but still seeds torch.
     _row(
         "fab",
         "pyautoattack.fab_pt:FABAttack_PT",
@@ -98,7 +99,7 @@ ROWS: tuple[Implementation, ...] = (
         order="content",
         min_classes=4,
         repairs=(
-            "given a seed: its own is the clock",
+            "given a seed: by default it uses the clock",
             _GENERATOR,
             _TARGETS,
             _TRACE,
@@ -110,6 +111,6 @@ ROWS: tuple[Implementation, ...] = (
         _AUTO,
         **_DRAWN,
         order="content",
-        repairs=("given a seed: its own is the clock", _GENERATOR, _TRACE),
+        repairs=("given a seed: by default it uses the clock", _GENERATOR, _TRACE),
     ),
 )

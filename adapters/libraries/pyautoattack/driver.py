@@ -1,4 +1,4 @@
-"""pyautoattack: the one call that runs any of its rows."""
+"""Driver of pyautoattack."""
 
 import inspect
 import math
@@ -23,22 +23,22 @@ def run(
     targets: Tensor | None = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Run a part of AutoAttack, or all of it.
+    """Run AutoAttack or one of its attacks.
 
     Args:
-        attack_class: of pyautoattack: made on a model, with a method `perturb`.
+        attack_class: of pyautoattack: constructed with a model, with a method `perturb`.
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm and epsilon; without one, the radius of a ball that holds the whole box.
+        threat_model: norm and epsilon; without one, the radius of a ball that contains [0, 1].
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in pyautoattack's words; `candidates` are its target classes and the label.
+        **kwargs: under pyautoattack's names; `candidates` counts its target classes and the label.
 
     Returns:
         The images that pyautoattack returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot take a word.
+        ValueError: if the class does not accept an argument.
     """
     taken = inspect.signature(attack_class.__init__).parameters
     classes = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
@@ -57,7 +57,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Why a class cannot be run so, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`."""
     norm, steps = setting.threat_model.norm, setting.parameters.get("steps", _FEWEST_STEPS)
     if row.attack == "square" and norm != "linf" and setting.shape[1] < 5:
         return f"needs images of at least 5 rows in {norm}, got {setting.shape[1]}"

@@ -1,4 +1,4 @@
-"""Known defects of pyautoattack 0.2, and so of the authors' code, each seen and reproduced; the rows run as shipped."""
+"""Known issues of pyautoattack 0.2 (the authors' code), each reproduced. The implementations run as shipped."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "first-class-taken": KnownIssue(
-        "goes on to the next class only for images that none has fooled within epsilon: without an epsilon the first "
-        "class that is reached counts, not the nearest"
+        "tries the next class only for images not yet fooled within epsilon: without an epsilon the first class "
+        "reached counts, not the nearest"
     ),
 }

@@ -1,6 +1,6 @@
-"""Repairs of pyautoattack: subclasses that mend what a few lines can mend.
+"""Patches of pyautoattack: subclasses that fix issues in a few lines.
 
-Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
 """
 
 import logging
@@ -20,10 +20,10 @@ _OF_STEPS = ("n_iter", "n_iter_orig", "n_iter_2", "n_iter_min", "size_decr")  # 
 
 
 class NearestClassFAB(FABAttack_PT):
-    """FAB-T that aims at every class for every image and keeps the nearest example (first-class-taken)."""
+    """FAB-T that tries every class for every image and returns the nearest example (first-class-taken)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """The nearest example of each image, at any distance; the image where there is none."""
+        """Return the nearest example of each image, at any distance; the image itself if there is none."""
         nearest, least = x.clone(), torch.full((len(x),), torch.inf, device=x.device)
         for place in range(2, self.n_target_classes + 2):
             self.target_class = place
@@ -36,16 +36,16 @@ class NearestClassFAB(FABAttack_PT):
 
 
 class APGDOnMargin(APGDAttack):
-    """APGD on the plain margin of logits, which is defined from two classes on, as DLR's divisor is not."""
+    """APGD on the plain logit margin, which unlike DLR is also defined for two classes."""
 
     def dlr_loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """By how much the largest other logit is above that of the label, shape (n,)."""
+        """Return the margin of the largest other logit over that of the label, shape (n,)."""
         of_label = x.gather(1, y[:, None])[:, 0]
         return x.scatter(1, y[:, None], -torch.inf).amax(1) - of_label
 
 
 class Standard(AutoAttack):
-    """The standard version, with a number of steps and no more target classes than there are."""
+    """The standard version, with a number of steps and at most as many target classes as exist."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class Standard(AutoAttack):
             inner.n_target_classes = min(inner.n_target_classes, n_target_classes)
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """The evaluation of one batch; what it logs stays silent."""
+        """Evaluate one batch, without logging."""
         with _undisturbed(self.logger):
             return self.run_standard_evaluation(x, y, batch_size=len(x))[0]
 
 
 class OnMargin(Standard):
-    """APGD on the cross-entropy and on the plain margin, FAB at every class, and Square: for any number of classes."""
+    """APGD on the cross-entropy and on the plain margin, FAB at every class, and Square, for any number of classes."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """The evaluation of one batch, where the ratio is the margin."""
+        """Evaluate one batch, with the margin in place of the ratio."""
         self.apgd.__class__ = APGDOnMargin
         self.attacks_to_run = ["apgd-ce", "apgd-dlr", "fab", "square"]
         return super().perturb(x, y)
@@ -84,7 +84,7 @@ class OnMargin(Standard):
 
 @contextmanager
 def _undisturbed(logger: logging.Logger) -> Iterator[None]:
-    """A trace that goes on: AutoAttack's check for defences that change sets one and then none; a logger off."""
+    """Restore the trace function, which AutoAttack's check for adaptive defences removes, and silence a logger."""
     trace, disabled = sys.gettrace(), logger.disabled
     logger.disabled = True
     try:

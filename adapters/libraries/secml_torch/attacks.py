@@ -1,6 +1,7 @@
-"""The rows of SecML-Torch: what each class is, what its arguments mean in canonical words, what is known.
+"""Implementations of SecML-Torch: classes, canonical parameters and known issues.
 
-Only what it implements itself: its other attacks are wrappers of Foolbox and adversarial-library, which have rows here.
+Only its own attacks are listed; the others are wrappers of Foolbox and adversarial-library, which are listed
+themselves.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""SecML-Torch: the one call that runs any of its rows."""
+"""Driver of SecML-Torch."""
 
 import inspect
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ...threat_model import ThreatModel
 
-# What a class requires and gives no default for; the length of a step follows from the radius: 2.5 of it in all.
+# Arguments that a class requires without a default; the step size follows from the radius: 2.5 radii in total.
 _REQUIRED: Mapping[str, Any] = {"num_steps": 10, "max_step_size": 1.0, "random_start": False}
 
 
@@ -29,15 +29,15 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm and epsilon, passed where the class takes them.
+        threat_model: norm and epsilon, passed if the class accepts them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in SecML-Torch's words.
+        **kwargs: under SecML-Torch's names.
 
     Returns:
         The images that SecML-Torch returns, on the CPU, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class does not have a word.
+        ValueError: if the class does not accept an argument.
     """
     from .native_attacks import DeviceBridgingClassifier
 
@@ -53,7 +53,7 @@ def run(
     words = {word: value for word, value in usual.items() if word in taken} | kwargs
     if "step_size" in taken and "step_size" not in words:
         words["step_size"] = 2.5 * words["epsilon"] / words["num_steps"]
-    # On the CPU, wherever the model is: it keeps losses and distances there, and compares them with the images.
+    # On the CPU, wherever the model is: it stores losses and distances there, and compares them with the images.
     batch = DataLoader(TensorDataset(inputs.cpu(), labels.cpu()), batch_size=len(inputs))
     ((returned, _),) = attack_class(**words)(DeviceBridgingClassifier(model), batch, stream=True)
     return returned

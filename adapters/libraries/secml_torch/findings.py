@@ -1,4 +1,4 @@
-"""Known defects of SecML-Torch 1.5, each seen in the source and reproduced; the rows run as shipped."""
+"""Known issues of SecML-Torch 1.5, each found in the source and reproduced. The implementations run as shipped."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,14 @@ from ..library import KnownIssue
 
 FINDINGS: Mapping[str, KnownIssue] = {
     "starts-from-the-image": KnownIssue(
-        "adds the image to the noise of its random start: in linf nearly every component begins at +epsilon"
+        "adds the image to the noise of its random start: in linf nearly every component starts at +epsilon"
     ),
     "no-first-radius": KnownIssue(
         "its first estimate of the radius is infinite: until an image is fooled nothing bounds the perturbation",
         ("linf", "l2", "l1"),
     ),
-    "gamma-overwritten": KnownIssue("overwrites the given gamma with 0.05: it is no parameter of this row"),
+    "gamma-overwritten": KnownIssue("overwrites the given gamma with 0.05, so gamma is not a parameter here"),
     "small-first-radius": KnownIssue(
-        "begins at a radius of 8/255 by default, where the paper begins at 1: 100 steps do not reach every image"
+        "starts at a radius of 8/255 by default, where the paper starts at 1: 100 steps do not reach every image"
     ),
 }

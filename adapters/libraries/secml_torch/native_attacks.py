@@ -1,6 +1,6 @@
-"""The attacks that SecML-Torch implements itself, imported without those of other libraries that it wraps.
+"""The attacks that SecML-Torch implements itself, imported without the libraries that it wraps.
 
-Imported only when a row runs, so listing the catalogue loads no library.
+Imported only when an implementation runs, so that listing the catalogue loads no library.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ _WRAPPED = ("adv_lib", "foolbox")
 
 @contextmanager
 def _without_wrappers() -> Iterator[None]:
-    """As if the libraries that it wraps were not installed: it imports them if they are, and fakes visdom for one."""
+    """Hide the libraries that it wraps: it would import them if installed, and fake visdom for one."""
     find = importlib.util.find_spec
 
     def find_others(name: str, package: str | None = None) -> ModuleSpec | None:
@@ -38,7 +38,7 @@ __all__ = ["DDNNative", "DeviceBridgingClassifier", "FMNNative", "PGDNative"]
 
 
 class DeviceBridgingClassifier(BasePyTorchClassifier):
-    """A model that is asked on its device and answers on that of the images: the attacks mix both."""
+    """A model that is called on its device and returns outputs on the images' device, because the attacks mix both."""
 
     def _decision_function(self, x: Tensor) -> Tensor:
         return self._model(x.to(self._get_device())).to(x.device)

@@ -1,6 +1,6 @@
-"""Repairs of SecML-Torch: subclasses that mend what a few lines can mend.
+"""Patches of SecML-Torch: subclasses that fix issues in a few lines.
 
-Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
 """
 
 from functools import wraps
@@ -17,7 +17,7 @@ _ORDERS = {"l2": 2, "l1": 1}
 
 
 class PerImagePGD(PGDNative):
-    """PGD that looks for the steepest component in each image: in l1 it moves that of the whole batch only."""
+    """PGD that finds the steepest component per image; in l1 the library moves that of the whole batch only."""
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):
@@ -27,7 +27,7 @@ class PerImagePGD(PGDNative):
 
 
 class PGD(PerImagePGD):
-    """PGD that looks at its last step, too, and whose random start is noise around the image, uniform in the ball."""
+    """PGD that also evaluates its last iterate and starts uniformly in the ball around the image."""
 
     @wraps(PGDNative.__init__)
     def __init__(self, **words: Any):
@@ -37,7 +37,7 @@ class PGD(PerImagePGD):
 
 
 class _Noise(Initializer):
-    """Uniform in the ball of a norm (Barthe et al. 2005), without the image."""
+    """Uniform noise in the ball of a norm (Barthe et al. 2005), without the image."""
 
     def __init__(self, norm: str, epsilon: float):
         self.norm, self.epsilon = norm, epsilon
@@ -53,7 +53,7 @@ class _Noise(Initializer):
 
 
 class DDN(DDNNative):
-    """DDN with the gamma that it is given."""
+    """DDN that uses its gamma argument."""
 
     @wraps(DDNNative.__init__)
     def __init__(self, gamma: float = 0.05, **words: Any):

@@ -1,7 +1,7 @@
-"""The rows of torchattack: what each class is, what its arguments mean in canonical words, and what is known of it.
+"""Implementations of torchattack: classes, canonical parameters and known issues.
 
-CDA, LTP, BIA and GAMA fetch a generator's weights, SSP those of a VGG-16: they have no row. The attacks on vision
-transformers also name DeiT, PiT, CaiT and Visformer of timm: they get its ViT alone, on which they are tested.
+CDA, LTP, BIA and GAMA download a generator's weights, SSP those of a VGG-16: they are not listed. The attacks on vision
+transformers also name DeiT, PiT, CaiT and Visformer of timm: here they support its ViT alone, on which they are tested.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ _DIVERSE = {**_MOMENTUM, "diversity_probability": "diversity_prob", "resize_rate
 def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **more: Any
 ) -> Implementation:
-    """A row of classes of the library, or (with a leading dot) of `repairs`."""
+    """Build an implementation from classes of the library, or (with a leading dot) of `patches`."""
     paths = {norm: _path(name) for norm, name in classes.items()}
     return Implementation(attack, "torchattack", paths, params or {}, **more)
 
 
 def _path(name: str) -> str:
-    """Of the library; with a leading dot of `repairs`; with a module before a colon of that one here."""
+    """Return the path of a class: in the library, in `patches` (leading dot), or in a module named before a colon."""
     if ":" in name:
         return name
     return f".patches:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
@@ -39,7 +39,7 @@ def _path(name: str) -> str:
 def _both(
     attack: str, name: str, params: Mapping[str, str], *mended: str, left: tuple[str, ...] = (), **more: Any
 ) -> tuple[Implementation, ...]:
-    """A row as shipped, with its findings, and the one in which `repairs` mends them but for what is left."""
+    """Return an implementation as shipped and its variant in which `patches` fixes all known issues but `left`."""
     return (
         _row(attack, {"linf": name}, params, findings=(*mended, *left), **more),
         _row(attack, {"linf": f".{name}"}, params, variant="repaired", findings=left, **more),
@@ -159,24 +159,22 @@ _TRANSFORMED = (
         **_TARGETED,
         random=("python", "numpy", "torch"),
         within=".patches:transforms_of_any_size",
-        repairs=(
-            "transforms of the images' size, where the images are: two of its kinds make 224 pixels, one on a GPU",
-        ),
+        repairs=("transforms of the images' size, on their device: two of its kinds make 224 pixels, one on a GPU",),
         findings=(_NAN,),
     ),
 )
 
 _ALONE = "one image per call: images that run out of queries at different times would leave holes in a layer's outputs"
 _COUNTED = (
-    "its gradients of features go through the logits, too, times zero: they count as the backward passes they are"
+    "its gradients of features also pass through the logits, times zero: they count as the backward passes they are"
 )
-_FROZEN = "its altered images ask for gradients: with frozen weights it crashes"
+_FROZEN = "its altered images require gradients: with frozen weights it crashes"
 _LAYER = {**_MOMENTUM, "layer": "feature_layer_cfg"}
 _ENSEMBLE = {**_LAYER, "samples": "num_ens"}
 
 
 def _feature_row(attack: str, name: str, params: Mapping[str, str], *repairs: str, **more: Any) -> Implementation:
-    """A row of an attack on the outputs of a layer; see `features.tapped` for which."""
+    """Build an attack on the outputs of a layer; see `features.tapped` for the layer."""
     return _row(attack, {"linf": name}, params, alone=True, reads_layers=True, repairs=(_ALONE, *repairs), **more)
 
 
@@ -205,15 +203,13 @@ _FEATURES = (
     _feature_row("fda", ".features:FDA", {**_MOMENTUM, "random_start": "random_start"}, _COUNTED, **_DRAWN),
 )
 
-_TOGETHER = "one image per call: it takes one deviation, or one largest token, for the batch"
-_RESTORED = (
-    "hooks and parts that it leaves in the network are taken out: what was attacked later would be another model"
-)
-_STEPWISE = "timm's attention runs step by step meanwhile: in one call its hooks on attention are never called"
+_TOGETHER = "one image per call: it uses one deviation, or one largest token, for the batch"
+_RESTORED = "hooks and parts that it leaves in the network are removed: later attacks would run on a different model"
+_STEPWISE = "timm's attention runs step by step during the attack: fused, it never calls the hooks on attention"
 
 
 def _structure_row(attack: str, name: str, *repairs: str, **more: Any) -> Implementation:
-    """A row of an attack on the parts of one kind of network; see `structures` for which."""
+    """Build an attack on the parts of one kind of network; see `structures` for the kinds."""
     words = {"alone": True, "reads_layers": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "findings": (_NAN,)}
     return _row(attack, {"linf": name}, _MOMENTUM, **_TARGETED, **words, **more)
 
@@ -240,9 +236,9 @@ _MINIMUM = (
         **_DRAWN,
         alone=True,
         repairs=(
-            "its cosine basis is computed at once and kept in memory: it takes hours and is written beside its code",
-            "a few more queries where it has no plan for that many",
-            "its search for a first adversarial image ends after 1000 draws",
+            "its cosine basis is computed directly and stored in memory: it takes hours and a file next to its code",
+            "a few more queries if it has no plan for that number",
+            "its search for a first adversarial image ends after 1000 samples",
         ),
     ),
     _row("deepfool", {"linf": "DeepFool"}, {"steps": "steps", "overshoot": "overshoot", "candidates": "num_classes"}),

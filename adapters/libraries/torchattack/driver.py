@@ -1,4 +1,4 @@
-"""torchattack: the one call that runs any of its rows."""
+"""Driver of torchattack."""
 
 import inspect
 from typing import Any
@@ -32,15 +32,15 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: its radius goes to the classes that take one.
+        threat_model: its radius is passed to the classes that accept one.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in torchattack's words.
+        **kwargs: under torchattack's names.
 
     Returns:
         The images that torchattack returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot take a word.
+        ValueError: if the class does not accept an argument.
     """
     name, taken = attack_class.__name__, inspect.signature(attack_class.__init__).parameters
     usual = {"eps": threat_model.radius, "targeted": targets is not None, "device": inputs.device}
@@ -51,7 +51,7 @@ def run(
         raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
     if (
         threat_model.per_image_step_radius is not None and "alpha" in taken
-    ):  # radii as it would divide them may have another shape
+    ):  # its division of the radii could give them a different shape
         words.setdefault("alpha", threat_model.per_image_step_radius / words.get("steps", taken["steps"].default))
     goal = labels if targets is None else targets
     if name in _STRUCTURES:
@@ -66,7 +66,7 @@ def run(
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Why a class cannot be run so, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`."""
     channels, *sides = setting.shape
     shape = f"{sides[0]} x {sides[1]}"
     blocks = 2 * setting.parameters.get("blocks", 3)
@@ -86,7 +86,7 @@ def refuses(row: Implementation, setting: RunSetting) -> str:
 
 
 def _refuses_model(row: Implementation, setting: RunSetting) -> str:
-    """Why a class that reads layers cannot work on a model."""
+    """Return why a class that reads layers does not support a model."""
     kind, layer = row.classes["linf"].rpartition(":")[2], setting.parameters.get("layer")
     if kind in _STRUCTURES:
         from .structures import why_not_on

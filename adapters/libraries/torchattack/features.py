@@ -1,6 +1,6 @@
-"""torchattack's attacks on the outputs of a layer, given a layer that they can reach and a count of what they ask.
+"""torchattack's attacks on the outputs of a layer, with a reachable layer and counted queries.
 
-Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -16,7 +16,7 @@ _LIBRARY: Any = torchattack
 
 
 class LayerTap(nn.Module):
-    """The model as an attack on a layer gets it: the layer's outputs pass through `tap`, a module under that name.
+    """The model as an attack on a layer gets it: the layer's outputs pass through the submodule `tap`.
 
     Args:
         model: maps images to logits and counts every query.
@@ -29,17 +29,17 @@ class LayerTap(nn.Module):
         self.logits = torch.zeros(())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, kept until the next query."""
+        """Return the logits, which are stored until the next query."""
         self.logits = self.asked(self.tap(inputs).clone() if self._images else inputs)
         return self.logits
 
 
 @contextmanager
 def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap]:
-    """The model with the named layer of its network tapped while the block lasts; "": the default one.
+    """Tap the named layer of a network inside the block; "" for the default one.
 
-    The default is the middle one of the convolutions, in the order in which the network holds them (number
-    (n + 1) // 2 of n, so conv3_3 of VGG-16, as FIA's paper has it), or, in a network without any, the images.
+    The default is the middle one of the convolutions, in the order of the network's modules (number
+    (n + 1) // 2 of n, so conv3_3 of VGG-16, as in FIA's paper), or, in a network without any, the images.
 
     Raises:
         ValueError: if the network has no layer of that name.
@@ -49,7 +49,7 @@ def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap
     if layer is None:
         yield wrapped
         return
-    # A copy goes on through the model, which may write over it.
+    # The model continues with a copy, which it may overwrite.
     hook = layer.register_forward_hook(lambda _, __, output: wrapped.tap(output).clone())
     try:
         yield wrapped
@@ -60,13 +60,13 @@ def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[LayerTap
 def run_on_layer(
     attack_class: Any, model: nn.Module, layer: str, words: dict[str, Any], inputs: Tensor, goal: Tensor
 ) -> Tensor:
-    """Run an attack on a layer, by its name ("": the default one), and leave no hook on the model.
+    """Run an attack on a layer, by its name ("" for the default one), and leave no hook on the model.
 
     Args:
-        attack_class: one of those here, or another that reads features.
-        model: maps images to logits, counts every query, and is made around the network (`classifier.model`).
+        attack_class: a class defined here, or another one that reads features.
+        model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
         layer: dotted name of a module of the network.
-        words: in torchattack's words; the layer's is set here.
+        words: arguments under torchattack's names; the layer's is set here.
         inputs: clean images, shape (n, C, H, W).
         goal: labels, or targets, shape (n,).
 

@@ -1,4 +1,4 @@
-"""Known defects of torchattack 1.7, each seen in the source and reproduced; the rows run as shipped."""
+"""Known issues of torchattack 1.7, each found in the source and reproduced. The implementations run as shipped."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""torchattack's GeoDA, mended from outside: images of any size, no file, a plan for any budget, a search that ends.
+"""Patched GeoDA of torchattack: images of any size, no file, a plan for any budget, a bounded search.
 
-Imported only when its row runs, so listing the catalogue loads no library.
+Imported only when its implementation runs, so that listing the catalogue loads no library.
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ from torch import Tensor
 from ...attack import NoStart
 
 _GeoDA: Any = torchattack.GeoDA
-DRAWS = 1000  # random images that may be tried in a row before the call is given up
+DRAWS = 1000  # random images that may be tried before the call is given up
 
 
 class GeoDA(_GeoDA):
-    """GeoDA with its cosine basis in memory, where the original writes it next to its code, pixel by pixel."""
+    """GeoDA with its cosine basis in memory, which the original writes next to its code, pixel by pixel."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class GeoDA(_GeoDA):
         """Whether the model is fooled.
 
         Raises:
-            ValueError: after so many misses in a row that its search for a first example would go on for ever.
+            NoStart: after `DRAWS` consecutive misses, because the search for a first example would not end.
         """
         hit = super().is_adv(x_adv, y)
         self.misses = 0 if hit.all() else self.misses + 1
@@ -59,7 +59,7 @@ class GeoDA(_GeoDA):
 
 
 def cosines(frequencies: int, side: int) -> Tensor:
-    """The lowest frequencies of the two-dimensional cosine transform, shape (side ** 2, frequencies ** 2)."""
+    """Return the lowest frequencies of the two-dimensional cosine transform, shape (side ** 2, frequencies ** 2)."""
     place, frequency = np.arange(side), np.arange(frequencies)
     line = np.sqrt(np.where(frequency == 0, 1, 2) / side)[:, None]
     waves = line * np.cos((2 * place + 1)[None] * (frequency * np.pi)[:, None] / (2 * side))  # (frequencies, side)

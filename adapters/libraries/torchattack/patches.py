@@ -1,6 +1,6 @@
-"""Repairs of torchattack: subclasses and a context manager that mend what a few lines can mend.
+"""Patches of torchattack: subclasses and a context manager that fix issues in a few lines.
 
-Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
 """
 
 import inspect
@@ -15,16 +15,16 @@ from scipy import stats
 from torch import Tensor, nn
 from torchvision.transforms import functional as transforms
 
-_LIBRARY: Any = torchattack  # whose registering decorator hides from a type checker what a class is
+_LIBRARY: Any = torchattack  # its registering decorator hides the classes' types from a type checker
 _L2T: Any = inspect.getmodule(torchattack.L2T)
 _Attack: Any = torchattack.Attack if TYPE_CHECKING else object
 
 
 class _Accumulating(_Attack):
-    """MI-FGSM's update with the gradient of a subclass: past gradients count (momentum-dropped), zeros stay zeros."""
+    """MI-FGSM's update with a subclass's gradient: past gradients count (momentum-dropped), zeros stay zeros."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The images after all steps."""
+        """Return the images after all steps."""
         delta, momentum = torch.zeros_like(x), torch.zeros_like(x)
         step = self.eps / self.steps if self.alpha is None else self.alpha
         for _ in range(self.steps):
@@ -36,11 +36,11 @@ class _Accumulating(_Attack):
         return x + delta
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """The gradient of a step; `ahead` is where the momentum alone would lead."""
+        """Return the gradient of a step; `ahead` is the change that momentum alone would make."""
         raise NotImplementedError
 
     def slope(self, points: Tensor, y: Tensor, leaf: Tensor) -> Tensor:
-        """The gradient of the loss at `points` with respect to the leaf that they come from."""
+        """Return the gradient of the loss at `points` with respect to the leaf that they are computed from."""
         loss = self.lossfn(self.model(self.normalize(points)), y)
         return torch.autograd.grad(-loss if self.targeted else loss, leaf)[0]
 
@@ -49,7 +49,7 @@ class NIFGSM(_Accumulating, _LIBRARY.NIFGSM):
     """NI-FGSM with a momentum."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """At the point that the momentum leads to."""
+        """Return the gradient at the point that momentum leads to."""
         point = (x + delta + ahead).requires_grad_()
         return self.slope(point, y, point)
 
@@ -58,7 +58,7 @@ class SINIFGSM(_Accumulating, _LIBRARY.SINIFGSM):
     """SI-NI-FGSM with a momentum, each copy counted once (copies-counted-again)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:
-        """The mean over the scaled copies of the point that the momentum leads to."""
+        """Return the mean gradient over the scaled copies of the point that momentum leads to."""
         point = (x + delta + ahead).requires_grad_()
         return torch.stack([self.slope(point / 2**i, y, point) for i in range(self.m)]).mean(0)
 
@@ -67,23 +67,23 @@ class TIFGSM(_Accumulating, _LIBRARY.TIFGSM):
     """TI-FGSM with a momentum and the paper's kernel."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
-        """The smoothed gradient."""
+        """Return the smoothed gradient."""
         point = (x + delta).requires_grad_()
         kernel = self.get_kernel()
         return nn.functional.conv2d(self.slope(point, y, point), kernel, padding="same", groups=len(kernel))
 
     @staticmethod
     def gkern(kern_len: int = 15, n_sig: int = 3) -> np.ndarray:
-        """A Gaussian over `n_sig` standard deviations to each side, as in the authors' program (wider-kernel)."""
+        """Return a Gaussian over `n_sig` standard deviations to each side, as in the authors' code (wider-kernel)."""
         line = stats.norm.pdf(np.linspace(-n_sig, n_sig, kern_len))
         return np.outer(line, line) / line.sum() ** 2
 
 
 class SizedSSA(_LIBRARY.SSA):
-    """SSA whose noise has the shape of the images, whatever that is."""
+    """SSA with noise in the shape of the images, whatever their size."""
 
     def transform(self, x: Tensor) -> Tensor:
-        """The images with noise, every frequency times a random factor; draws what the original draws at 224 pixels."""
+        """Add noise and scale every frequency randomly, with the original's random numbers at 224 pixels."""
         noise = torch.randn(x.shape, dtype=x.dtype, device=x.device) * self.eps
         spectrum = self._dct_2d(x + noise)
         return self._idct_2d(spectrum * (torch.rand_like(x) * 2 * self.rho + 1 - self.rho))
@@ -93,7 +93,7 @@ class SSA(_Accumulating, SizedSSA):
     """SSA with a momentum."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
-        """The mean over the changed spectra."""
+        """Return the mean gradient over the changed spectra."""
         point = (x + delta).requires_grad_()
         slopes = [self.slope(self.transform(point), y, point) for _ in range(self.num_spectrum)]
         return torch.stack(slopes).mean(0)
@@ -103,14 +103,14 @@ class DeCoWA(_Accumulating, _LIBRARY.DeCoWA):
     """DeCoWA with a momentum, without the gradients that only tune a warp (tuning-counted)."""
 
     def gradient(self, x: Tensor, delta: Tensor, ahead: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
-        """The mean over the warps."""
+        """Return the mean gradient over the warps."""
         point = (x + delta).requires_grad_()
         return torch.stack([self._slope_of_a_warp(point, y) for _ in range(self.num_warping)]).mean(0)
 
     def _slope_of_a_warp(self, point: Tensor, y: Tensor) -> Tensor:
-        """A random warp, tuned by a step that lowers the loss, and the gradient behind it.
+        """Return the gradient behind a random warp, tuned by a step that lowers the loss.
 
-        It stays among those that are drawn: a step along a huge gradient would warp the image out of sight.
+        The warp stays within the sampled range, because a step along a huge gradient would warp the image out of sight.
         """
         noise = (torch.rand([self.mesh_height - 2, self.mesh_width - 2, 2]) - 0.5) * self.noise_scale
         noise.requires_grad_()
@@ -134,7 +134,7 @@ class MIG(_LIBRARY.MIG):
     """MIG that descends the probability of the label, and climbs that of a target (climbs-the-label)."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """As the original with the opposite goal."""
+        """Run the original with the opposite goal."""
         self.targeted = not self.targeted
         try:
             return super().forward(x, y)
@@ -144,7 +144,7 @@ class MIG(_LIBRARY.MIG):
 
 @contextmanager
 def transforms_of_any_size() -> Iterator[None]:
-    """L2T whose spectra and crops are as large as the images and made where they are, whose strips have a length."""
+    """Let L2T make spectra and crops in the images' size, on their device, and strips of positive length."""
     spectrum, crop, cut = _L2T.SSM.__call__, _L2T.Crop.crop, _L2T.BlockShuffle.get_length
 
     def change_spectrum(self: Any, x: Tensor) -> Tensor:

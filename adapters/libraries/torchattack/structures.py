@@ -1,6 +1,6 @@
-"""torchattack's attacks on the parts of one kind of network: which networks they get, and that these are as before.
+"""torchattack's attacks on parts of one kind of network: selects the network, and restores it afterwards.
 
-Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
 """
 
 import sys
@@ -17,12 +17,12 @@ from torchvision.models.resnet import BasicBlock
 from .features import requires_grad
 
 _LIBRARY: Any = torchattack
-_TABLES = ("_backward_hooks", "_forward_hooks", "_modules")  # what the attacks write to, by module
+_TABLES = ("_backward_hooks", "_forward_hooks", "_modules")  # the tables of each module that the attacks change
 _BLOCKS, _SIDE, _PATCH = 12, 224, 16  # of the one vision transformer among those that they name
 
 
 class PNAPatchOut(_LIBRARY.PNAPatchOut):
-    """PNA-PatchOut that leaves torch's generator alone: it draws its patches from seeds 0, 1, 2, ..."""
+    """PNA-PatchOut that preserves torch's generator: it draws its patches from seeds 0, 1, 2, ..."""
 
     def _apply_patch_out(self, delta: Tensor, seed: int) -> Tensor:
         with torch.random.fork_rng(devices=[]):
@@ -30,7 +30,7 @@ class PNAPatchOut(_LIBRARY.PNAPatchOut):
 
 
 class _Asked(nn.Module):
-    """The network as an attack names its parts, asked through the model that counts."""
+    """The network with the part names that an attack expects, called through the counting model."""
 
     def __init__(self, model: nn.Module, network: nn.Module):
         super().__init__()
@@ -43,24 +43,24 @@ class _Asked(nn.Module):
             return getattr(self.network, name)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The logits; counted."""
+        """Return the logits, with counting."""
         return self.model(inputs)
 
 
 def run_on_structure(
     attack_class: Any, model: nn.Module, words: dict[str, Any], inputs: Tensor, goal: Tensor
 ) -> Tensor:
-    """Run an attack on the parts of a network, which are afterwards as they were.
+    """Run an attack on the parts of a network, and restore the network.
 
     Args:
         attack_class: SGM, BPA, or one of those on vision transformers.
-        model: maps images to logits, counts every query, and is made around the network (`classifier.model`).
-        words: in torchattack's words; the kind of network is set here.
+        model: maps images to logits, counts every query, and wraps the network (`classifier.model`).
+        words: arguments under torchattack's names; the kind of network is set here.
         inputs: clean images, shape (1, C, H, W).
         goal: label, or target, shape (1,).
 
     Raises:
-        ValueError: if the model is, or holds, no network of a kind that the attack knows.
+        ValueError: if the model contains no network of a kind that the attack supports.
     """
     counter: Any = model
     name = attack_class.__name__
@@ -72,7 +72,7 @@ def run_on_structure(
 
 
 def why_not_on(model: nn.Module, name: str) -> str:
-    """Why an attack cannot be run on a model, said after its name; "" if it can."""
+    """Return why an attack cannot run on a model, phrased to follow its name; "" if it can."""
     try:
         _network_in(model, name)
     except ValueError as error:
@@ -81,12 +81,12 @@ def why_not_on(model: nn.Module, name: str) -> str:
 
 
 def _network_in(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The network that an attack works on, and a name that tells it the kind; ValueError if there is none."""
+    """Return the network that an attack works on, and a name that identifies its kind. Raises ValueError."""
     return {"SGM": _residual, "BPA": _resnet}.get(name, _transformer)(model, name)
 
 
 def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The ResNet of torchvision in a model, and a name that tells the attack how deep its blocks are."""
+    """Return torchvision's ResNet in a model, and a name that tells the attack the depth of its blocks."""
     network = next((part for part in model.modules() if isinstance(part, ResNet)), None)
     if network is None:
         other = ", or a DenseNet" if name == "SGM" else ""
@@ -96,13 +96,13 @@ def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def _residual(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The ResNet or DenseNet of torchvision in a model, with the name of one of its kind."""
+    """Return torchvision's ResNet or DenseNet in a model, with the name of one of its kind."""
     dense = next((part for part in model.modules() if isinstance(part, DenseNet)), None)
     return (dense, "densenet121") if dense is not None else _resnet(model, name)
 
 
 def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
-    """The vision transformer of timm in a model: twelve blocks, a class token, 224 pixels in patches of 16."""
+    """Return timm's vision transformer in a model: twelve blocks, a class token, 224 pixels in patches of 16."""
     timm = sys.modules.get("timm.models.vision_transformer")
     parts: list[Any] = (
         [] if timm is None else [part for part in model.modules() if isinstance(part, timm.VisionTransformer)]
@@ -120,9 +120,9 @@ def _transformer(model: nn.Module, _: str) -> tuple[nn.Module, str]:
 
 @contextmanager
 def _as_before(network: nn.Module) -> Iterator[None]:
-    """Hooks and parts of every module are afterwards what they were; attention is computed step by step meanwhile.
+    """Restore hooks and parts of every module after the block, and compute attention step by step inside it.
 
-    timm's attention in one call has no dropout that a hook could sit on: the attacks' hooks there were never called.
+    Fused attention of timm has no dropout for a hook, so the attacks' hooks on it were never called.
     """
     parts: list[Any] = list(network.modules())
     kept = [(part, {name: dict(getattr(part, name)) for name in _TABLES}, vars(part).copy()) for part in parts]

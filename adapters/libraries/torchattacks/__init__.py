@@ -8,7 +8,7 @@ LIBRARY = Library(
     "torchattacks",
     module="torchattacks",
     distribution="torchattacks",
-    # It holds requests at 2.25, which its attacks never import; the extra `torchattacks` takes that as well.
+    # It pins requests to 2.25, which its attacks never import; the extra `torchattacks` accepts that pin.
     command="pip install --no-deps torchattacks",
     attacks=ROWS,
     driver=".driver:run",

@@ -1,4 +1,4 @@
-"""The rows of torchattacks: what each class is, what its arguments mean in canonical words, and what is known of it."""
+"""Implementations of torchattacks: classes, canonical parameters and known issues."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -12,7 +12,7 @@ _REPAIRS = ".patches:"
 def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **rest: Any
 ) -> Implementation:
-    """A row; a class without a module is of torchattacks."""
+    """Build an implementation; a class without a module is one of torchattacks."""
     paths = {norm: path if ":" in path else f"torchattacks:{path}" for norm, path in classes.items()}
     return Implementation(attack, "torchattacks", paths, params or {}, **rest)
 
@@ -49,9 +49,9 @@ _EAD_REPAIRS = (
     "one image per call: it stops when the loss of the whole batch stops falling",
     "below 10 steps without its early stop, which divides by steps // 10",
 )
-_L2_STEPS = "in l2 APGDT gets one image at a time: it takes the first one's step size for all"
+_L2_STEPS = "in l2 APGDT gets one image at a time: it uses the first one's step size for all"
 
-# Classes that take a tensor of radii, one for each image.
+# Classes that accept a tensor of radii, one per image.
 _with_radii = partial(_row, per_image_radii=True)
 
 _GRADIENT = (
@@ -155,7 +155,7 @@ _ENSEMBLE = (
         min_classes=4,
         failure="input",
         within=_REPAIRS + "per_image_l2_steps",
-        repairs=("given a seed: its own is the clock", _GENERATOR, _L2_STEPS),
+        repairs=("given a seed: by default it uses the clock", _GENERATOR, _L2_STEPS),
         findings=("short-steps", "first-step-size"),
     ),
     _row(
@@ -169,7 +169,7 @@ _ENSEMBLE = (
         min_classes=4,
         failure="input",
         within=_REPAIRS + "per_image_l2_steps",
-        repairs=("given a seed: its own is the clock", _GENERATOR, _L2_STEPS),
+        repairs=("given a seed: by default it uses the clock", _GENERATOR, _L2_STEPS),
         findings=("first-step-size",),
     ),
 )
@@ -178,7 +178,7 @@ _MINIMUM = (
     _row(
         "fab",
         {"linf": "FAB", "l2": "FAB", "l1": _REPAIRS + "FABL1"},
-        {"steps": "steps", "seed": "seed"},  # it draws nothing, and seeds torch all the same
+        {"steps": "steps", "seed": "seed"},  # it draws nothing, but still seeds torch
         **_TARGETED,
         failure="input",
         repairs=(_GENERATOR, "in l1 its inner attack is called: the loop around it crashes"),
@@ -282,7 +282,7 @@ _SPARSE = (
             random=("numpy",),
             alone=True,
             within=_REPAIRS + "deterministic_pixel_writes",
-            repairs=("of pixels moved to one place the same one stays on a GPU, too",),
+            repairs=("when several pixels are moved to one place, the same one remains, also on a GPU",),
             findings=findings,
         )
         for path, variant, findings in (("", "", ("swapped-axes",)), (_REPAIRS, "repaired", ()))

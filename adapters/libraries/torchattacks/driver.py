@@ -1,4 +1,4 @@
-"""torchattacks: the one call that runs any of its rows."""
+"""Driver of torchattacks."""
 
 import inspect
 import math
@@ -12,7 +12,7 @@ from ...threat_model import ThreatModel
 _NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 _TARGETS_AS_LABELS = ("SPSA", "PIFGSMPP")  # they ignore the function that maps labels to targets
 _THREE_CHANNELS = ("ti-fgsm", "pi-fgsm", "pi-fgsm++")
-_LARGEST_PAIRWISE = 20_000  # components; JSMA's matrices then take some 16 GB
+_LARGEST_PAIRWISE = 20_000  # components, with which JSMA's matrices take some 16 GB
 
 
 def run(
@@ -27,21 +27,21 @@ def run(
     """Run a torchattacks attack class.
 
     Args:
-        attack_class: a subclass of `torchattacks.Attack`, or what makes one on a model and says in `settable` what it
-            takes besides.
+        attack_class: a subclass of `torchattacks.Attack`, or a factory that takes a model and lists further arguments
+            in `settable`.
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm and epsilon, passed where the class takes them, in its words and units.
+        threat_model: norm and epsilon, passed if the class accepts them, under its names and in its units.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in torchattacks' words; "epsilon" as a value stands for the radius. `steps` also reaches the inner
+        **kwargs: under torchattacks' names; "epsilon" as a value stands for the radius. `steps` also reaches the inner
             attacks of AutoAttack.
 
     Returns:
         The images that torchattacks returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot take a word.
+        ValueError: if the class does not accept an argument.
     """
     taken = getattr(attack_class, "settable", None) or inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
@@ -71,12 +71,12 @@ def run(
 
 
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Norm and radius in every word that torchattacks has for them; each class takes those it knows."""
+    """Return norm and radius under all names that torchattacks uses for them, of which each class accepts some."""
     channels, components = inputs.shape[1], inputs[0].numel()
     epsilon = threat_model.radius
     if threat_model.norm == "l0":
         return _words_of_count(name, channels, components, epsilon)
-    if epsilon is None:  # no radius: that of a ball which holds the whole box
+    if epsilon is None:  # no radius: use that of a ball that contains [0, 1]
         epsilon = {"linf": 1.0, "l2": math.sqrt(components)}.get(threat_model.norm, float(components))
     return {"norm": _NORMS.get(threat_model.norm), "eps": epsilon, "max_epsilon": epsilon}
 
@@ -91,7 +91,7 @@ def _words_of_count(name: str, channels: int, components: int, epsilon: float | 
 
 
 def refuses(row: Implementation, setting: RunSetting) -> str:
-    """Why a class cannot be run so, see `Library.refuses`."""
+    """Return why a class cannot run in this setting, see `Library.refuses`."""
     channels, epsilon = setting.shape[0], setting.threat_model.epsilon
     if row.attack in _THREE_CHANNELS and channels != 3:
         return f"needs images with 3 channels, got {channels}"

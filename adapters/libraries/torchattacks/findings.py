@@ -1,4 +1,4 @@
-"""Known defects of torchattacks 3.5, each seen in the source and reproduced; the rows run as shipped."""
+"""Known issues of torchattacks 3.5, each found in the source and reproduced. The implementations run as shipped."""
 
 from collections.abc import Mapping
 
@@ -8,26 +8,24 @@ FINDINGS: Mapping[str, KnownIssue] = {
     "first-step-size": KnownIssue("uses the step size of the first image for every image of the batch", ("l2",)),
     "l1-crashes": KnownIssue("its l1 version crashes on an unset variable", ("l1",)),
     "target-compared": KnownIssue("targeted by label it compares the prediction with the target and returns the input"),
-    "targets-ignored": KnownIssue("ignores the target function and takes the labels for the targets"),
+    "targets-ignored": KnownIssue("ignores the target function and uses the labels as targets"),
     "margin-against-zero": KnownIssue(
         "the margin is taken against 0: results change when a constant is added to all logits"
     ),
-    "reference-overwritten": KnownIssue(
-        "optimises the very tensor that it measures distances from; pixels leave [0, 1]"
-    ),
+    "reference-overwritten": KnownIssue("optimises the tensor from which it measures distances; pixels leave [0, 1]"),
     "saturated-pixels": KnownIssue("pixels that are exactly 0 or 1 never move"),
     "clamped-in-graph": KnownIssue(
         "clips inside the graph: since torch 2.15 pixels that are exactly 0 or 1 have no gradient and never move"
     ),
     "decay-off": KnownIssue("the momentum is 0 by default, unlike the paper's 1"),
-    "includes-di": KnownIssue("always resizes inputs at random too, unless diversity_probability is 0"),
+    "includes-di": KnownIssue("always resizes inputs at random as well, unless diversity_probability is 0"),
     "short-steps": KnownIssue("runs its inner attacks for 10 steps, where the published ensemble runs 100"),
-    "decay-ignored": KnownIssue("takes a momentum and a probability, and uses neither"),
+    "decay-ignored": KnownIssue("accepts a momentum and a probability, and uses neither"),
     "targeted-any-class": KnownIssue("in targeted mode any wrong class ends the search"),
     "target-modulo-10": KnownIssue(
-        "untargeted it aims at the label plus one modulo 10, whatever the classes: crashes where there are fewer"
+        "untargeted, its target is the label plus one modulo 10, whatever the classes: crashes with fewer classes"
     ),
     "pairwise-memory": KnownIssue("compares all pairs of components: memory grows with the square of their number"),
-    "swapped-axes": KnownIssue("takes columns for rows where it writes pixels: crashes on images wider than high"),
+    "swapped-axes": KnownIssue("mistakes columns for rows when it writes pixels: crashes on images wider than high"),
     "one-short-step": KnownIssue("one step of 0.01 by default, so most of the budget is not used"),
 }

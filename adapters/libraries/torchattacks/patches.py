@@ -1,6 +1,6 @@
-"""Repairs of torchattacks: subclasses and a context manager that mend what a few lines can mend.
+"""Patches of torchattacks: subclasses and a context manager that fix issues in a few lines.
 
-Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+Imported only when an implementation that names one of them runs, so that listing the catalogue loads no library.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _EAD = torchattacks.EADEN if TYPE_CHECKING else object
 
 @contextmanager
 def per_image_l2_steps() -> Iterator[None]:
-    """Give APGDT one image at a time in l2, where it uses the first image's step size for all (first-step-size)."""
+    """Give APGDT one image at a time in l2, because it uses the first image's step size for all (first-step-size)."""
     attack_class: Any = APGDT
     whole_batch = attack_class.attack_single_run
 
@@ -36,7 +36,7 @@ def per_image_l2_steps() -> Iterator[None]:
 
 @contextmanager
 def deterministic_pixel_writes() -> Iterator[None]:
-    """Let Pixle, which moves several pixels to one place, end with the same of them each time on a GPU, too."""
+    """Make Pixle deterministic on a GPU if it moves several pixels to one place."""
     attack_class: Any = torchattacks.Pixle
     perturb = attack_class._perturb
 
@@ -59,7 +59,7 @@ class FABL1(torchattacks.FAB):
     """FAB in l1 without the loop over restarts, which crashes there (l1-crashes)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
-        """The result of one run, whatever its distance."""
+        """Return the result of one run, whatever its distance."""
         if not self.targeted:
             return self.attack_single_run(x, y)
         self.target_class = self.get_target_label(x, y)
@@ -67,7 +67,7 @@ class FABL1(torchattacks.FAB):
 
 
 class DeepFool(torchattacks.DeepFool):
-    """DeepFool of one image with the authors' 1e-4 added to every step, and only the most likely classes considered.
+    """DeepFool on one image with the authors' 1e-4 added to every step, and only the most likely classes considered.
 
     Without the constant the last steps are so short that the result lies on the boundary within rounding.
     """
@@ -88,7 +88,7 @@ class DeepFool(torchattacks.DeepFool):
         return super().forward(images, torch.zeros_like(labels))
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Logits of the candidates, most likely first; of all classes before they are known."""
+        """Return the logits of the candidates, most likely first; of all classes before the candidates are known."""
         logits = super().get_logits(inputs, *args, **kwargs)
         return logits if self.classes is None else logits[:, self.classes]
 
@@ -101,7 +101,7 @@ class DeepFool(torchattacks.DeepFool):
 
 
 class CW(torchattacks.CW):
-    """C&W with a margin that does not depend on the level of the logits, a confidence that counts, pixels that move."""
+    """C&W with a margin independent of the logits' level, an effective confidence, and pixels that can always move."""
 
     def __init__(self, model: torch.nn.Module, c: float = 1, kappa: float = 0, steps: int = 50, lr: float = 0.01):
         super().__init__(model, steps=steps, lr=lr)
@@ -110,59 +110,59 @@ class CW(torchattacks.CW):
         self.wanted: Tensor | None = None
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Remember whose logit the margin is about, then attack."""
+        """Store the class of the margin, then attack."""
         self.wanted = self.get_target_label(images, labels) if self.targeted else labels
         return super().forward(images, labels)
 
     def get_logits(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Logits with the confidence added to the label's, or taken from the target's: both loss and choice see it."""
+        """Add the confidence to the label's logit, or subtract it from the target's, for loss and selection."""
         logits = super().get_logits(inputs, *args, **kwargs)
         handicap = torch.zeros_like(logits)
         handicap[torch.arange(len(logits)), self.wanted] = -self.confidence if self.targeted else self.confidence
         return logits + handicap
 
     def f(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """The margin of logits that are all positive, as the original takes for granted."""
+        """Return the margin of positive logits, which the original assumes."""
         return super().f(_positive(outputs), labels)
 
     def inverse_tanh_space(self, x: Tensor) -> Tensor:
-        """The optimiser's variable, finite for pixels that are 0 or 1 too."""
+        """Return the optimiser's variable, finite even for pixels that are 0 or 1."""
         return super().inverse_tanh_space(x.clamp(1e-6, 1 - 1e-6))
 
 
 class _FixedReference(_EAD):
-    """EAD that measures distances from a copy of the image, and a margin of logits that are all positive."""
+    """EAD that measures distances from a copy of the image, and the margin of positive logits."""
 
     reference: Tensor
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Keep the copy, then attack."""
+        """Store the copy, then attack."""
         self.reference = images.clone().detach().to(self.device)
         return super().forward(images, labels)
 
     def FISTA(self, images: Tensor, x_k: Tensor, y_k: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002, N802
-        """A shrinkage step around the copy."""
+        """Take a shrinkage step around the copy."""
         return super().FISTA(self.reference, x_k, y_k)
 
     def L1_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802
-        """Distance from the copy in l1."""
+        """Return the l1 distance from the copy."""
         return super().L1_loss(x1, self.reference)
 
     def L2_loss(self, x1: Tensor, x2: Tensor) -> Tensor:  # noqa: ARG002, N802
-        """Squared distance from the copy in l2."""
+        """Return the squared l2 distance from the copy."""
         return super().L2_loss(x1, self.reference)
 
     def EAD_loss(self, output: Tensor, *rest: Any) -> Tensor:  # noqa: N802
-        """The loss of logits that are all positive, as the original takes for granted."""
+        """Return the loss of positive logits, which the original assumes."""
         return super().EAD_loss(_positive(output), *rest)
 
 
 class EADEN(_FixedReference, torchattacks.EADEN):
-    """EAD, elastic-net rule, with the repairs of `_FixedReference`."""
+    """EAD, elastic-net rule, with the fixes of `_FixedReference`."""
 
 
 class EADL1(_FixedReference, torchattacks.EADL1):
-    """EAD, l1 rule, with the repairs of `_FixedReference`."""
+    """EAD, l1 rule, with the fixes of `_FixedReference`."""
 
 
 class Pixle(torchattacks.Pixle):
@@ -174,5 +174,5 @@ class Pixle(torchattacks.Pixle):
 
 
 def _positive(logits: Tensor) -> Tensor:
-    """The logits shifted so that the smallest is 1; their differences stay as they are."""
+    """Shift the logits so that the smallest is 1; their differences are unchanged."""
     return logits - logits.amin(1, keepdim=True).detach() + 1

@@ -1,4 +1,4 @@
-"""A user's own attack: a function or an object of an attack library's class, made a row without being registered."""
+"""A user's own attack (a function, or an instance of a library's class) as an unregistered implementation."""
 
 from ..library import Library
 

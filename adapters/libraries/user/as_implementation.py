@@ -1,4 +1,4 @@
-"""A row of the catalogue made of a user's attack: what can be known is read off, what cannot is said or assumed."""
+"""Builds an implementation from a user's attack, with detected, declared and default properties."""
 
 import inspect
 import math
@@ -19,9 +19,9 @@ from ...threat_model import NORMS, Norm
 from .isolated_attack import IsolatedAttack
 from .user_attack import UserAttack, as_user_attack, load_user_attack
 
-_PLACES = ("model", "inputs", "labels")  # that a function is given by position, whatever it calls them
+_PLACES = ("model", "inputs", "labels")  # passed to a function by position, whatever their names
 RADIUS = ("epsilon", *(word for word, meant in FOREIGN.items() if meant == "epsilon"))
-# What the drivers fill in by themselves, in anybody's words.
+# Passed by the drivers, under any library's names.
 _FILLED = {
     *("model", "estimator", "classifier", "device", "norm", "targeted", "threat_model", "verbose", "batch_size"),
     *("summary_writer", "tensor_board", "n_classes", "nb_classes", "targets", *RADIUS),
@@ -39,23 +39,24 @@ _SAYS: Mapping[str, Sequence[Any]] = {
 
 
 def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementation:
-    """A row of a user's attack, which run_attack, compare and evaluate take like any other.
+    """Build an implementation from a user's attack, for run_attack, compare and evaluate.
 
-    What it says of itself is read off: its parameters (canonical words, those of other libraries, and any other with a
-    plain default, which becomes a parameter of this row alone), its norm, whether it takes a radius, a target, a seed.
-    Attributes of the function or class, or keywords here, say the rest and win over what was read.
+    Its parameters (canonical names, those of other libraries, and any other with a
+    plain default, which becomes a parameter of this implementation alone), its norm, and whether it accepts a radius, a
+    target or a seed are detected. Attributes of the function or class, or keywords here, declare the rest and take
+    precedence.
 
     Args:
         thing: a function `(model, inputs, labels, ...) -> adv_inputs` that may name `epsilon`, `norm`, `targets`,
             `seed` and parameters; a class or object called like one; or a class or instance of torchattacks' `Attack`,
-            Foolbox's `Attack` or ART's `EvasionAttack`. An instance stays as it is: a copy is run.
-        name: of the attack; empty: that of the function or class.
+            Foolbox's `Attack` or ART's `EvasionAttack`. An instance is not changed: a copy is run.
+        name: of the attack; if empty, that of the function or class.
         **said: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box", "score-based",
             "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`, `title`,
-            `source`, `canonical` (the attack of the catalogue that it is, "pgd"); see `Implementation`.
+            `source`, `canonical` (the catalogue's attack that it implements, "pgd"); see `Implementation`.
 
     Raises:
-        InvalidInput: if it is no attack, or a word is not known or has a wrong value.
+        InvalidInput: if it is not an attack, or a keyword is unknown or has a wrong value.
     """
     called = name or getattr(thing, "__name__", type(thing).__name__)
     given = as_user_attack(thing, where=f"user:{called}")
@@ -63,13 +64,13 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
 
 
 def implementation_from_file(name: str) -> Implementation:
-    """The row of "path/to/file.py:NAME"; it is run again only after the file, or a local one it imports, has changed.
+    """Load the implementation "path/to/file.py:NAME", again only if the file or a local module it imports has changed.
 
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if the file has no such name.
         ModelFailed: if the file fails.
-        InvalidInput: if it holds no attack there.
+        InvalidInput: if the object is not an attack.
     """
     path = split_file_name(name)[0].resolve()
     return _from_file(name, path, code_state(path), attack_isolation())
@@ -77,16 +78,16 @@ def implementation_from_file(name: str) -> Implementation:
 
 @lru_cache(maxsize=64)
 def _from_file(name: str, path: Path, state: Any, isolation: Isolation | None) -> Implementation:
-    del state  # another one is other code
+    del state  # a different state means different code
     if isolation is None:
         return row_in_file(path, name)
-    from .attack_process import isolated_implementation  # loads what models are run with
+    from .attack_process import isolated_implementation  # imports heavy modules
 
     return isolated_implementation(name, path, isolation)
 
 
 def row_in_file(path: Path, name: str) -> Implementation:
-    """The row of the attack in a file, which is loaded in this process; `name` as messages name it.
+    """Load an attack from a file in this process and build its implementation; `name` is used in messages.
 
     Raises:
         DavylampError: as `implementation_from_file`.
@@ -96,7 +97,7 @@ def row_in_file(path: Path, name: str) -> Implementation:
 
 
 def declared_epsilon(row: Implementation) -> float | None:
-    """The radius that an instance was set up with; None if it has none, or is a class or a function."""
+    """Return the radius of an attack instance; None if it has none, or is a class or a function."""
     if isinstance(row.given, IsolatedAttack):
         return row.given.epsilon
     thing = row.given.thing if isinstance(row.given, UserAttack) else None
@@ -107,7 +108,7 @@ def declared_epsilon(row: Implementation) -> float | None:
 
 
 def declared_defaults(row: Implementation) -> dict[str, Any]:
-    """The defaults of a user's attack, by parameter."""
+    """Return the defaults of a user's attack, by parameter."""
     if isinstance(row.given, IsolatedAttack):
         return dict(row.given.defaults)
     words = {word: each.default for word, each in {**_settings(row.given), **_call(row.given)}.items()}
@@ -127,9 +128,9 @@ def _row(given: UserAttack, library: str, name: str, said: Mapping[str, Any]) ->
     roles = {word for word in settings if word in _FILLED} | (set(_call(given)) & _FILLED)
     norms, known = _norms(given, says, settings)
     kind = says.get("kind") or _kind(given, roles)
-    assumed = [] if "knowledge" in says else ['white-box (say otherwise: `knowledge = "score-based"`)']
+    assumed = [] if "knowledge" in says else ['white-box (to change this: `knowledge = "score-based"`)']
     if not known:
-        assumed.append('any norm (say it: `norm = "l2"`)')
+        assumed.append('any norm (to declare it: `norm = "l2"`)')
     attack = Attack(
         name,
         says.get("title") or name,
@@ -159,7 +160,7 @@ def _row(given: UserAttack, library: str, name: str, said: Mapping[str, Any]) ->
 
 
 def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
-    """What keywords and attributes say, each checked."""
+    """Return the checked declarations from keywords and attributes."""
     texts = ("norm", "norms", "random", "title", "source", "canonical")
     for word in said:
         if word not in (*_SAYS, *texts):
@@ -184,7 +185,7 @@ def _stated(given: UserAttack, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attribute(given: UserAttack, word: str) -> Any:
-    """What the user's code says; attributes that a library's class brings are not the user's."""
+    """Return a declaration from the user's code; attributes inherited from a library's class do not count."""
     thing = given.thing
     if not isinstance(thing, type) and given.form == "function":
         return getattr(thing, word, None)
@@ -206,7 +207,7 @@ def _norm(value: Any, given: UserAttack) -> Norm:
 
 
 def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """The parameters that it is set up with, the images aside; an instance's have its values for defaults."""
+    """Return the constructor's parameters, without the images; for an instance, its values are the defaults."""
     thing = given.thing
     if given.form == "function" and not isinstance(thing, type):
         return dict(list(given.signature.items())[3:])
@@ -221,14 +222,14 @@ def _settings(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
-    """The parameters of the call that makes the images, after model, images and labels."""
+    """Return the parameters of the attack call after model, images and labels."""
     if given.form != "function":
         return {}
     signature = list(given.call_signature.items())
     names = [name for name, _ in signature]
     misplaced = [name for place, name in enumerate(_PLACES) if name in names and names.index(name) != place]
     if len(signature) < len(_PLACES) or misplaced:
-        advice = f"; put {misplaced[0]} in its place, they are given by position" if misplaced else ""
+        advice = f"; put {misplaced[0]} in its place, these arguments are positional" if misplaced else ""
         raise InvalidInput(
             f"expected {given.where} as (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
         )
@@ -236,7 +237,7 @@ def _call(given: UserAttack) -> dict[str, inspect.Parameter]:
 
 
 def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) -> _Words:
-    """Canonical parameter -> word, and the parameters that it has to itself."""
+    """Return canonical parameters with the attack's names for them, and the parameters that are its own."""
     words = _Words({}, {})
     for word, parameter in {**settings, **_call(given)}.items():
         if word in _FILLED:
@@ -257,7 +258,7 @@ def _read_words(given: UserAttack, settings: Mapping[str, inspect.Parameter]) ->
 def _norms(
     given: UserAttack, says: Mapping[str, Any], settings: Mapping[str, inspect.Parameter]
 ) -> tuple[tuple[Norm, ...], bool]:
-    """The norms that it works in, and whether that is known."""
+    """Return the norms that it supports, and whether they are known."""
     if "norms" in says:
         return says["norms"], True
     thing = given.thing
@@ -296,7 +297,7 @@ def _targeted(given: UserAttack, roles: set[str]) -> Literal["no", "yes"]:
 
 
 def _instance(given: UserAttack) -> Any:
-    """One of a torchattacks class, which says only then whether it can aim; None if it cannot be had."""
+    """Return an instance of a torchattacks class, to see if it can be targeted; None if construction fails."""
     from torch import nn
 
     try:

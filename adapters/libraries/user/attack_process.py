@@ -1,4 +1,4 @@
-"""A user's attack in a worker: it gets images, asks about others through us, hands images back; nothing is believed."""
+"""Parent side of an isolated attack: sends it images, answers its queries, and checks all that it returns."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -29,22 +29,22 @@ _SLOW: Mapping[str, tuple[str, ...]] = {  # what a file mentions -> what is impo
     "art": ("art.attacks.evasion", "art.estimators.classification"),
     "torchvision": ("torchvision",),
 }
-_LARGEST_QUESTION = 1 << 30  # bytes of images that are asked about at once
+_LARGEST_QUESTION = 1 << 30  # bytes of images per query
 _LARGEST_FILE = 1 << 27
 _PROCESSES = 32
-_MOST_ANSWERS = 4096  # whose gradients may still be asked for
+_MOST_ANSWERS = 4096  # outputs kept for later gradients
 _NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 
 
 def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Implementation:
-    """The row of "path/to/file.py:NAME", whose file is loaded in a process of its own only.
+    """Return the implementation of "path/to/file.py:NAME", whose file is loaded in a separate process only.
 
     Raises:
-        Unavailable, UnknownName, ModelFailed, InvalidInput: as `row.implementation_from_file`.
-        AttackDied: if that process ends, or says what cannot be.
+        Unavailable, UnknownName, ModelFailed, InvalidInput: as `implementation_from_file`.
+        AttackDied: if that process ends or sends an invalid description.
     """
     if not path.is_file():
-        raise errors.Unavailable(f"expected a Python file with an attack, found none at {path}")
+        raise errors.Unavailable(f"no such file: {path} (expected a Python file with an attack)")
     with _worker(name, path, isolation) as worker:
         values = {"path": str(path), "where": name, "folder": str(Path.cwd())}
         answer, _ = worker.ask("describe", most=0, values=values)
@@ -59,21 +59,21 @@ def isolated_implementation(name: str, path: Path, isolation: Isolation) -> Impl
 def run_isolated_attack(
     given: IsolatedAttack, model: nn.Module, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]
 ) -> Tensor:
-    """What a user's attack returns, from a process of its own.
+    """Run a user's attack in a separate process and return its images.
 
     Args:
         given: the attack.
-        model: asked for every pass that the attack makes: it counts them, and ends what goes on too long.
+        model: called for every pass of the attack: it counts them, and enforces limits.
         call: inputs (n, C, H, W), labels (n,), the threat model, and targets (n,) or None.
-        words: arguments in the attack's words.
+        words: arguments under the attack's names.
 
     Raises:
-        AttackDied: if its process ends, takes too long, or sends what is no answer.
-        AttackFailed: if it raises something; the name of the class is that of what it raised.
+        AttackDied: if its process ends, takes too long, or sends an invalid message.
+        AttackFailed: if it raises an error; the class has the name of that error.
     """
     inputs, labels, threat_model, targets = call
     if threat_model.per_image_step_radius is not None:
-        raise Unsupported(f"{given.where} takes one radius for all images in a process of its own")
+        raise Unsupported(f"{given.where} supports only one radius for all images in a separate process")
     tensors: list[Tensor] = []
     cpu = [None if each is None else each.detach().cpu() for each in (inputs, labels, targets)]
     values: dict[str, Any] = {"given": to_plain([*cpu, dict(words)], tensors)}
@@ -96,7 +96,7 @@ def run_isolated_attack(
 
 @contextmanager
 def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
-    """A new process for one use of an attack, which is gone afterwards with all that it has started."""
+    """Start a process for one use of an attack, and end it afterwards with all its child processes."""
     strict = isolation.isolate == "strict"
     server = forkserver_for(strict, visible_paths([path], strict=strict), guest=str(path.resolve()))
     text = path.read_bytes()
@@ -114,12 +114,12 @@ def _worker(name: str, path: Path, isolation: Isolation) -> Iterator[Worker]:
 
 
 class _Answers:
-    """The model's answers to what an attack asks, from this process, where they are counted and limited.
+    """Handles an attack's model queries in this process, where they are counted and limited.
 
     Args:
-        model: that is asked.
+        model: the queried model.
         inputs: the clean images, shape (n, C, H, W).
-        worker: that asks.
+        worker: the querying process.
         most_held: bytes that may be kept for gradients.
     """
 
@@ -129,16 +129,16 @@ class _Answers:
         self._most_rows = max(1024, 64 * len(inputs))
 
     def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
-        """Logits, or a gradient."""
+        """Return logits, or a gradient."""
         forget = question.get("forget")
         self._held -= sum(self._kept.forget(forget if isinstance(forget, list) else ()))
         if len(tensors) != 1 or not tensors[0].is_floating_point():
-            raise self._worker.refuse("expected one tensor of real numbers with a question")
+            raise self._worker.refuse("expected one tensor of real numbers with a query")
         (tensor,) = tensors
         if question["do"] == "backward":
             return {}, self._gradient(question.get("graph"), tensor)
         if tensor.ndim != 4 or not tensor.numel():
-            raise AttackFailed(f"expected images (rows, C, H, W) in a question, got {tuple(tensor.shape)}")
+            raise AttackFailed(f"expected images (rows, C, H, W) in a query, got {tuple(tensor.shape)}")
         return self._logits(tensor.to(self._inputs.device), wants_gradient=question.get("gradients") is True)
 
     def _logits(self, asked: Tensor, *, wants_gradient: bool) -> tuple[dict[str, Any], list[Tensor]]:
@@ -146,7 +146,7 @@ class _Answers:
             with torch.no_grad():
                 return {}, [self._model(asked).detach().cpu()]
         if len(asked) > self._most_rows:
-            raise AttackFailed(f"expected at most {self._most_rows} rows with a gradient at once, got {len(asked)}")
+            raise AttackFailed(f"expected at most {self._most_rows} rows with a gradient per query, got {len(asked)}")
         size = 0
 
         def measure(tensor: Tensor) -> Tensor:
@@ -160,20 +160,20 @@ class _Answers:
             return {}, [logits.detach().cpu()]
         number, self._held = self._kept.keep(asked, logits, size), self._held + size
         if len(self._kept) > _MOST_ANSWERS or self._held > self._most_held:
-            raise AttackFailed("kept more answers to ask their gradients than there is memory for")
+            raise AttackFailed("kept more outputs for gradients than memory allows")
         return {"graph": number}, [logits.detach().cpu()]
 
     def _gradient(self, number: Any, gradient: Tensor) -> list[Tensor]:
         shape = self._kept.shape_of(number)
         if shape is None:
-            raise self._worker.refuse("expected the number of an answer")
+            raise self._worker.refuse("expected the number of an output")
         if gradient.shape != shape:
             raise self._worker.refuse(f"expected a gradient of shape {tuple(shape)}")
         return self._kept.gradient(number, gradient)
 
 
 def _error_of(answer: Mapping[str, Any], *, loading: bool) -> Exception:
-    """What was raised in the worker, as an error here; what an attack raises is never the model's fault."""
+    """Convert an error of the worker; an error raised by an attack never counts as the model's fault."""
     name, text = str(answer.get("error")), clean_text(answer)
     if not loading:
         return type(name if _NAME.fullmatch(name) else "Exception", (AttackFailed,), {})(text)

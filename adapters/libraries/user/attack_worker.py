@@ -1,4 +1,4 @@
-"""The worker of a user's attack: the attack, and a model in front of it that asks the process outside."""
+"""Worker process of a user's attack: the attack, and a model proxy that queries the parent process."""
 
 import socket
 import warnings
@@ -23,7 +23,7 @@ from .isolated_attack import describe_row
 
 
 def run_attack_worker(wire: socket.socket) -> None:
-    """Live as the worker of an attack until nobody asks any more.
+    """Run the attack worker until the parent closes the connection.
 
     Raises:
         EOFError: when the other side closes.
@@ -32,34 +32,34 @@ def run_attack_worker(wire: socket.socket) -> None:
 
 
 class AttackWorker(WorkerBase):
-    """An attack in a process of its own: it is asked for examples, and asks about images meanwhile.
+    """Worker for an attack in a separate process: receives attack requests, and queries the model meanwhile.
 
     Args:
-        wire: to the process outside.
+        wire: socket to the parent process.
     """
 
-    died, opened, name = "", 0, "the model"  # of what the stand-in asks, as of a `ModelProcess`
+    died, opened, name = "", 0, "the model"  # of the proxy's queries, like those of a `ModelProcess`
 
     def __init__(self, wire: socket.socket):
         super().__init__(wire)
         self._forgotten: list[int] = []
 
     def ask(self, do: str, tensors: Sequence[Tensor] = (), **values: Any) -> Answer:
-        """What the process outside answers: values and tensors."""
+        """Send a request to the parent process and return its response: values and tensors."""
         forget, self._forgotten = self._forgotten, []
         self.channel.send({"do": do, "forget": forget, **values}, tensors)
         return self.channel.receive()
 
     def forget(self, graph: int) -> None:
-        """Let the process outside drop an answer that no gradient will be asked of; said with the next question."""
+        """Let the parent drop an output whose gradient is not needed, with the next query."""
         self._forgotten.append(graph)
 
     def refuse(self, reason: str) -> RuntimeError:
-        """An error to raise for an answer that is none."""
+        """Build the error for an invalid reply."""
         return RuntimeError(reason)
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """By the name of the error's class; of ours it is said that they are."""
+        """Describe an error by the name of its class, with a mark for davylamp's own errors."""
         kind = type(error).__name__
         if isinstance(error, DavylampError):
             kind = next(each.__name__ for each in type(error).__mro__ if each.__module__ == DavylampError.__module__)
@@ -68,20 +68,18 @@ class AttackWorker(WorkerBase):
         return {"error": kind, "text": one_line(said.removeprefix(kind).removeprefix(": ")), "ours": False}
 
     def do_describe(self, _: list[Tensor], path: str, where: str, folder: str) -> Answer:
-        """What is known of the attack in a file."""
+        """Describe the attack in a file."""
         self.settle_in(folder, torch.get_num_threads())
         row = row_in_file(Path(path), where)
         return {"facts": describe_row(row, declared_epsilon(row), declared_defaults(row))}, []
 
     def do_attack(self, tensors: list[Tensor], **values: Any) -> Answer:
-        """The images that the attack returns."""
+        """Return the images of the attack."""
         self.settle_in(values["folder"], values["threads"])
         keep_freed_memory()
         given = row_in_file(Path(values["path"]), values["where"]).given
         if given.identity.digest != values["digest"]:
-            raise ModelFailed(
-                f"{values['where']} is not what it was when it was planned: its file was edited meanwhile"
-            )
+            raise ModelFailed(f"{values['where']} has changed since it was planned: its file was edited")
         inputs, labels, targets, words = serialisation.from_plain(values["given"], tensors)
         threat_model = ThreatModel(values["norm"], values["epsilon"], values["targeted"])
         model = ModelProxy(self, getattr(torch, values["dtype"]), values["classes"])
@@ -93,12 +91,12 @@ class AttackWorker(WorkerBase):
 
 
 class ModelProxy(RemoteModuleStub):
-    """The model under attack as the attack sees it: every pass is a question to the process outside, which counts it.
+    """The model under attack as the attack sees it: every pass is a query to the parent process, which counts it.
 
     Args:
-        worker: that asks.
-        dtype: what the model computes in.
-        num_classes: how many there are.
+        worker: sends the queries.
+        dtype: the model's precision.
+        num_classes: number of classes.
     """
 
     def __init__(self, worker: AttackWorker, dtype: torch.dtype, num_classes: int):
@@ -108,11 +106,11 @@ class ModelProxy(RemoteModuleStub):
         self.training = False
 
     def train(self, mode: bool = True) -> "ModelProxy":  # noqa: ARG002 - the signature is torch's
-        """Stay in evaluation mode, whatever is asked for."""
+        """Stay in evaluation mode, whatever the mode."""
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits (N, K) of images in [0, 1], shape (N, C, H, W)."""
+        """Return the logits (N, K) of images in [0, 1], shape (N, C, H, W)."""
         check_model_input(inputs)
         return super().forward(inputs)
 

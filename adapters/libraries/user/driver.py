@@ -1,4 +1,4 @@
-"""The one call that runs any user's attack, through the driver of the library whose class it is."""
+"""Driver of users' attacks, which uses the driver of the library whose class they extend."""
 
 import copy
 import inspect
@@ -42,15 +42,15 @@ def run(
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm, epsilon and mode, passed where the attack has words for them.
+        threat_model: norm, epsilon and mode, passed if the attack has arguments for them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in the attack's words.
+        **kwargs: under the attack's names.
 
     Returns:
         The images that it returns, shape (n, C, H, W).
 
     Raises:
-        TypeError: if it returns no images.
+        TypeError: if it does not return images.
     """
     if isinstance(given, IsolatedAttack):
         return given.run(model, (inputs, labels, threat_model, targets), kwargs)
@@ -72,7 +72,7 @@ def _describe(value: Any) -> str:
 
 
 def _call_function(given: UserAttack, call: _Call) -> Any:
-    """A function, or what is called like one; a class is set up first, with those words that its constructor takes."""
+    """Call a function or callable; a class is constructed first, with the arguments that its constructor accepts."""
     roles = _roles(call.threat_model, call.targets)
     attack, words = given.thing, {**roles, **call.words}
     if isinstance(attack, type):
@@ -86,7 +86,7 @@ def _call_function(given: UserAttack, call: _Call) -> Any:
 
 
 def _roles(threat_model: ThreatModel, targets: Tensor | None) -> dict[str, Any]:
-    """The threat model in every word that a function may have for it."""
+    """Return the threat model under every name that a function may use for it."""
     from .as_implementation import RADIUS
 
     words: dict[str, Any] = dict.fromkeys(RADIUS, threat_model.radius)
@@ -107,14 +107,14 @@ def _call_torchattacks(given: UserAttack, call: _Call) -> Any:
 
 
 class _Bound:
-    """A torchattacks instance that takes its model like a class: it makes a copy on the model, set up anew."""
+    """A torchattacks instance that is constructed with a model like a class: it makes a changed copy on the model."""
 
     def __init__(self, instance: Any):
         self.instance, self.__name__ = instance, type(instance).__name__
 
     @property
     def settable(self) -> dict[str, inspect.Parameter]:
-        """The words that a copy can be given, with what they are now."""
+        """Return the attributes that a copy can override, with their present values."""
         kind = inspect.Parameter.KEYWORD_ONLY
         return {
             word: inspect.Parameter(word, kind, default=value)
@@ -130,7 +130,7 @@ class _Bound:
 
 
 def _rebind(instance: Any, model: nn.Module) -> Any:
-    """A copy of an attack, and of the attacks inside it, on another model; the original is not touched."""
+    """Copy an attack, and the attacks inside it, to a different model; the original is unchanged."""
     from torchattacks.attack import Attack
 
     bound = copy.copy(instance)

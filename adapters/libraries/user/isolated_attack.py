@@ -1,4 +1,4 @@
-"""A user's attack that runs in a process of its own: what is said of its row there, checked and made a row here."""
+"""A user's attack that runs in a separate process, whose checked description becomes an implementation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,15 +34,15 @@ _MOST = 200  # entries of a list or a mapping
 
 @dataclass(frozen=True)
 class IsolatedAttack:
-    """A user's attack of a file, which only a process of its own ever loads.
+    """A user's attack from a file that is loaded in a separate process only.
 
     Args:
-        where: as messages name it: "my_attack.py:MyAttack".
+        where: its name in messages: "my_attack.py:MyAttack".
         path: of the file.
-        isolation: what that process may use.
-        form: whose class it is, see `Given`.
-        identity: of its code and settings, as that process says.
-        epsilon: the radius that an instance was set up with.
+        isolation: limits of that process.
+        form: library of its class, see `Form`.
+        identity: of its code and settings, as computed by that process.
+        epsilon: radius of an instance.
         defaults: its defaults, by parameter.
     """
 
@@ -55,14 +55,14 @@ class IsolatedAttack:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, model: Any, call: tuple[Tensor, Tensor, Any, Tensor | None], words: Mapping[str, Any]) -> Tensor:
-        """The images that it returns for inputs, labels, a threat model and targets; errors as `run_isolated_attack`."""
+        """Return its images for inputs, labels, a threat model and targets; errors as `run_isolated_attack`."""
         from .attack_process import run_isolated_attack
 
         return run_isolated_attack(self, model, call, words)
 
 
 def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a user's attack as JSON types, for the other side of the wall."""
+    """Describe the implementation of a user's attack in JSON types, for a separate process."""
     attack, given = row.described, row.given
     assert attack is not None
     more = {
@@ -93,16 +93,16 @@ def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[s
 
 
 def implementation_from_description(facts: Any, name: str, path: Path, isolation: Isolation) -> Implementation:
-    """The row that the other side describes, checked.
+    """Build an implementation from a checked description of the worker process.
 
     Args:
-        facts: what `describe_row` gives.
+        facts: result of `describe_row`.
         name: of the attack, "path/to/file.py:NAME".
         path: of the file.
-        isolation: what its process may use.
+        isolation: limits of its process.
 
     Raises:
-        ValueError: if that describes no row.
+        ValueError: if the description is invalid.
     """
     _check(facts)
     file, _, called = name.rpartition(":")

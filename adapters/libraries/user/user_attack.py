@@ -1,4 +1,4 @@
-"""What a user hands over as an attack: what kind of thing it is, and how another process gets it."""
+"""A user's attack object: its form, and how a separate process loads it."""
 
 import inspect
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ class UserAttack:
 
     Args:
         thing: the function, class or instance.
-        form: whose class it is; "function" for a function, or a class or object that is called like one.
-        where: as messages name it: "my_attack.py:MyAttack".
-        path: of the file that it is from; None: it was handed over in Python.
-        surroundings: to be entered while its code runs.
-        loaded_as: its identity when its file was loaded: the file may be edited while this is still run.
+        form: library of its class; "function" for a function, or a class or object that is called like one.
+        where: its name in messages: "my_attack.py:MyAttack".
+        path: its file; None if it was passed as a Python object.
+        surroundings: context to enter while its code runs.
+        loaded_as: its identity when its file was loaded, because the file may be edited during the run.
     """
 
     thing: Any
@@ -43,19 +43,19 @@ class UserAttack:
 
     @property
     def identity(self) -> ModelIdentity:
-        """Of its code and settings."""
+        """Identity of its code and settings."""
         return identify_code(self.thing, self.path) if self.loaded_as is None else self.loaded_as
 
     @property
     def signature(self) -> Mapping[str, inspect.Parameter]:
-        """What it can be set up with: of a class, the constructor's parameters; none of an instance."""
+        """Parameters of its constructor, or of a function; empty for an instance."""
         if isinstance(self.thing, type):
             return signature_of(self.thing.__init__, self.where, skip=1)
         return signature_of(self.thing, self.where) if self.form == "function" else {}
 
     @property
     def call_signature(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of the call that makes the images, for what is called like a function."""
+        """Parameters of the call that makes the images, for functions and callables."""
         if isinstance(self.thing, type):
             return signature_of(self.thing.__call__, self.where, skip=1)
         return signature_of(self.thing, self.where)
@@ -67,7 +67,7 @@ class UserAttack:
 
 
 def reload_user_attack(path: str, where: str) -> UserAttack:
-    """The attack of a file, as another process needs it."""
+    """Load the attack of a file, as a separate process needs it."""
     given = as_user_attack(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
     return replace(given, loaded_as=given.identity)
 
@@ -77,17 +77,17 @@ def _load(path: Path, name: str) -> tuple[Any, AbstractContextManager[Any]]:
 
 
 def load_user_attack(path: Path, where: str) -> UserAttack:
-    """The attack that a file holds; errors as of `user_file.opened`, and InvalidInput if it is none."""
+    """Load an attack from a file; errors as `load_user_object`, and InvalidInput if it is not an attack."""
     return reload_user_attack(str(path), where)
 
 
 def as_user_attack(
     thing: Any, surroundings: AbstractContextManager[Any] | None = None, *, where: str, path: Path | None = None
 ) -> UserAttack:
-    """What a user handed over, if it can be an attack.
+    """Return an object as a user's attack, if it can be one.
 
     Raises:
-        InvalidInput: if it is neither a function nor an attack of a known library, or an abstract one.
+        InvalidInput: if it is neither a function nor an attack of a known library, or an abstract class.
     """
     if isinstance(thing, str) or (not callable(thing) and not _form_of(thing)):
         raise InvalidInput(f"expected {EXPECTED} as {where}, got {one_line(repr(thing))[:80]}")
@@ -105,11 +105,11 @@ def _form_of(thing: Any) -> Form | None:
 
 
 def signature_of(function: Any, where: str, skip: int = 0) -> dict[str, inspect.Parameter]:
-    """The named parameters of a function, without the first `skip`; InvalidInput if they are not to be had."""
+    """Return the named parameters of a function, without the first `skip`. Raises InvalidInput if they are unknown."""
     try:
         with guard_user_code(where):
             parameters = list(inspect.signature(function).parameters.values())[skip:]
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"expected {where} to tell its parameters, got {one_line(error)}") from error
+        raise InvalidInput(f"cannot read the parameters of {where}: {one_line(error)}") from error
     hidden = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {parameter.name: parameter for parameter in parameters if parameter.kind not in hidden}

@@ -141,16 +141,17 @@ def _counts(attack, **said):
 @pytest.mark.parametrize(
     ("attack", "numbers"),
     [
-        (through_the_module, "of 8 forward passes of images through the model 4 were counted"),
-        (through_the_classifier, "of 4 forward passes of images through the model 0 were counted"),
-        (through_a_layer, "of 8 forward passes of images through the model 4 were counted"),
-        (through_a_copy, "of 8 forward passes of images through the model 4 were counted"),
+        (through_the_module, (4, 8)),
+        (through_the_classifier, (0, 4)),
+        (through_a_layer, (4, 8)),
+        (through_a_copy, (4, 8)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_an_attack_that_reaches_past_the_counter_is_noticed(attack, numbers):
-    assert _counts(honest)[3:] == ("kept", "the model saw the 8 forward and 4 backward passes that were counted")
-    assert _counts(attack)[3:] == ("broken", numbers)
+    assert _counts(honest)[3:] == ("kept", "all 8 forward and 4 backward passes were counted")
+    *_, state, detail = _counts(attack)
+    assert (state, tuple(map(int, re.findall("[0-9]+", detail)))) == ("broken", numbers)
 
 
 def _layers(module):
@@ -199,7 +200,7 @@ def test_attacks_of_every_form_are_watched(kind):
     promise = run_contract_check(row, "linf", "honest query count", parameters=words)
     assert promise.state == "kept", promise
     promise = run_contract_check(row, "linf", "honest query count")
-    seen, counted = map(int, re.findall("[0-9]+", promise.detail))
+    counted, seen = map(int, re.findall("[0-9]+", promise.detail))
     assert (promise.state, seen - counted) == ("broken", 4), promise
 
 

@@ -154,8 +154,8 @@ def test_grey_images():
         ("demo:imagenet+fgo:3", "unknown corruption 'fgo'; did you mean fog?"),
         ("foolbox:mnist+fog:3", "expected images of at least 32 x 32 for fog, got 28 x 28"),
         ("imagenet-c:there", "expected a corruption and its severity, as in imagenet-c:there+fog:3"),
-        ("imagenet-c:there+fog:3", "expected a folder of corruptions"),
-        ("cifar-10-c:there+fog:3", "expected a folder with CORRUPTION.npy"),
+        ("imagenet-c:there+fog:3", "no such folder"),
+        ("cifar-10-c:there+fog:3", "no such folder"),
     ],
 )
 def test_one_line(data, line):
@@ -166,7 +166,7 @@ def test_one_line(data, line):
 
 
 def test_grey_images_that_cannot_have_it():
-    with pytest.raises(DavylampError, match="frost brings colours in, which grey images cannot have"):
+    with pytest.raises(DavylampError, match="frost adds colour"):
         corrupt_images(photographs(40, 1, channels=1), "frost", 1)
     with pytest.raises(DavylampError, match="32 x 32 for snow, got 8 x 8"):
         corrupt_images(torch.rand(1, 1, 8, 8), "snow", 1)
@@ -204,7 +204,7 @@ def test_imagenet_c_is_read_as_it_is(set_on_disk):
     assert [each.names for each in blocks] == [["n01440764/0.JPEG"], ["n01443537/1.JPEG"]]
     with pytest.raises(DavylampError, match="did you mean near_focus"):
         load_data(f"imagenet-c:{set_on_disk}+near_fokus:1")
-    with pytest.raises(DavylampError, match="expected a folder for severity 5"):
+    with pytest.raises(DavylampError, match="no folder for severity 5"):
         load_data(f"imagenet-c:{set_on_disk}+fog:5")
 
 
@@ -227,5 +227,5 @@ def test_a_path_with_a_plus_is_a_path(tmp_path):
         (folder / label).mkdir(parents=True)
         Image.new("RGB", (4, 4)).save(folder / label / "0.png")
     assert len(load_data(f"imagefolder:{folder}").labels) == 2
-    with pytest.raises(DavylampError, match="expected a folder of images, found none"):
+    with pytest.raises(DavylampError, match="no such folder"):
         load_data(f"imagefolder:{tmp_path}/b+c")

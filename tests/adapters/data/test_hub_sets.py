@@ -141,14 +141,14 @@ def test_the_part_for_testing_is_taken_where_none_is_named():
     [
         (lambda p: make_table(p[:2], [0, -1]), InvalidInput, "got -1: an unlabelled split"),
         (lambda p: make_table(p[:2], [0, None]), InvalidInput, "got None: an unlabelled split"),
-        (lambda p: make_table(p[:2], [0, 3]), InvalidInput, "expected classes from 0 .* got 3"),
-        (lambda p: make_table(p[:2], [0.5, 1.0], None), InvalidInput, "expected classes from 0 .* got 0.5"),
+        (lambda p: make_table(p[:2], [0, 3]), InvalidInput, "expected classes numbered from 0 .* got 3"),
+        (lambda p: make_table(p[:2], [0.5, 1.0], None), InvalidInput, "expected classes numbered from 0 .* got 0.5"),
         (lambda p: make_table(p[:2], [0, 1], None, label="kind"), InvalidInput, "expected a column of images and one"),
-        (lambda p: make_table(p[:2], [0, 1], paths=True), InvalidInput, "expected images inside of .* got paths"),
+        (lambda p: make_table(p[:2], [0, 1], paths=True), InvalidInput, "expected images stored in .* got paths"),
         (
             lambda p: make_table(p[:0], pa.array([], pa.int64())),
             InvalidInput,
-            "expected labelled images in .* got none",
+            "no labelled images in",
         ),
         (lambda p: make_table(p[:2], [0, 1]).drop_columns("img"), InvalidInput, "got id, label"),
     ],
@@ -164,8 +164,8 @@ def test_folders_and_damaged_files_are_one_line(folder, tmp_path):
     (folder / "data" / "train-00000-of-00001.parquet").write_bytes(b"PAR1 no more")
     for name, words in (
         ("hf:./set:train", "could not read .*train-00000-of-00001.parquet"),
-        ("hf:./nowhere", "expected a folder with Parquet or Arrow files, found none"),
-        (f"hf:{tmp_path / 'set' / 'data' / 'none'}:test", "expected a folder with Parquet or Arrow files"),
+        ("hf:./nowhere", "no Parquet or Arrow files"),
+        (f"hf:{tmp_path / 'set' / 'data' / 'none'}:test", "no Parquet or Arrow files"),
     ):
         with pytest.raises(Unavailable, match=words):
             load_data(name)
@@ -232,7 +232,7 @@ def hub(truth, tmp_path, monkeypatch):
 
 
 def test_a_set_is_fetched_if_that_was_asked_for_and_only_once(hub, truth, monkeypatch, capsys):
-    with pytest.raises(Unavailable, match=r"DAVYLAMP_DOWNLOAD=yes lets davylamp fetch it \(3.0 MB\)"):
+    with pytest.raises(Unavailable, match=r"DAVYLAMP_DOWNLOAD=yes .*\(3.0 MB\)"):
         load_data("hf:org/noise:train")
     assert Hub.asked == []
     monkeypatch.setenv("DAVYLAMP_DOWNLOAD", "yes")

@@ -145,8 +145,8 @@ def test_the_label_is_the_largest_of_a_target(kind):
     ("target", "said"),
     [
         (np.full(4, np.nan), "got NaN or infinity of image 1"),
-        (np.zeros(4), "no single class of image 1"),
-        (np.array([0.0, 1.0, 1.0, 0.0]), "no single class of image 1"),
+        (np.zeros(4), "no unique largest entry for image 1"),
+        (np.array([0.0, 1.0, 1.0, 0.0]), "no unique largest entry for image 1"),
         (2, r"got int64 of shape \(\) of image 1"),
         (np.eye(4)[:1], r"got float64 of shape \(1, 4\) of image 1"),
         (["a", "b"], r"got <U1 of shape \(2,\) of image 1"),
@@ -159,7 +159,7 @@ def test_a_target_that_names_no_class_is_refused(target, said):
 
 @pytest.mark.parametrize("about", [{}, None, "1"])
 def test_an_image_without_an_id_is_refused(about):
-    with pytest.raises(InvalidInput, match='expected metadata with an "id" of each image in rows, got none of image 2'):
+    with pytest.raises(InvalidInput, match=r'"id" .* image 2'):
         davylamp.from_maite(Rows([np.eye(4)[0]] * 3, [{"id": 0}, {"id": 1}, about]))
 
 

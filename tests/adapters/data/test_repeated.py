@@ -20,5 +20,6 @@ def test_the_line_counts_them_and_what_contradicts_itself():
     assert duplicate_warning(inputs, labels) == []
     inputs[[3, 5]] = inputs[[0, 1]]
     assert duplicate_warning(inputs, labels) == [
-        "2 of 6 images are the same as an earlier one, and intervals count them as others; 1 of them have another label"
+        "2 of 6 images duplicate an earlier image; intervals treat them as independent; "
+        "1 of them with a different label"
     ]

@@ -67,7 +67,7 @@ def test_links_that_lead_back_give_each_file_once(folder):
 def test_links_into_another_class_are_refused(folder, target):
     (folder / "ant" / "link").symlink_to(folder / target)
     line = refusal(folder, error=InvalidInput)
-    assert "expected each image in one class, got the same file as ant/link/" in line
+    assert "expected each image in one class only, got the same file as ant/link/" in line
     assert "bee/0.png" in line
 
 
@@ -77,7 +77,7 @@ def test_a_folder_of_class_folders_is_not_one_class(folder, tmp_path, splits):
         for name in ("ant", "bee"):
             write_image(tmp_path / "data" / split / name / "0.png")
     line = refusal(tmp_path / "data", error=InvalidInput)
-    assert f"got folders of such folders; give imagefolder:{tmp_path / 'data' / splits[0]}" in line
+    assert f"got folders of class folders; give imagefolder:{tmp_path / 'data' / splits[0]}" in line
 
 
 def test_one_class_may_have_folders(tmp_path):
@@ -102,7 +102,7 @@ def test_a_folder_that_is_no_class_does_not_move_imagenets_classes(tmp_path):
     write_image(tmp_path / "n01440764" / "0.png")
     write_image(tmp_path / "__MACOSX" / "0.png")
     net = nn.Sequential(nn.Flatten(), nn.Linear(48, 1000))
-    line = r"expected WordNet ids as class folders of .*, got __MACOSX among 2 folders; move what is no class elsewhere"
+    line = r"expected WordNet ids as class folders of .*, got __MACOSX among 2 folders; move"
     for model in (Classifier(net, num_classes=1000), Classifier(net)):
         with pytest.raises(InvalidInput, match=line):
             load_data_for(model, f"imagefolder:{tmp_path}")
@@ -176,9 +176,9 @@ IMAGES = npy(np.zeros((2, 3, 4, 4), dtype=np.float32))
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ({"x.npy": header((2**40, 3, 1, 2)), "y.npy": LABELS}, "that is all there as x in .*, got one of 24 TiB"),
+        ({"x.npy": header((2**40, 3, 1, 2)), "y.npy": LABELS}, "complete array x in .*, got one of 24 TiB"),
         ({"x.npy": header((2, 3, 4, 4)) + b"abc", "y.npy": LABELS}, "got one of 384 bytes .* in 3 bytes"),
-        ({"x.npy": header((-2, 3, 4, 4)), "y.npy": LABELS}, "that is all there as x|broken header"),
+        ({"x.npy": header((-2, 3, 4, 4)), "y.npy": LABELS}, "complete array x|broken header"),
         ({"x.npy": b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4'}", "y.npy": LABELS}, "as x in .*, got a broken header"),
         ({"x.npy": b"\x93NUMPY\x09\x00\x10\x00", "y.npy": LABELS}, "as x in .*, got a broken header"),
         ({"x.npy": b"text", "y.npy": LABELS}, "as x in .*, got a broken header"),

@@ -151,7 +151,7 @@ def test_what_can_be_known_is_read_off():
     row = as_implementation(fgsm)
     assert not row.says_norm
     assert len(row.assumed) == 2
-    with pytest.raises(InvalidInput, match=r"expected a norm for user:fgsm.*--norm linf"):
+    with pytest.raises(InvalidInput, match=r"user:fgsm declares no norm.*--norm linf"):
         choose_threat_model("fgsm", [row], 768)
 
 
@@ -220,7 +220,7 @@ def test_keywords_win_over_what_was_read():
         (lambda model, inputs, labels, epsilon, secret: inputs, "a default for parameter secret"),
         (
             lambda x, y, model, epsilon: x,
-            r"got \(x, y, model, epsilon\); put model in its place, they are given by position",
+            r"got \(x, y, model, epsilon\); put model in its place",
         ),
         (lambda model, labels, inputs: inputs, r"got \(model, labels, inputs\); put inputs in its place"),
     ],

@@ -150,7 +150,7 @@ def test_weights_that_do_not_fit_are_one_line(folder, net, change, words):
 
 def test_a_module_is_not_unpickled(folder, net):
     torch.save(net, "w.pth")
-    with pytest.raises(Unavailable, match=r"holds programs \(pickled classes\), is damaged"):
+    with pytest.raises(Unavailable, match=r"contains code \(pickled classes\), is damaged"):
         load_model("w.pth+net.py:make")
 
 

@@ -244,7 +244,7 @@ def test_wrong_weights_file_is_one_line(checkpoints, any_hash, content):
         ("timm:qqqqqq", UnknownName, "unknown timm model 'qqqqqq'; known: see timm.list_pretrained"),
         ("timm:coatnet_0_224", Unsupported, "no pretrained weights"),
         ("timm:vit_small_patch14_dinov2.lvd142m", Unsupported, "no classification head"),
-        ("nowhere/model.py:make", Unavailable, "found none at nowhere"),
+        ("nowhere/model.py:make", Unavailable, "no such file: nowhere"),
         ("nowhere/model.py", InvalidInput, "path/to/file.py:factory, got 'nowhere/model.py'"),
     ],
 )

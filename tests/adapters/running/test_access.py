@@ -42,10 +42,22 @@ def labels_only(net):
 @pytest.mark.parametrize(
     ("name", "norm", "words"),
     [
-        ("art:pgd", LINF, "art:pgd needs gradients, and the model gives labels only; choose a decision-based attack: "),
-        ("foolbox:genattack", LINF, "foolbox:genattack needs scores, and the model gives labels only; choose a decis"),
-        ("torchattacks:square", LINF, "torchattacks:square needs scores, and the model gives labels only; choose a"),
-        ("art:simba", L2, "art:simba needs scores, and the model gives labels only; choose a decision-based attack: "),
+        (
+            "art:pgd",
+            LINF,
+            "art:pgd needs gradients, and the model returns labels only; choose a decision-based attack: ",
+        ),
+        (
+            "foolbox:genattack",
+            LINF,
+            "foolbox:genattack needs scores, and the model returns labels only; choose a decis",
+        ),
+        ("torchattacks:square", LINF, "torchattacks:square needs scores, and the model returns labels only; choose a"),
+        (
+            "art:simba",
+            L2,
+            "art:simba needs scores, and the model returns labels only; choose a decision-based attack: ",
+        ),
     ],
 )
 def test_labels_are_not_enough_for_every_attack(digits, name, norm, words):
@@ -69,7 +81,9 @@ def test_a_model_without_gradients_is_seen_once(digits, make):
         module = Ending(nn.Identity(), module)
     classifier = Classifier(module)
     for name in ("art:pgd", "foolbox:deepfool"):
-        with pytest.raises(Unsupported, match=rf"^{name} needs gradients, and the model gives none.*; choose a score-"):
+        with pytest.raises(
+            Unsupported, match=rf"^{name} needs gradients, and the model returns none.*; choose a score-"
+        ):
             run_attack(name, classifier, digits.inputs[:2], digits.labels[:2], LINF)
     assert not classifier.gradients
     assert ("numpy" in classifier.answers.no_gradients) == (make is Arrays)
@@ -78,7 +92,9 @@ def test_a_model_without_gradients_is_seen_once(digits, make):
     seeing = run_attack("torchattacks:square", Classifier(digits.module), *case, steps=20)
     assert torch.equal(blind.adv_inputs, seeing.adv_inputs)
     classifier.name = "m"
-    with pytest.raises(Unsupported, match="art:uap@repaired learns by gradients, and m gives none; fit it on a surrog"):
+    with pytest.raises(
+        Unsupported, match="fitting art:uap@repaired needs gradients, and m has none; fit it on a surrog"
+    ):
         fit_attack("art:uap@repaired", classifier, *case)
 
 

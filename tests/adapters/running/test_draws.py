@@ -252,7 +252,7 @@ def test_an_image_with_a_draw_that_is_not_finite_is_neither_fooled_nor_robust_no
         result = run_attack(row, model, images, labels, ThreatModel("linf", 0.1), draws=50)
         assert result.violations == ((), ("nan-logits",))
         assert (result.robust_rate.tolist(), result.fooled_rate.tolist()) == ([1.0, 0.0], [0.0, 0.0])
-    with pytest.raises(InvalidInput, match="got NaN or infinity in a draw of the clean images"):
+    with pytest.raises(InvalidInput, match="got NaN or infinity in a sample"):
         clean_draws(Classifier(Lapsing(0.2, clean=True), num_classes=2, random=True), images[:1], labels[:1])
 
 

@@ -152,7 +152,7 @@ def behind(classifier):
 @pytest.mark.parametrize(
     ("make", "precision", "line"),
     [
-        (Classifier, "tf32", "precision tf32 is of NVIDIA GPUs, and .* computes on cpu; choose float32 or bfloat16"),
+        (Classifier, "tf32", "precision tf32 needs an NVIDIA GPU, and .* computes on cpu; choose float32 or bfloat16"),
         (lambda net: Classifier(net.bfloat16()), "float32", "computes in bfloat16 by itself; leave precision out"),
         (lambda _: Classifier(Box()), "bfloat16", "Box is not computed by torch here; leave precision out"),
         (lambda _: behind(Classifier(Box())), "bfloat16", "Box is not computed by torch here; leave precision out"),
@@ -185,7 +185,7 @@ def test_weights_may_be_buffers(digits):
 def test_an_attack_that_computes_with_layers_is_not_rounded_with_them(digits):
     row = next(row for row in IMPLEMENTATIONS.values() if row.reads_layers and not row.broken)
     check_precision("float32", Classifier(deepcopy(digits.module)), row)
-    with pytest.raises(Unsupported, match="computes with what the model's layers give; choose float32 or tf32"):
+    with pytest.raises(Unsupported, match="reads layer outputs; choose float32 or tf32"):
         check_precision("bfloat16", Classifier(deepcopy(digits.module)), row)
 
 

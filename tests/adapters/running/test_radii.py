@@ -98,7 +98,7 @@ def test_a_random_start_or_another_row_wants_one_radius(digits, name, norm, para
     assert supports_per_image_radii(IMPLEMENTATIONS[name], norm, parameters) is takes
     if not takes:
         case = digits.classifier, digits.inputs, digits.labels
-        with pytest.raises(Unsupported, match="does not take a radius for each image here"):
+        with pytest.raises(Unsupported, match="does not accept a radius per image"):
             run_attack(name, *case, ThreatModel(norm, 0.2), radii=SHARES * 0.2, **parameters)
 
 

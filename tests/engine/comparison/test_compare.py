@@ -261,7 +261,7 @@ def test_two_tests_on_a_minimum_norm_attack_are_corrected_for():
 def test_a_radius_has_a_norm_that_is_named_or_beyond_doubt(attack, norm, epsilon, expected):
     rows = implementations_of(attack)
     if expected is None:
-        with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon .* for {attack}, got none"):
+        with pytest.raises(InvalidInput, match=f"epsilon .* for {attack} needs a norm"):
             choose_threat_model(attack, rows, 3072, norm=norm, epsilon=epsilon)
     else:
         assert choose_threat_model(attack, rows, 3072, norm=norm, epsilon=epsilon) == ThreatModel(expected, epsilon)

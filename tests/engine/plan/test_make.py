@@ -107,7 +107,7 @@ def test_a_relative_step_becomes_a_number_with_the_library_s_own_defaults_too(di
     ).cells
     assert cell.parameters == {"max_queries": 50}  # nothing else is passed on
     choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"step_size": "2 epsilon / steps"}, defaults=True)
-    with pytest.raises(InvalidInput, match="expected steps together with a step_size of '2 epsilon / steps', got none"):
+    with pytest.raises(InvalidInput, match="a step_size of '2 epsilon / steps' needs steps"):
         make_plan(Config(attacks=(choice,)), models={"a": digits.classifier}, data=images)
     given = replace(choice, parameters={**choice.parameters, "steps": 4})
     (cell,) = make_plan(Config(attacks=(given,)), models={"a": digits.classifier}, data=images).cells
@@ -183,9 +183,12 @@ def test_a_precision_is_a_part_of_every_cell_and_of_what_it_runs(digits, tmp_pat
 @pytest.mark.parametrize(
     ("choice", "why"),
     [
-        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"precision": "tf32"}), "tf32 is of NVIDIA"),
-        (AttackChoice("best(foolbox:pgd)", "linf", 0.1, grid={"precision": ("float32", "tf32")}), "tf32 is of NVIDIA"),
-        (AttackChoice("torchattack:fia", "linf", 0.1, parameters={"precision": "bfloat16"}), "what the model's layers"),
+        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"precision": "tf32"}), "tf32 needs an NVIDIA"),
+        (
+            AttackChoice("best(foolbox:pgd)", "linf", 0.1, grid={"precision": ("float32", "tf32")}),
+            "tf32 needs an NVIDIA",
+        ),
+        (AttackChoice("torchattack:fia", "linf", 0.1, parameters={"precision": "bfloat16"}), "reads layer outputs"),
     ],
 )
 def test_a_precision_that_cannot_be_had_leaves_a_cell_out_before_anything_runs(digits, choice, why):
@@ -200,8 +203,8 @@ def test_images_that_repeat_are_said(digits):
     twice = Data(digits.inputs[:3].repeat(2, 1, 1, 1), digits.labels[:3].repeat(2), list("abcdef"))
     config = Config(attacks=(AttackChoice("foolbox:pgd", "linf", 0.1),))
     plan = make_plan(config, models={"one": digits.classifier, "two": digits.classifier}, data=twice)
-    said = "3 of 6 images are the same as an earlier one, and intervals count them as others"
-    assert [note for note in plan.notes if "same as" in note] == [said]
+    said = "3 of 6 images duplicate an earlier image; intervals treat them as independent"
+    assert [note for note in plan.notes if "duplicate" in note] == [said]
 
 
 def test_images_of_the_class_that_is_aimed_at_are_said(digits):
@@ -210,8 +213,8 @@ def test_images_of_the_class_that_is_aimed_at_are_said(digits):
     choices = [AttackChoice("foolbox:pgd", "linf", 0.1, target=target) for target in (str(aim), "random")]
     plan = make_plan(Config(attacks=tuple(choices)), models={"net": digits.classifier}, data=data)
     count = int((digits.labels == aim).sum())
-    said = f"target {aim}: {count} of 16 images are of that class, and aim at the class after it"
-    assert [note for note in plan.notes if "aim at" in note] == [said]
+    said = f"target {aim}: {count} of 16 images already have this class; their target is the next class"
+    assert [note for note in plan.notes if "next class" in note] == [said]
     case, settings = digits, {"norm": "linf", "epsilon": 0.1, "target": aim, "steps": 2}
     result = davylamp.run_attack("foolbox:pgd", case.classifier, case.inputs, case.labels, **settings)
     compared = davylamp.compare("pgd", case.classifier, case.inputs, case.labels, libraries=["foolbox"], **settings)

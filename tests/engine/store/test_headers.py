@@ -355,7 +355,7 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
     assert np.flatnonzero(outcomes[key].non_finite).tolist() == [2, 7]
     assert not outcomes[other].non_finite.any()
     (sent,) = (each for each in pickle.loads(pickle.dumps(read_outcomes(folder).done)) if each.cell.key == key)
-    assert np.flatnonzero(sent.silent).tolist() == [2, 7]
+    assert np.flatnonzero(sent.non_finite).tolist() == [2, 7]
     (changed,) = (each for each in read_outcomes(folder).done if each.cell.key == key)
     rewrite(store, key, lambda table: table)
     with pytest.raises(Unavailable, match="read"):
