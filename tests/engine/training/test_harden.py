@@ -193,7 +193,7 @@ def test_a_file_that_is_no_weights_is_one_line(folder, digits):
     torch.save(digits.module, "program.pt")
     for error, name, named in (
         (InvalidInput, "state.pt", r"state.pt holds weights only"),
-        (Unavailable, "program.pt", r"program\.pt.*holds programs"),
+        (Unavailable, "program.pt", r"program\.pt.*contains code"),
         (Unavailable, "nowhere.pt", "no such file: nowhere.pt"),
     ):
         with pytest.raises(error, match=named):
