@@ -475,7 +475,7 @@ def test_an_unreadable_clean_file_leaves_its_metrics_undefined(writer, case):
     assert estimates["a"]["MR"].value > 0
     assert estimates["b"]["CA"].value > 0
     assert "is damaged" in table.notes[0]
-    assert "no clean predictions of a on demo" in table.notes[1]
+    assert "no clean predictions for a on demo" in table.notes[1]
     assert len(table.notes) == 2
 
 

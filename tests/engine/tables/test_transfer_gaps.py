@@ -55,7 +55,7 @@ def test_an_example_that_a_model_has_no_logits_for_is_neither_transferred_nor_no
     rate = transfer.tables[0].rates[0][0][1]
     assert rate.n == fooled.sum() > 0
     assert rate.value == known[fooled].mean()
-    assert any(f"{n // 2} examples on which b gives NaN" in note for note in transfer.notes)
+    assert any(f"{n // 2} examples for which b returns NaN" in note for note in transfer.notes)
 
 
 def test_records_of_0_1_0_hold_a_class_where_the_logits_were_nan(writer):

@@ -87,7 +87,7 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
 
     server.net = nn.Sequential(digits.module, nn.Linear(10, 10))
     code, out, err = run("evaluate", "light.toml", "--models", server.url, "--data", images, "-o", "mixed", *SETTINGS)
-    assert "its server answers otherwise, or describes its model otherwise, than when this folder was filled" in err
+    assert "metadata have changed since this folder was written" in err
     assert len(cells_of(tmp_path / "mixed")) == 8  # new cells
     assert len([name for name in os.listdir(tmp_path / "mixed") if name.startswith("answers.sqlite")]) >= 1  # noqa: PTH208
 
