@@ -139,7 +139,7 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda net: davylamp.reproduce("checks", limit=2), "expected checks without `limit`"),
         (lambda net: davylamp.reproduce("canary-table4", quick=True, full=True), "expected `quick` or `full`"),
         (lambda net: davylamp.corrupt_table(net, clean="demo:imagenet"), "expected `clean` with imagenet-c:PATH"),
-        (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "expected `address` with `executor=ray` only"),
+        (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
             lambda _: davylamp.evaluate(DEMO, profile="demo:digits", **WITH),
             "expected `measures=coverage` with a profile",

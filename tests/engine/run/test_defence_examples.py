@@ -296,7 +296,7 @@ def test_under_targeted_attacks_rates_of_errors_of_a_random_defence_are_majoriti
         attack, folder = replace(ATTACKS[0], epsilon=0.1, target=target), f"r{target}"
         evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore(folder))
         notes = build_defence(folder, PLAIN, NOISE, bootstrap=0).notes
-        said = f"MRV of {NOISE} goes by the majority of the draws under targeted attacks"
+        said = f"MRV of {NOISE} uses the majority of the samples under targeted attacks"
         assert [note for note in notes if note.startswith("MRV of")] == [said] * bool(target)
 
 
@@ -392,5 +392,5 @@ def test_means_of_metrics_are_over_examples_made_in_one_way(files):
     for way in ways[:2]:
         pd.testing.assert_frame_equal(both[way], build_defence_matrix(way, ["CAV", "CRR", "MRV"]).frame)
     assert not both["own"].equals(both["original"])
-    with pytest.raises(Unsupported, match="expected defended models on examples made on each defended model itself"):
+    with pytest.raises(Unsupported, match="no examples made on each defended model itself"):
         build_defence_matrix("original", ["MRV"], examples="own")

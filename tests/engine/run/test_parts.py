@@ -211,7 +211,7 @@ def test_what_cannot_be_known_in_full_is_refused_unless_trusted(files):
     (files / "odd.py").write_text(ODD)
     plan = make_plan(config(PGD, models=("odd.py:build",)))
     assert plan.unknown
-    with pytest.raises(InvalidInput, match=r"can be known in full for a part, got odd\.py:build"):
+    with pytest.raises(InvalidInput, match=r"can be identified, but odd\.py:build"):
         run_parts(plan, 2, "shared")
     run_parts(plan, 2, "shared", trust_unknown=True)
     assert {state.status for state in list_cells("shared")} == {"done"}
