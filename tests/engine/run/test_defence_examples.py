@@ -158,7 +158,7 @@ def test_whose_defence_a_model_is(files):
     assert undefended_models(["plain", "hardened.pt", "other"]) == {"hardened.pt": "plain", "other": "plain"}
     with pytest.raises(InvalidInput, match="a model and its defences"):
         undefended_models(["a"])
-    with pytest.raises(InvalidInput, match="surrogate or the examples of the original"):
+    with pytest.raises(InvalidInput, match="`surrogate` and `examples`"):
         make_plan(config("original", surrogate=("net.py:net",)))
 
 
@@ -371,10 +371,10 @@ def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(
         (placed[way],) = both
         assert [each.score for each in both] == [each.score for each in alone]
     assert placed["own"].score != placed["original"].score
-    with pytest.raises(InvalidInput, match="original in the other; choose one by `examples`"):
+    with pytest.raises(InvalidInput, match="original in the new results; set `examples`"):
         davylamp.rank("new-original", "defences", against="own")
     code, _, err = run("rank", "new-original", "--against", "own", "--subjects", "defences")
-    assert (code, "got own in the baseline and original in the other" in err) == (1, True)
+    assert (code, "got own in the baseline and original in the new results" in err) == (1, True)
     code, out, err = run("rank", "new-both", "--against", "both", "--subjects", "defences", "--examples", "original")
     assert code == 0, err
     (noted,) = davylamp.rank("new-both", "defences", against="both")

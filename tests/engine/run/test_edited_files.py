@@ -126,5 +126,5 @@ def test_what_cannot_be_sent_is_one_line(files, digits):
 
     waiting = (number for number in range(3))
     attack = lambda model, inputs, labels, epsilon: inputs + epsilon * next(waiting)  # noqa: E731
-    with pytest.raises(InvalidInput, match=r"got TypeError: cannot pickle 'generator' object.*workers=1"):
+    with pytest.raises(InvalidInput, match=r"TypeError: cannot pickle 'generator' object.*workers=1"):
         verb(digits.module, digits.inputs, digits.labels, attacks=attack, epsilon=0.05, workers=2)

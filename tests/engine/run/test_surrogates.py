@@ -135,7 +135,7 @@ def test_the_config_of_a_folder_makes_the_same_cells(files):
 def test_what_a_surrogate_cannot_be_is_one_line(files):
     alone = {"models": ("net.py:one",)}
     for wrong, named in (
-        ({**alone, "surrogate": ("net.py:three", "net.py:one")}, "got net.py:one: on itself"),
+        ({**alone, "surrogate": ("net.py:three", "net.py:one")}, "got net.py:one"),
         ({**alone, "surrogate": ("net.py:few",)}, "4 classes of net.py:one, got net.py:few"),
         ({"attacks": (AttackChoice("best(foolbox:fgsm)"),)}, "fixed radius"),
         ({"transfer": "full"}, "surrogate or transfer"),

@@ -189,7 +189,7 @@ def test_a_killed_run_goes_on_to_the_same_records(digits, images, tmp_path):
 @pytest.mark.parametrize(
     ("choice", "settings", "error", "words"),
     [
-        (AttackChoice("at-saturation(foolbox:deepfool)", "l2"), {}, Unsupported, "looks for the smallest change"),
+        (AttackChoice("at-saturation(foolbox:deepfool)", "l2"), {}, Unsupported, "minimum-norm attack"),
         (AttackChoice("at-saturation(best(foolbox:pgd))"), {}, InvalidInput, "expected an attack as NAME"),
         (AttackChoice("at-saturation(davylamp:gd-uap)", "linf"), {}, Unsupported, "run it at a radius"),
         (AttackChoice("at-saturation(davylamp:tremba)", "linf"), {}, Unsupported, "run it at a radius"),

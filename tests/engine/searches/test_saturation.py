@@ -48,7 +48,7 @@ def test_the_command_says_what_the_function_finds(run, digits, digits_files):
     assert "with 16 images a share of 1 is 0.79 to 1.00" in out
     for name, *norm, named in (
         ("fgsm", "--norm", "l0", "fgsm has, got l0"),
-        ("foolbox:deepfool", "looks for the smallest change by itself"),
+        ("foolbox:deepfool", "minimum-norm attack"),
     ):
         code, _, err = run("saturation", name, *where, *norm)
         assert (code, named in err) == (1, True)
