@@ -332,7 +332,7 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
     assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
     for *refused, named in (
         ("--budget", "0.01", "no budget with responses to examples of the original"),
-        ("--examples", "own", "got none; use --examples original"),
+        ("--examples", "own", "no examples were made on defended models; use --examples original"),
     ):
         code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", *refused)
         assert (code, out, named in err) == (1, "", True)
