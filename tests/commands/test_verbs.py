@@ -142,11 +142,11 @@ def test_verbs_take_modules_and_tensors(digits, tmp_path):
         (lambda _: davylamp.evaluate(DEMO, address="x", **WITH), "`address` needs `executor=ray`"),
         (
             lambda _: davylamp.evaluate(DEMO, profile="demo:digits", **WITH),
-            "expected `measures=coverage` with a profile",
+            "`profile` needs `measures=coverage`",
         ),
         (
             lambda _: davylamp.evaluate(DEMO, isolate="strict", fit_data="a.py:b", **WITH),
-            "with `isolate=strict`, got a.py",
+            "a.py would run in this process",
         ),
         (lambda _: davylamp.evaluate(DEMO, stop_when_fooled=True, **WITH), "one threat model with `stop_when_fooled`"),
         (lambda net: davylamp.train("art:binary-input", net, "demo:digits"), "got none; give `attack`"),

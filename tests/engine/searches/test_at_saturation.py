@@ -194,9 +194,9 @@ def test_a_killed_run_goes_on_to_the_same_records(digits, images, tmp_path):
         (AttackChoice("at-saturation(davylamp:gd-uap)", "linf"), {}, Unsupported, "run it at a radius"),
         (AttackChoice("at-saturation(davylamp:tremba)", "linf"), {}, Unsupported, "run it at a radius"),
         (AttackChoice("best(davylamp:tremba)", "linf"), {}, Unsupported, "run it at a radius"),
-        (AttackChoice("at-saturation(foolbox:spatial)", "unrestricted"), {}, Unsupported, "a norm with a ball"),
+        (AttackChoice("at-saturation(foolbox:spatial)", "unrestricted"), {}, Unsupported, "a norm with radii"),
         (AttackChoice(NAME, "linf", grid={"steps": (1, 2)}), {}, InvalidInput, "expected a grid with best"),
-        (AttackChoice(NAME, "linf"), {"surrogate": ("cnn",)}, InvalidInput, "by asking the model"),
+        (AttackChoice(NAME, "linf"), {"surrogate": ("cnn",)}, InvalidInput, "by querying the model"),
     ],
 )
 def test_what_has_no_radius_of_its_own_is_refused(digits, images, choice, settings, error, words):

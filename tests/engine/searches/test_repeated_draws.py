@@ -36,7 +36,7 @@ def test_the_line_counts_the_draws_of_a_step(digits, samples, eot):
     line = warn_repeated_draws(row, "linf", given, eot)
     assert draws == samples * eot
     assert (line is not None) == (samples > 1 and eot > 1)
-    assert line is None or f"with `eot={eot}` each of its gradients costs {draws} draws" in line
+    assert line is None or f"with `eot={eot}` each of its gradients costs {draws} samples" in line
 
 
 def test_what_is_not_given_is_the_librarys_default():

@@ -145,5 +145,5 @@ def test_misuse_is_refused_in_one_line(digits, change, error, message):
     with pytest.raises(error, match=message) as caught:
         saturate(digits, **change)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InvalidInput, match="one image that the classifier gets right"):
+    with pytest.raises(InvalidInput, match="misclassifies every clean image"):
         saturate(digits._replace(labels=(digits.labels + 1) % 10), budgets=[0.1, 0.2])
