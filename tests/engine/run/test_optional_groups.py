@@ -225,7 +225,7 @@ def test_a_model_without_layers_says_so(digits, tmp_path):
         ({"measures": ("consistency:epsilon=0",)}, "expected epsilon > 0"),
         ({"measures": ("ALD@x",)}, "expected p of ALD as a number"),
         ({"measures": ("QI_Wup@2",)}, "expected a threshold from -1 to 1"),
-        ({"hierarchy": "nowhere.json"}, "expected a hierarchy"),
+        ({"hierarchy": "nowhere.json"}, "cannot read the hierarchy"),
     ],
 )
 def test_one_line(given, line, digits):
