@@ -1,6 +1,6 @@
-"""Evaluations: one attack compared through every library, and models x attacks x libraries into a results folder.
+"""Evaluations: one attack compared across libraries, or models x attacks x libraries into a results folder.
 
-What it offers is loaded when it is used: a command that reads a folder needs nothing of what runs an attack.
+Names are imported on first use, so that a command that only reads a folder does not import the attack code.
 """
 
 from importlib import import_module

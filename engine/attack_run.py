@@ -1,4 +1,4 @@
-"""What is run, stored and resumed: one model, one data set, one implementation, one threat model, one seed."""
+"""Attack runs, which are stored and resumed: one model, data set, implementation, threat model and seed."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from ..errors import InvalidInput, UnknownName, Unsupported
 from .cell_defaults import SHARD_SIZE
 from .searches.kinds import Search, parse_search
 
-# What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
+# Defaults of fields that older specs lack. A spec omits fields with these values, so that old keys stay valid.
 _LATER: Mapping[str, Any] = {
     "rules": 1,
     "torch": "",
@@ -25,21 +25,21 @@ _LATER: Mapping[str, Any] = {
     "eot": 1,
 }
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
-_OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # no single step shares what these look for
+_OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # single-step attacks with other goals
 
 
 @dataclass(frozen=True)
 class ModelOnData:
-    """A model on its images: what a cell attacks. The digests are of code, weights and pixels: what changed is new.
+    """A model together with its evaluation images. The digests cover code, weights and pixels.
 
     Args:
         model: name of the model.
-        model_digest: `digest.identify_model`: of all that can change what it answers.
+        model_digest: `digest.identify_model`: hash of everything that can change the model's outputs.
         data: name of the data.
-        data_digest: of pixels and labels.
-        images: how many there are.
-        chosen: their names, if they were chosen by name; empty: the first of the data, in its order.
-        called: what readers call the model where another of the same name is beside it; no part of the key.
+        data_digest: hash of pixels and labels.
+        images: number of images.
+        chosen: names of the images, if they were selected by name; empty for the first images of the data.
+        called: display name, if several models share a name; not part of the key.
     """
 
     model: str
@@ -55,32 +55,32 @@ class ModelOnData:
 
     @property
     def name(self) -> str:
-        """What readers call the model: its name, or `full_name` where one name has several weights."""
+        """Display name of the model: its name, or `full_name` if one name has several weights."""
         return self.called or self.model
 
     @property
     def full_name(self) -> str:
-        """Its name with a piece of its digest."""
+        """The model's name with the first digits of its digest."""
         return f"{self.model} [{self.model_digest[:6]}]"
 
     def is_called(self, names: Iterable[str]) -> bool:
-        """Whether the model is meant by one of these names."""
+        """Whether one of these names refers to the model."""
         return not {self.model, self.full_name}.isdisjoint(names)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What `key` hashes, as JSON types."""
+        """The fields that `key` hashes, as JSON types."""
         spec = asdict(self) | {"chosen": list(self.chosen)}
         return {name: value for name, value in spec.items() if name != "called" and (name != "chosen" or value)}
 
     @cached_property
     def key(self) -> str:
-        """Name of the file with the clean predictions: 20 hexadecimal digits of a hash over the spec."""
+        """File name of the clean predictions: 20 hexadecimal digits of a hash of the spec."""
         return json_digest({"clean": self.spec})
 
 
 def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
-    """What models are called that share their name with another of other weights or code, by key of the subject."""
+    """Return display names of models that share their name but differ in weights or code, by key of model and data."""
     known = {subject.key: subject for subject in subjects}
     digests: dict[str, set[str]] = {}
     for subject in known.values():
@@ -90,7 +90,7 @@ def tell_apart(subjects: Iterable[ModelOnData]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """A model that examples are made on, to be judged on another: its name and its `digest.identify_model`."""
+    """A surrogate model: its name and its `digest.identify_model`."""
 
     model: str
     model_digest: str
@@ -98,7 +98,7 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class FitData:
-    """Images that an attack which learns once is fitted on, none of which is scored; 0 images: it needs none."""
+    """Images that an attack is fitted on, none of which is evaluated; 0 images if it needs none."""
 
     data: str
     data_digest: str
@@ -107,38 +107,39 @@ class FitData:
 
 @dataclass(frozen=True)
 class AttackRun:
-    """One implementation against one subject; its records are one file, called by its key.
+    """One implementation on one model and data set. Its record is one file, named by its key.
 
-    Of versions the key has those that could change the numbers: of the attack's library in full, of the judge's rules,
-    and of torch the first two parts (a patch release mends and does not run weeks of work again). A record's `versions`
-    have all of them in full, with NumPy and what else there is, for a reader who wants to know.
+    The key contains the versions that can change the numbers: the full version of the attack's library, the version of
+    the
+    judge's rules, and the first two parts of torch's version (a patch release does not invalidate weeks of work). The
+    `versions` of a record list all packages in full, with NumPy and others.
 
     Args:
         subject: the model and its images.
-        attack: an implementation, "foolbox:pgd", or the best-effort search over its radius, "best(foolbox:pgd)", or by
-            several, "best(adv-lib:fmn,foolbox:pgd)", or the implementation at the radius where its success stops
-            growing, "at-saturation(foolbox:pgd)", or several one after the other, each on the images that none before
-            it has fooled, "worst-case(foolbox:fgsm,foolbox:pgd)".
-        threat_model: norm, epsilon, targeted; of a finished cell at saturation the radius that was found.
-        parameters: canonical parameters, as they are passed on; of a worst case those of each attack by its name.
-        grid: further parameters and the values that a best-effort search tries of each.
-        target: rule of the targets, for a targeted threat model.
+        attack: an implementation, "foolbox:pgd"; a radius search, "best(foolbox:pgd)"; a portfolio search,
+            "best(adv-lib:fmn,foolbox:pgd)"; the implementation at its saturation radius, "at-saturation(foolbox:pgd)";
+            or a worst case, "worst-case(foolbox:fgsm,foolbox:pgd)", in which each attack runs on the images that the
+            attacks before it did not fool.
+        threat_model: norm, epsilon, targeted; for a finished run at saturation, with the radius that was found.
+        parameters: canonical parameters; for a worst case the parameters of each attack by its name.
+        grid: further parameters, and the values of each that a radius search tries.
+        target: target rule, for a targeted threat model.
         seed: random seed.
-        pixels: success and distances count on images of 8 bits.
+        pixels: whether success and distances are measured on 8-bit images.
         measures: groups of metrics that are stored for each image.
         shard_size: images that are attacked at once.
-        version: of the attack's library.
-        rules: of the judge (`judge.RULES`); 1: davylamp 0.1.0.
-        torch: its version, "2.5"; "": not noted.
-        device: "cpu", "cuda", "mps": where sums are rounded alike; "": not noted.
-        surrogate: what the examples are made on, several for an ensemble; empty: on the model itself.
-        fitted_on: images that an attack which learns once learns from; None: from those that it is scored on, or it
-            learns nothing.
-        draws: answers that each example is judged by, of a model that draws random numbers; 0: it draws none.
-        eot: answers of such a model whose mean the attack sees.
-        implementation: the row itself where its name is not enough: a user's attack, or a stand-in for one that is not
-            here. No part of the key.
-        asked: the threat model of a finished cell at saturation as it was asked for, which is part of the key.
+        version: version of the attack's library.
+        rules: version of the judge (`judge.RULES`); 1 for davylamp 0.1.0.
+        torch: torch's version, "2.5"; "" if not recorded.
+        device: "cpu", "cuda" or "mps", because rounding depends on it; "" if not recorded.
+        surrogate: models that the examples are made on, several for an ensemble; empty for the model itself.
+        fitted_on: images that the attack is fitted on; None if it is fitted on the evaluation images, or not at all.
+        draws: samples of a random model that each example is judged on; 0 for a deterministic model.
+        eot: samples of a random model whose mean the attack uses.
+        implementation: the implementation itself if its name is not enough: a user's attack, or a placeholder for one
+            that
+            is not installed here. Not part of the key.
+        asked: requested threat model of a finished run at saturation, which is part of the key.
     """
 
     subject: ModelOnData
@@ -164,10 +165,10 @@ class AttackRun:
 
     @property
     def row(self) -> Implementation:
-        """The implementation, also of a best-effort search over it; a stand-in where it is not in the catalogue here.
+        """The implementation, also inside a search; a placeholder if the catalogue does not contain it.
 
         Raises:
-            UnknownName: if it is not in the catalogue and nothing is known of it.
+            UnknownName: if it is not in the catalogue and the record does not describe it.
         """
         if self.implementation is not None:
             return self.implementation
@@ -181,17 +182,17 @@ class AttackRun:
 
     @cached_property
     def search(self) -> Search:
-        """What its attack is run in."""
+        """The search that the attack runs in, parsed from its name."""
         return parse_search(self.attack)
 
     @property
     def as_planned(self) -> "AttackRun":
-        """The cell as it was before it was run: one at saturation without the radius that was found."""
+        """The run before it was run: for a run at saturation, without the radius that was found."""
         return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
 
     @property
     def members(self) -> "tuple[AttackRun, ...]":
-        """The attacks of a worst case in their order, each as a cell of its own; of another cell itself alone."""
+        """The attacks of a worst case in their order, each as a run; otherwise the run itself."""
         if self.search.kind != "worst-case":
             return (self,)
         alone = replace(self, implementation=None)
@@ -199,10 +200,11 @@ class AttackRun:
 
     @property
     def knowledge(self) -> Access:
-        """What its attack knows of the model: "transfer" if it is made on a surrogate, else that of the attack.
+        """Attacker knowledge of the run: "transfer" with a surrogate, otherwise that of the attack.
 
-        An attack that asks the model with what it learned on a surrogate knows what it asks; with what it learned on
-        the model itself it has seen its gradients.
+        A fitted attack that queries the model has the knowledge of those queries if it was fitted on a surrogate, and
+        is
+        "white-box" if it was fitted on the model itself, whose gradients it used.
         """
         if self.row.learned:
             return "white-box" if self.fitted_on and not self.surrogate else canonical_attack(self.row).knowledge
@@ -210,27 +212,27 @@ class AttackRun:
 
     @property
     def title(self) -> str:
-        """What tables call its implementation: "foolbox:pgd", "foolbox:pgd via demo:digits"."""
+        """Name of the implementation in tables: "foolbox:pgd", "foolbox:pgd via demo:digits"."""
         return self.attack + _origin_text(self)
 
     @property
     def attack_title(self) -> str:
-        """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
+        """Name of the attack, independent of the library: "pgd", "best(pgd)", "pgd via demo:digits"."""
         return replace(self.search, inside=self.row.canonical_name).name + _origin_text(self)
 
     @property
     def fit_key(self) -> str:
-        """Name of the file with what its attack has learned; "" for a cell that keeps nothing of that kind."""
+        """File name of the fitted arrays; "" if the attack is not fitted on other images."""
         return "" if self.fitted_on is None else json_digest(_fit_spec(self))
 
     @property
     def shards(self) -> int:
-        """Number of pieces: one for an attack that looks for one perturbation, or one radius, for all images."""
+        """Number of shards: 1 for an attack with one perturbation, or one radius, for all images."""
         whole = self.search.runs_once or (self.row.universal and self.fitted_on is None)
         return 1 if whole else -(-self.subject.images // self.shard_size)
 
     def shard_slice(self, shard: int) -> range:
-        """The images of a shard."""
+        """Return the image indices of a shard."""
         if self.shards == 1:
             return range(self.subject.images)
         start = shard * self.shard_size
@@ -238,7 +240,7 @@ class AttackRun:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What `key` hashes, as JSON types; `from_spec` reads it back."""
+        """The fields that `key` hashes, as JSON types; `from_spec` is the inverse."""
         spec = json.loads(json.dumps(asdict(replace(self.as_planned, implementation=None))))
         del spec["implementation"], spec["asked"]
         spec["subject"] = self.subject.spec
@@ -246,15 +248,15 @@ class AttackRun:
 
     @cached_property
     def key(self) -> str:
-        """20 hexadecimal digits of a hash over the spec: equal on every machine, different if anything is."""
+        """20 hexadecimal digits of a hash of the spec, equal on every machine."""
         return json_digest(self.spec)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "AttackRun":
-        """The cell that has this spec.
+        """Build the run with this spec.
 
         Raises:
-            KeyError, TypeError, ValueError: if this is no spec of a cell.
+            KeyError, TypeError, ValueError: if this is not the spec of a run.
         """
         fields = dict(spec)
         fields["subject"] = ModelOnData(**fields["subject"])
@@ -267,12 +269,12 @@ class AttackRun:
 
     @classmethod
     def from_record(cls, meta: Mapping[str, Any]) -> "AttackRun":
-        """The cell of a record, by its `spec`; an attack that is not in the catalogue here by its `about`.
+        """Build the run of a record from its `spec`, and an attack missing from the catalogue from its `about`.
 
-        No code is loaded: a user's attack is read as its record describes it.
+        No code is loaded: the record describes a user's attack.
 
         Raises:
-            KeyError, TypeError, ValueError: if this is no record of a cell.
+            KeyError, TypeError, ValueError: if this is not the record of a run.
         """
         cell = cls.from_spec(meta["spec"])
         if not isinstance(cell.attack, str):
@@ -286,13 +288,13 @@ class AttackRun:
 
 
 def call_as(cell: AttackRun, names: Mapping[str, str]) -> AttackRun:
-    """The cell with its model called as `tell_apart` says."""
+    """Return the run with its model's display name from `tell_apart`."""
     called = names.get(cell.subject.key)
     return replace(cell, subject=replace(cell.subject, called=called)) if called else cell
 
 
 def describe_attack(cell: AttackRun) -> dict[str, Any]:
-    """What is known of its attack now, as JSON types: who reads the record later may not have it any more."""
+    """Describe the run's attack as JSON types, for readers of the record who do not have the attack."""
     try:
         row = cell.row
         attack = canonical_attack(row)
@@ -305,33 +307,33 @@ def describe_attack(cell: AttackRun) -> dict[str, Any]:
 
 
 def is_foreign(cell: AttackRun) -> bool:
-    """Whether its attack is known from its record alone: another version, library or user had it."""
+    """Whether the attack is known only from its record, because it is not installed here."""
     return cell.implementation is not None and cell.implementation.given is None
 
 
 def is_single_step(cell: AttackRun) -> bool:
-    """Whether the attack makes one step only."""
+    """Whether the attack makes only one step."""
     return cell.row.canonical_name in SINGLE_STEP or cell.parameters.get("steps") == 1
 
 
 def is_iterated(cell: AttackRun) -> bool:
-    """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
-    if cell.search.sums_up:  # what it comes to is that of its attacks, whatever they are
+    """Whether this is an iterative white-box attack, which should do at least as well as one step or a black box."""
+    if cell.search.sums_up:  # it is as strong as its attacks
         return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS
 
 
 def why_not_probed(cell: AttackRun) -> str:
-    """Why a cell cannot be run again on a few images, as some failure indicators need it; "" if it can."""
+    """Return why a run cannot be repeated on a few images, as some failure indicators need; "" if it can."""
     if cell.surrogate:
         return "the attack ran on a surrogate: check it there, white-box"
     if cell.fitted_on is not None:
-        return "the attack has learned once, from other images"
+        return "the attack was fitted on other images"
     return "a worst case over several attacks: run each of them in full" if cell.search.sums_up else ""
 
 
 def _origin_text(cell: AttackRun) -> str:
-    """What titles add of where examples are made: " via SURROGATE", " fitted on DATA (200)"; "" on the model itself."""
+    """Return the suffix of titles, such as " via SURROGATE" or " fitted on DATA (200)"; "" without either."""
     via = f" via {ensemble_name([each.model for each in cell.surrogate])}" if cell.surrogate else ""
     row, fit = cell.implementation or IMPLEMENTATIONS.get(cell.search.inside), cell.fitted_on
     if fit.data_digest == cell.subject.data_digest if fit else row is not None and row.universal:
@@ -340,7 +342,7 @@ def _origin_text(cell: AttackRun) -> str:
 
 
 def _fit_spec(cell: AttackRun) -> dict[str, Any]:
-    """What `Cell.fit_key` hashes: all that decides what is learned, and nothing of what it is scored on."""
+    """Return the fields that `AttackRun.fit_key` hashes: everything that affects the fit."""
     learner = cell.surrogate or (Surrogate(cell.subject.model, cell.subject.model_digest),)
     shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
     spec = {name: cell.spec.get(name) for name in shared}
@@ -349,7 +351,7 @@ def _fit_spec(cell: AttackRun) -> dict[str, Any]:
 
 
 def _stand_in(search: Search, about: Any) -> Implementation | None:
-    """A row for an attack that is not here, from what a record says of it; None if that is too little."""
+    """Build a placeholder for an attack that is not installed, from its record; None if the record lacks facts."""
     if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
         return None
     texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant", "canonical")}
@@ -366,7 +368,7 @@ def _stand_in(search: Search, about: Any) -> Implementation | None:
         variant=texts["variant"],
         random=tuple(lists["random"]),
         universal=about.get("universal") is True,
-        broken="it is not in the catalogue here; its record describes it",
+        broken="it is not in this installation's catalogue; only its record describes it",
         described=Attack(texts["attack"], texts["title"], about["kind"], about["knowledge"], texts["source"]),
         canonical=texts["canonical"],
     )
@@ -374,6 +376,6 @@ def _stand_in(search: Search, about: Any) -> Implementation | None:
 
 
 def json_digest(value: Any) -> str:
-    """20 hexadecimal digits of a hash over JSON types, whatever the order of the keys."""
+    """Return 20 hexadecimal digits of a hash of JSON types, independent of the order of keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]

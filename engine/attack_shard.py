@@ -1,4 +1,4 @@
-"""A cell's attack on some of its images."""
+"""Running an attack on some images of a run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,26 +30,26 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     fitted: Fitted | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> AttackResult:
-    """Run a cell's attack on some of its images.
+    """Run an attack on some images of its run.
 
     Args:
-        cell: what to run.
-        classifier: the cell's model.
+        cell: the run.
+        classifier: the run's model.
         inputs: clean images, shape (N, C, H, W).
         labels: shape (N,).
-        first: place of the first of them in the data; with it every shard draws different random numbers.
-        logits: of these images, if they are known.
-        surrogate: what the examples are made on, for a cell that has one; targets are chosen by what it predicts.
-        fitted: what the attack has learned before, for a cell with `fitted_on`.
+        first: index of the first image in the data; it makes random numbers different in each shard.
+        logits: logits of these images, if known.
+        surrogate: model that the examples are made on, if the run has one; targets are chosen by its predictions.
+        fitted: the fitted attack, for a run with `fitted_on`.
         progress: called with the number of images just attacked.
 
     Raises:
-        DavylampError: whatever the attack raises.
+        DavylampError: any error of the attack.
     """
     if (fitted is None) != (cell.fitted_on is None):
-        raise InvalidInput(f"expected {cell.title} with what it has learned, and others without")
+        raise InvalidInput(f"{cell.title}: expected fitted arrays if and only if the attack is fitted")
     if (surrogate is None) == bool(cell.surrogate):
-        raise InvalidInput(f"expected {cell.title} with the surrogate that it names, got it without or with another")
+        raise InvalidInput(f"{cell.title}: expected a surrogate if and only if the run names one")
     options: dict[str, Any] = {"seed": cell.seed, "first": first, "progress": progress, "pixels": cell.pixels}
     options |= {"grid": cell.grid} if cell.grid else {}
     options |= {} if surrogate is None else {"surrogate": surrogate}
@@ -72,11 +72,11 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
 
 
 def precisions_of(cell: AttackRun) -> tuple[str | None, ...]:
-    """What the passes of a cell's attack are made in: as it was given, or each that a search tries."""
+    """Return the precision of the run's model calls: the given one, or each that a search tries."""
     return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
 
 
 def _row_to_run(cell: AttackRun) -> Implementation:
-    """The row of a cell; a user's attack that was read from a folder is looked for in its file."""
+    """Return the run's implementation; a user's attack that is known from a record is loaded from its file."""
     name = cell.search.inside
     return find_implementation(name) if is_foreign(cell) and is_file_name(name) else cell.row

@@ -1,4 +1,4 @@
-"""The certificate of randomized smoothing (Cohen et al. 2019): the radius within which a prediction provably stays."""
+"""Certificates of randomized smoothing (Cohen et al. 2019): radii within which predictions are provably constant."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,10 +19,10 @@ ABSTAIN = -1
 
 
 class Certificates(NamedTuple):
-    """Of each image, (N,) arrays: the class of the smoothed model, -1 where it abstains, and the l2 radius around it.
+    """Certificates of N images, as (N,) arrays: the smoothed model's class (-1 if it abstains) and its l2 radius.
 
-    `chance` is the lower bound, at confidence 1 - alpha, of the chance that a noisy image gets that class; `not_finite`
-    counts the draws of either kind whose logits are not finite: they are draws of no class.
+    `chance` is the lower bound, at confidence 1 - alpha, of the probability of that class under noise. `not_finite`
+    counts the samples with non-finite logits, which count towards no class.
     """
 
     predicted: np.ndarray
@@ -32,7 +32,7 @@ class Certificates(NamedTuple):
 
 
 class CertifiedAccuracy(NamedTuple):
-    """The share of images that are right and certified within a radius, with its 95 % interval; n images."""
+    """Rate of images that are correct and certified within a radius, with its 95 % interval; n images."""
 
     radius: float
     accuracy: float
@@ -52,20 +52,20 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> Certificates:
-    """Cohen et al.'s CERTIFY: the class by some draws, its chance bounded by others, the radius from both.
+    """Certify images by Cohen et al.'s CERTIFY: choose a class by some samples, bound its probability by others.
 
-    The radius is sigma times the normal quantile of the bound (their theorem 1); where the bound is not above 1/2 the
+    The radius is sigma times the normal quantile of the bound (their theorem 1). If the bound is not above 1/2, the
     smoothed model abstains. The bound is Clopper and Pearson's, one-sided: an image's certificate is wrong with a
-    probability of at most alpha. A draw whose logits are not finite stands for no class and stays among the draws.
+    probability of at most alpha. Samples with non-finite logits count towards no class, but are counted.
 
     Args:
-        classifier: the original, without the noise.
+        classifier: the undefended model, without the noise.
         inputs: images in [0, 1], shape (N, C, H, W).
         sigma: standard deviation of the noise, on pixels in [0, 1].
-        first: draws that the class is chosen by (n0).
-        draws: draws that its chance is estimated by (n).
-        alpha: chance of each certificate to be wrong.
-        seed: random seed of the noise; each image draws its numbers.
+        first: number of samples that choose the class (n0).
+        draws: number of samples that estimate its probability (n).
+        alpha: probability that a certificate is wrong.
+        seed: random seed of the noise; each image has its own random numbers.
         progress: called with 1 after each image.
 
     Raises:
@@ -96,17 +96,17 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
 
 
 def probability_lower_bound(hits: int, draws: int, alpha: float) -> float:
-    """Clopper and Pearson's lower bound of a chance at confidence 1 - alpha."""
+    """Return Clopper and Pearson's lower bound of a probability at confidence 1 - alpha."""
     return float(scipy.special.betaincinv(hits, draws - hits + 1, alpha)) if hits else 0.0
 
 
 def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[float, ...]) -> list[CertifiedAccuracy]:
-    """The certified accuracy at each radius.
+    """Compute the certified accuracy at each radius.
 
     Args:
-        certificates: of the images.
+        certificates: certificates of the images.
         labels: ground truth, shape (N,).
-        radii: l2, on pixels in [0, 1].
+        radii: l2 radii, on pixels in [0, 1].
 
     Raises:
         InvalidInput: if a radius is negative or not finite.
@@ -121,21 +121,21 @@ def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[
 
 
 def count_classes(classifier: Classifier, inputs: Tensor) -> int:
-    """How many classes the classifier answers with; InvalidInput if it is one."""
+    """Return the number of classes of the classifier; InvalidInput if it has only one."""
     logits = classifier.predict_logits(inputs[:1])
     check_several(logits)
     return logits.shape[1]
 
 
 def check_radii(radii: Sequence[float]) -> None:
-    """Raise InvalidInput for a radius that no image is certified at."""
+    """Raise InvalidInput if a radius is negative or not finite."""
     for radius in radii:
         if not 0 <= radius < float("inf"):
             raise InvalidInput(f"expected every radius >= 0, got {radius:g}")
 
 
 def split_smoothed(model: str) -> tuple[str, float]:
-    """The model without its smoothing, and the smoothing's sigma.
+    """Return the model without its smoothing, and the smoothing's sigma.
 
     Raises:
         InvalidInput: if its last defence is not randomized smoothing.
@@ -148,7 +148,7 @@ def split_smoothed(model: str) -> tuple[str, float]:
 
 
 def _count(classifier: Classifier, image: Tensor, sigma: float, draws: int) -> np.ndarray:
-    """How often each class is predicted of noisy copies of an image (C, H, W); none where a logit is not finite."""
+    """Count the classes predicted for noisy copies of an image (C, H, W), without copies with non-finite logits."""
     counts: Tensor | None = None
     for start in range(0, draws, PASS_SIZE):
         copies = image.expand(min(PASS_SIZE, draws - start), *image.shape)

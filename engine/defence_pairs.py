@@ -1,4 +1,4 @@
-"""Which models are defences of which: by their names, or of the first."""
+"""Pairs of a defended and an undefended model, from model names or the order of models."""
 
 from collections.abc import Sequence
 
@@ -7,23 +7,23 @@ from ..errors import InvalidInput
 
 
 def undefended_models(models: Sequence[str]) -> dict[str, str]:
-    """The undefended model of each defended one: as `named_originals`; where no name says so, the first of all.
+    """Return the undefended model of each defended one: by `named_originals`, otherwise the first model for all others.
 
     Args:
         models: names, in the order of the evaluation (`demo:digits`, `hardened.pt`).
 
     Raises:
-        InvalidInput: if there is but one model.
+        InvalidInput: if there is only one model.
     """
     if len(models) < 2:
         raise InvalidInput(
-            f"expected a model and its defences to show the original's examples to, got {models[0]} alone; "
-            "add --defence, or models behind the original"
+            f"expected a model and its defences, got only {models[0]}; "
+            "add --defence, or list the defended models after the undefended one"
         )
     return named_originals(models) or dict.fromkeys(models[1:], models[0])
 
 
 def named_originals(models: Sequence[str]) -> dict[str, str]:
-    """The undefended model of each whose name is that of another one, followed by `+DEFENCE`, perhaps several."""
+    """Return the undefended model of each model named `UNDEFENDED+DEFENCE`, with one or more defences."""
     bases = {name: original_of(name, models) for name in models}
     return {name: base for name, base in bases.items() if base is not None}

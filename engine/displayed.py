@@ -1,22 +1,22 @@
-"""How results show themselves: their numbers as lines in a script, as a table in a notebook."""
+"""Display of results: text in a script, a table in a notebook."""
 
 import html
 from collections.abc import Sequence
 
 import pandas as pd
 
-_ROWS = 10  # of a repr
+_ROWS = 10  # rows of a repr
 
 
 class Displayed:
-    """Base of results: each says in `_shown` what is shown, and has everything in `to_frame`."""
+    """Base class of results with a short display (`_shown`) and a full table (`to_frame`)."""
 
     def to_frame(self) -> pd.DataFrame:
-        """All of it as a table."""
+        """Return all results as a table."""
         raise NotImplementedError
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
-        """A headline, the most important columns, and notes."""
+        """Return a headline, the most important columns, and notes."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

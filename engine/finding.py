@@ -1,4 +1,4 @@
-"""Everything that is to be said about results is a finding: made once, and printed by every view alike."""
+"""Findings: statements about results, made once and printed alike by every view."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,24 +8,24 @@ from typing import Any, Literal
 import numpy as np
 
 State = Literal["pass", "warn", "fail", "unknown", "note"]
-STATES: tuple[State, ...] = ("fail", "warn", "unknown", "pass")  # of what is checked, the worst first
+STATES: tuple[State, ...] = ("fail", "warn", "unknown", "pass")  # states of a check, the worst first
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement about a folder, a model, a cell, a pair of implementations or a table: no view decides it again.
+    """A statement about a folder, a model, a run, a pair of implementations or a table.
 
     Args:
-        name: its code, kebab-case: of a failure indicator, a verdict, or what a table says beside its numbers.
-        title: of the indicator; "" for any other.
-        state: how severe it is: "pass", "warn", "fail", "unknown" where data is missing; "note": nothing to judge.
+        name: kebab-case code of a failure indicator, a verdict or a note of a table.
+        title: title of the indicator; "" for other findings.
+        state: severity: "pass", "warn", "fail", "unknown" if data is missing, or "note" if nothing was checked.
         subject: the model, or "attack (threat model) on model"; "" for the folder.
-        cell: key of the cell; "" for a model or a folder.
+        cell: key of the run; "" for a model or a folder.
         images: names of the images concerned.
-        detail: one sentence with the numbers, or why it is unknown.
+        detail: one sentence with the numbers, or the reason why the state is unknown.
         advice: what to do; "" for a pass.
-        source: paper and the item there, or "davylamp".
-        numbers: those of the sentence, by name.
+        source: paper and item in it, or "davylamp".
+        numbers: the numbers of the sentence, by name.
     """
 
     name: str
@@ -43,25 +43,28 @@ class Finding:
         return self.detail
 
     def document(self) -> dict[str, Any]:
-        """What `check --json` prints of it."""
+        """Return the finding as `check --json` prints it."""
         return {name: value for name, value in vars(self).items() if name != "numbers"}
 
 
 def note(
     name: str, sentence: str, *, state: State = "note", subject: str = "", cell: str = "", **numbers: Any
 ) -> Finding:
-    """A finding that is no indicator's; if it has numbers its sentence has them by {name}, and the {subject}."""
+    """Build a finding that is not an indicator's.
+
+    With `numbers`, the sentence is a format string for them and `subject`.
+    """
     detail = sentence.format(subject=subject, **numbers) if numbers else sentence
     return Finding(name, "", state, subject, cell, (), detail, numbers=numbers)
 
 
 def sentences(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """The findings in words."""
+    """Return the sentences of the findings."""
     return tuple(map(str, findings))
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's types; what is undefined is None."""
+    """Convert to JSON types; NaN and infinity become None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -72,5 +75,5 @@ def plain(value: Any) -> Any:
 
 
 def finite(value: float) -> float | None:
-    """A number, or None if it is NaN or infinite."""
+    """Return the number, or None if it is NaN or infinite."""
     return float(value) if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""A user's hierarchy of classes, from a file: how alike two classes are by where they stand in it."""
+"""Hierarchies of classes in files, and the similarity of classes in them."""
 
 import csv
 import json
@@ -18,23 +18,23 @@ _SHOWN = 10  # classes
 
 
 def similarity_of_file(path: str | Path, classes: int) -> Tensor:
-    """Wu-Palmer similarity of classes by a hierarchy in a file.
+    """Compute the Wu-Palmer similarity of classes from a hierarchy in a file.
 
-    JSON: groups in one another, lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle": ["car"]}.
-    CSV: a line `child,parent` for each class and group (a heading of those words may stand above). The classes are the
-    leaves: by number if all of them are whole numbers, 0, 1, ..., else in the order of the file. Above several
-    groups there is one root.
+    JSON: nested groups with lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle": ["car"]}.
+    CSV: a line `child,parent` for each class and group, optionally below a heading of these words. The classes are the
+    leaves: ordered by number if all are whole numbers 0, 1, ..., otherwise in the order of the file. Several top groups
+    get one common root.
 
     Args:
-        path: of the file, .json or .csv.
-        classes: of the model.
+        path: path of the file, .json or .csv.
+        classes: number of classes of the model.
 
     Returns:
         Shape (classes, classes), float64, in (0, 1].
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if it is no hierarchy of so many classes.
+        InvalidInput: if the file is not a hierarchy of that many classes.
     """
     file = expand_path(path)
     paths = read_hierarchy(file)
@@ -47,18 +47,18 @@ def similarity_of_file(path: str | Path, classes: int) -> Tensor:
 
 
 def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
-    """The nodes above each class and the class itself, from the root, in the order of the classes.
+    """Return the path of nodes from the root to each class, in the order of the classes.
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if it holds something else.
+        InvalidInput: if the file does not contain a hierarchy.
     """
     try:
         if file.stat().st_size > _LARGEST:
             raise InvalidInput(f"expected a hierarchy of at most 16 MiB, got more in {file}")
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise Unavailable(f"expected a hierarchy (.json, .csv) that can be read, got {file} ({error})") from error
+        raise Unavailable(f"cannot read the hierarchy {file} ({error})") from error
     if file.suffix.lower() not in (".json", ".csv"):
         raise InvalidInput(f"expected a hierarchy in a .json or .csv file, got {file}")
     try:
@@ -83,17 +83,17 @@ def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
 
 
 def check_order(path: str, names: Sequence[str]) -> str:
-    """Refuse a hierarchy whose classes stand in another order than the model's.
+    """Raise InvalidInput if the hierarchy's class order differs from the model's.
 
     Args:
-        path: of the file.
-        names: of the model's classes, in its order; empty: they are not known.
+        path: path of the file.
+        names: names of the model's classes, in its order; empty if unknown.
 
     Returns:
-        What to say of an order that nobody can check; "" if the classes are numbers or have the model's names.
+        A note if the order cannot be checked; "" if the classes are numbers or have the model's names.
 
     Raises:
-        DavylampError: if a class has another name or place, or as `read_hierarchy`.
+        DavylampError: if a class has a different name or index, or as `read_hierarchy`.
     """
     leaves = [each[-1] for each in read_hierarchy(expand_path(path))]
     if all(name.isdecimal() for name in leaves):
@@ -101,17 +101,17 @@ def check_order(path: str, names: Sequence[str]) -> str:
     for place, (leaf, name) in enumerate(zip(leaves, names, strict=False)):
         if leaf != name:
             got = f"{leaf!r} where the model has {name!r} (class {place})"
-            advice = "name the classes by their numbers, or give CSV with their lines in this order"
+            advice = "name the classes by their numbers, or order the lines of a CSV file like the model's classes"
             raise InvalidInput(f"expected the classes of {path} in the model's order, got {got}; {advice}")
     shown = ", ".join(f"{place} {leaf}" for place, leaf in enumerate(leaves[:_SHOWN]))
     more = ", ..." if len(leaves) > _SHOWN else ""
-    return "" if names else f"{path}: its classes are taken for the model's in the order of the file: {shown}{more}"
+    return "" if names else f"{path}: unknown class names, so the file's order is taken as the model's: {shown}{more}"
 
 
 def _leaves_of(node: Any, above: tuple[str, ...], file: str) -> Iterator[tuple[str, ...]]:
     if isinstance(node, Mapping) and node:
         for name, below in node.items():
-            # A group is what stands above it, too: two groups of one name in two places are two, and none is a class.
+            # A group is identified by its path: equal names in two places are two groups, and neither is a class.
             yield from _leaves_of(below, (*above, f"{above[-1] if above[1:] else ''}/{name}"), file)
     elif isinstance(node, list) and node:
         for leaf in node:
@@ -132,7 +132,7 @@ def _paths_of(text: str, file: Path) -> Iterator[tuple[str, ...]]:
         if len(cells) != 2 or not cells[0]:
             raise InvalidInput(f"expected child,parent in line {number} of {file}, got {','.join(cells)[:60]!r}")
         if cells[0] in parents:
-            raise InvalidInput(f"expected one parent of {cells[0]!r}, got another in line {number} of {file}")
+            raise InvalidInput(f"expected one parent of {cells[0]!r}, got a second one in line {number} of {file}")
         parents[cells[0]] = cells[1]
     groups, seen = set(parents.values()), set[str]()
     for leaf in (child for child in parents if child not in groups):

@@ -1,7 +1,7 @@
-"""Groups of metrics that an evaluation measures, with the settings that stand in their names.
+"""Groups of metrics that an evaluation measures, with settings in their names.
 
-"coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings; those that are left out are the
-usual ones. What a setting reads from elsewhere is sealed: " code DIGEST" follows.
+"coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings; the other settings have their
+defaults. If a setting reads other data, " code DIGEST" is appended.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from .cell_defaults import CURVE, MEASURES
 from .user_metrics import plain_name
 
 _MARK = " code "
-# Settings of a group with what they are where nothing is said; a group of OPTIONAL is measured only if it is asked for.
+# Settings of each group with their defaults. A group of OPTIONAL is measured only on request.
 OPTIONAL: Mapping[str, Mapping[str, Any]] = {
     CURVE: {},
     "coverage": {"sections": 20, "k": 1, "neurons": "channel", "profile": ""},
@@ -32,7 +32,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 _WORDS = {"neurons": ("unit", "channel")}
 _MOST = {"sections": 65_535, "versions": 10_000, "directions": 1_000_000, "limit": 1_000_000, "k": 1_000_000}
-GROUP_OF: Mapping[str, str] = {  # of the metrics that no other group gives
+GROUP_OF: Mapping[str, str] = {  # of the metrics that only this group provides
     symbol: group for group in OPTIONAL for symbol, record in METRICS.items() if group in record.needs
 }
 
@@ -44,22 +44,22 @@ class MeasureGroup(NamedTuple):
     settings: Mapping[str, Any]
 
     def __getitem__(self, name: Any) -> Any:
-        """A setting by its name."""
+        """Return a setting by its name."""
         return self.settings[name] if isinstance(name, str) else tuple(self)[name]
 
 
 def is_group(measure: str) -> bool:
-    """Whether a measure is a group, and no file of a user."""
+    """Whether a measure is a group, not a user's file."""
     return plain_name(measure).partition(":")[0] in _SETTINGS
 
 
 def known_groups() -> tuple[str, ...]:
-    """The names of all groups, those that every evaluation measures first."""
+    """Return the names of all groups, default groups first."""
     return tuple(_SETTINGS)
 
 
 def read_group(measure: str) -> MeasureGroup:
-    """The group of a measure, "coverage:sections=100".
+    """Parse a measure such as "coverage:sections=100".
 
     Raises:
         UnknownName: if there is no such group or setting.
@@ -83,32 +83,32 @@ def read_group(measure: str) -> MeasureGroup:
 
 
 def group_names(measures: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the groups among measures, without settings."""
+    """Return the names of the groups among measures, without settings."""
     return tuple(dict.fromkeys(read_group(measure).name for measure in measures if is_group(measure)))
 
 
 def find_group(measures: tuple[str, ...], name: str) -> MeasureGroup | None:
-    """The group of a name among measures; None if it is not there."""
+    """Return the group of a name among measures; None if there is no such group."""
     return next((group for each in measures if is_group(each) and (group := read_group(each)).name == name), None)
 
 
 def with_setting(measure: str, name: str, value: str) -> str:
-    """A measure with one more setting."""
+    """Return a measure with one more setting."""
     return f"{measure}{',' if ':' in measure else ':'}{name}={value}"
 
 
 def pin_measure(measure: str, digest: str) -> str:
-    """A measure with the digest of what it reads from elsewhere, so that other data give another cell."""
+    """Append the digest of the data that a measure reads, so that different data give a different run."""
     return f"{measure}{_MARK}{digest}"
 
 
 def pinned_digest(measure: str) -> str:
-    """The digest in a sealed measure; "" if there is none."""
+    """Return the digest in a pinned measure; "" if it has no digest."""
     return measure.partition(_MARK)[2]
 
 
 def digest_of_file(path: str) -> str:
-    """20 hexadecimal digits of a hash over a file.
+    """Return 20 hexadecimal digits of a hash of a file.
 
     Raises:
         Unavailable: if it cannot be read.
@@ -116,7 +116,7 @@ def digest_of_file(path: str) -> str:
     try:
         return hashlib.sha256(expand_path(path).read_bytes()).hexdigest()[:20]
     except OSError as error:
-        raise Unavailable(f"expected a file, found none at {path} ({error.strerror})") from error
+        raise Unavailable(f"cannot read the file {path} ({error.strerror})") from error
 
 
 def _read(name: str, text: str, usual: Any) -> Any:

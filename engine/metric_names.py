@@ -1,6 +1,6 @@
-"""Metrics by any name that they have and with the parameter in a symbol; what they need, and the command for each.
+"""Metrics by any of their names and with a parameter, what they need, and the command that shows each.
 
-A symbol may carry a parameter of its metric, "QI_Wup@0.5", "ALD@inf", or a part of the model or data, "KMNCov@clean".
+A symbol may contain a parameter of its metric, "QI_Wup@0.5", "ALD@inf", or a part of the model or data, "KMNCov@clean".
 """
 
 import math
@@ -13,7 +13,7 @@ from ..metrics import METRICS, PLAIN, Metric, near_symbols, record_of, symbols_n
 from .measure_groups import GROUP_OF, OPTIONAL, known_groups
 
 CLEAN = "clean"
-NO_CONFIDENCES = "the model gives labels only: no confidences"
+NO_CONFIDENCES = "the model returns labels only, no confidences"
 NO_GRADIENTS = "the model has no gradients"
 _CONDITIONS = {
     "target": "a targeted attack: --target",
@@ -23,18 +23,18 @@ _CONDITIONS = {
     "coverage": "--metric coverage --profile DATA",
 }
 _OPTIONS = {"sequences": " --sequence all", "baseline": " --baseline MODEL"}
-_NUMBERS = ("p", "threshold")  # parameters that an evaluation can be asked for
+_NUMBERS = ("p", "threshold")  # parameters that the user can choose
 
 
 class MetricCommand(NamedTuple):
-    """How a metric is had: what `davylamp evaluate` must be asked for ("": nothing), and the command that shows it."""
+    """How to obtain a metric: the option that `davylamp evaluate` needs (if any) and the command that prints it."""
 
     needs: str
     shown_by: str
 
 
 def metric_command(symbol: str) -> MetricCommand:
-    """How a metric is had from the command line."""
+    """Return how to obtain a metric on the command line."""
     record = METRICS[symbol]
     if record.group == "corruption":
         return MetricCommand("", f"davylamp corrupt-table MODELS{''.join(_OPTIONS[need] for need in record.needs)}")
@@ -45,31 +45,31 @@ def metric_command(symbol: str) -> MetricCommand:
 
 
 def facts_of(symbol: str) -> Metric:
-    """The record of a symbol, with or without a parameter; `PLAIN` for a user's metric."""
+    """Return the record of a symbol, with or without a parameter; `PLAIN` for a user's metric."""
     return record_of(symbol) or PLAIN
 
 
 def base_symbol(symbol: str) -> str:
-    """The metric of a symbol: "QI_Wup" of "QI_Wup@0.5"; the symbol itself without a record."""
+    """Return the symbol without its parameter: "QI_Wup" for "QI_Wup@0.5"; unknown symbols stay as they are."""
     return facts_of(symbol).symbol or symbol
 
 
 def needs_confidences(symbol: str) -> bool:
-    """Whether a metric means nothing of a model that gives labels only."""
-    return "confidences" in facts_of(symbol).needs and symbol != "FR@1"  # whether the prediction is another one
+    """Whether a metric is undefined for a model that returns labels only."""
+    return "confidences" in facts_of(symbol).needs and symbol != "FR@1"  # FR@1 only compares predictions
 
 
 def is_parametrised(symbol: str) -> bool:
-    """Whether a symbol carries a number that its metric is measured at."""
+    """Whether a symbol contains a numeric parameter of its metric."""
     record = facts_of(symbol)
     return symbol != record.symbol and record.parameter in _NUMBERS
 
 
 def metric_parameter(symbol: str) -> dict[str, Any]:
-    """The parameter that a symbol carries, by name.
+    """Return the parameter in a symbol, by name.
 
     Raises:
-        InvalidInput: if it is no number that the metric takes.
+        InvalidInput: if it is not a valid value for the metric.
     """
     base, _, text = symbol.partition("@")
     name = METRICS[base].parameter
@@ -82,13 +82,13 @@ def metric_parameter(symbol: str) -> dict[str, Any]:
 
 
 def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
-    """The symbols that names mean: "mr" and "SSIM" one, a family such as "AND" all of its metrics.
+    """Return the symbols of names: "mr" and "SSIM" give one each, a family such as "AND" all of its metrics.
 
     Args:
         names: symbols, aliases, titles, in any case; "@" and a parameter may follow.
 
     Returns:
-        Symbols without repetition, in that order; a name that means nothing stays as it is.
+        Symbols without repetition, in that order; an unknown name stays as it is.
     """
     chosen: list[str] = []
     for name in names:
@@ -99,13 +99,13 @@ def resolve_symbols(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_metrics(name: str) -> tuple[str, ...]:
-    """The symbols that one name means, and those whose title contains the words of it.
+    """Return the symbols of a name, and those whose title contains its words.
 
     Args:
         name: symbol, alias or title, in any case, or words of a title.
 
     Raises:
-        UnknownName: if it means nothing.
+        UnknownName: if no metric matches.
     """
     symbols = symbols_named(name)
     if not symbols or " " in name.strip():
@@ -117,12 +117,12 @@ def find_metrics(name: str) -> tuple[str, ...]:
 
 
 def unknown_metric(name: str) -> UnknownName:
-    """The error of a name that no metric has, with the nearest symbols or the command that lists them."""
+    """Build the error for an unknown metric, with the nearest symbols or the command that lists them."""
     return UnknownName("metric", name, [], meant=" or ".join(near_symbols(name)), hint="davylamp metrics lists them")
 
 
 def unknown_measure(kind: str, name: str) -> UnknownName:
-    """The error of what an evaluation cannot be asked to measure; a metric's name gets the way to that metric."""
+    """Build the error for an unknown group of metrics. If a metric has the name, the error says how to obtain it."""
     symbols = symbols_named(name)
     if not symbols:
         return UnknownName(kind, name, known_groups())

@@ -1,4 +1,4 @@
-"""How many passes an image will about cost, before anything was measured: what a time left begins with."""
+"""Rough estimates of the queries per image, for the remaining time before anything is measured."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,16 +11,16 @@ _WITHOUT_STEPS = {"white-box": 1, "score-based": 500, "decision-based": 1000}
 
 
 def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str) -> float:
-    """Forward and backward passes of an image, roughly: its steps, or what attacks of its kind take.
+    """Estimate the forward and backward passes per image, from the steps or typical values of the attack's kind.
 
     Args:
         row: the implementation.
-        parameters: canonical ones that are given.
-        norm: of the threat model.
+        parameters: canonical parameters that are given.
+        norm: norm of the threat model.
     """
     try:
         known = {**library_defaults(row, norm), **parameters}
-    except (DavylampError, ImportError):  # a library that is not installed says so where it is run
+    except (DavylampError, ImportError):  # a missing library is reported when it is run
         known = dict(parameters)
     knowledge = canonical_attack(row).knowledge
     steps = known.get("steps")
@@ -33,14 +33,14 @@ def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: st
 
 
 def estimate_queries(cell: AttackRun) -> float:
-    """The same of a cell; of one that searches over radii a multiple, of a worst case where nothing is fooled."""
+    """Estimate the passes per image of a run. For a worst case, no image is assumed to be fooled."""
     if cell.search.kind == "worst-case":
         return sum(map(estimate_queries, cell.members))
     return expected_passes(cell.row, cell.parameters, cell.threat_model.norm) * cell.search.runs
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
-    """What is to be done of a plan here, by the names that executors report: images, and passes that one will cost.
+    """Return the work of a plan by the names that executors report: number of images, and passes per image.
 
     Args:
         plan: see `plan.plan.Plan`.

@@ -1,4 +1,4 @@
-"""Where models and images come from, and the last of each, kept loaded."""
+"""Sources of models and images, and a cache of the last loaded ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ from ..errors import InvalidInput
 
 
 class LoadOptions(NamedTuple):
-    """How models that are loaded by name are asked and kept apart.
+    """Options for loading models by name.
 
     Args:
-        transport: how servers of remote models are asked; None: by default.
-        isolation: which models run in a process of their own.
+        transport: HTTP settings for remote models; None for the defaults.
+        isolation: which models run in a separate process.
     """
 
     transport: Transport | None = None
     isolation: Isolation = NOT_ISOLATED
 
     def load(self, name: str, device: str) -> Classifier:
-        """A model by name; errors as `load_model`."""
+        """Load a model by name; raises the errors of `load_model`."""
         return load_model(name, device, transport=self.transport, isolation=self.isolation)
 
 
@@ -38,12 +38,12 @@ LOADED_HERE = LoadOptions()
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model comes from: a name that `load_model` knows, or the classifier itself.
+    """Source of a model: a name that `load_model` knows, or a classifier.
 
     Args:
-        name: of the model.
-        classifier: where it was handed over.
-        loading: how one that is loaded by its name is asked and kept apart.
+        name: name of the model.
+        classifier: the classifier, if the caller passed one.
+        loading: options for a model that is loaded by name.
     """
 
     name: str
@@ -51,24 +51,24 @@ class ModelSource:
     loading: LoadOptions = LOADED_HERE
 
     def load(self, device: str) -> Classifier:
-        """The classifier on a device."""
+        """Return the classifier on a device."""
         if self.classifier is None:
             return self.loading.load(self.name, device)
         wanted, there = torch.device(device), self.classifier.device
         if wanted.type == there.type and wanted.index in (None, there.index):
-            return self.classifier  # of which parts may lie on other devices
+            return self.classifier  # parts of it may be on other devices
         return self.classifier.to(device)
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where images come from: a name that `load_data` knows and how many of them, or the images themselves.
+    """Source of images: a name that `load_data` knows and a limit, or the images.
 
     Args:
-        name: of the data.
-        limit: only this many, the first.
-        data: the images, where they were handed over.
-        chosen: only those of these names; empty: all.
+        name: name of the data.
+        limit: number of images, the first ones; None for all.
+        data: the images, if the caller passed them.
+        chosen: names of the images to select; empty for all.
     """
 
     name: str
@@ -77,7 +77,7 @@ class DataSource:
     chosen: tuple[str, ...] = ()
 
     def load(self, classifier: Classifier) -> Data:
-        """The images, prepared for a classifier."""
+        """Return the images, prepared for a classifier."""
         if self.data is not None:
             end, given = self.limit, self.data
             return select_by_name(Data(given.inputs[:end], given.labels[:end], given.names[:end]), self.chosen)
@@ -86,12 +86,12 @@ class DataSource:
 
 @dataclass(frozen=True)
 class FitSource:
-    """Where the images come from that an attack learns from: as `DataSource`, without those that are scored.
+    """Source of the images that an attack is fitted on, like `DataSource`; evaluation images are removed.
 
     Args:
-        name: of the data.
-        limit: at most this many, the first that are not scored; None: all of them.
-        data: the images, where they were handed over.
+        name: name of the data.
+        limit: largest number of images, the first that are not evaluated; None for all.
+        data: the images, if the caller passed them.
     """
 
     name: str
@@ -99,24 +99,24 @@ class FitSource:
     data: Data | None = None
 
     def load(self, classifier: Classifier, scored: Data) -> Data:
-        """The images, prepared for a classifier.
+        """Return the images, prepared for a classifier.
 
         Args:
-            classifier: the model that is judged.
-            scored: its images, none of which is among them, pixel by pixel.
+            classifier: the model that is evaluated.
+            scored: evaluation images; images with equal pixels are removed.
 
         Raises:
-            InvalidInput: if none is left, or they have another shape.
+            InvalidInput: if no image remains, or the shapes differ.
         """
         most = None if self.limit is None else self.limit + len(scored.labels)
         inputs, labels, names = DataSource(self.name, most, self.data).load(classifier)
         if inputs.shape[1:] != scored.inputs.shape[1:]:
             shapes = f"{tuple(scored.inputs.shape[1:])}, got {tuple(inputs.shape[1:])} in {self.name}"
-            raise InvalidInput(f"expected images to fit on of the shape of those that are scored, {shapes}")
+            raise InvalidInput(f"expected fit images with the shape of the evaluation images, {shapes}")
         seen = {_pixels(image) for image in scored.inputs}
         left = [place for place, image in enumerate(inputs) if _pixels(image) not in seen][: self.limit]
         if not left:
-            raise InvalidInput(f"expected images to fit on that are not scored, got none: all of {self.name} are")
+            raise InvalidInput(f"expected fit images that are not evaluated, got only evaluated ones in {self.name}")
         return Data(inputs[left], labels[left], [names[place] for place in left])
 
 
@@ -125,7 +125,7 @@ def _pixels(image: Tensor) -> bytes:
 
 
 class LoadedCache:
-    """The last model and its images that were asked for stay loaded."""
+    """Cache of the last model, surrogate and images."""
 
     def __init__(self) -> None:
         self._model: tuple[Any, Classifier] | None = None
@@ -133,44 +133,44 @@ class LoadedCache:
         self._data: tuple[Any, Data] | None = None
 
     def adopt(self, other: "LoadedCache") -> None:
-        """Have the model and the images that another loaded, unless there is one here; it lets go of them."""
+        """Take over the model and images of a different cache if this one is empty, and clear that cache."""
         if self._model is None:
             self._model, self._data = other._model, other._data
         other.forget()
 
     def known(self, source: ModelSource, device: str) -> Classifier | None:
-        """The classifier of a source, if it is the last that was loaded."""
+        """Return the classifier of a source if it is the cached one."""
         key = (source.name, id(source.classifier), device)
         return self._model[1] if self._model is not None and self._model[0] == key else None
 
     def forget(self) -> None:
-        """Load both again when they are asked for."""
+        """Clear the cache."""
         self._model = self._data = self._surrogate = None
 
     def model(self, source: ModelSource, device: str) -> Classifier:
-        """The classifier of a source, loaded once as long as no other is asked for."""
+        """Return the classifier of a source, loaded unless it is cached."""
         key = (source.name, id(source.classifier), device)
         if self._model is None or self._model[0] != key:
             self._model = (key, source.load(device))
         return self._model[1]
 
     def forget_surrogate(self) -> None:
-        """Load it again when it is asked for."""
+        """Remove the surrogate from the cache."""
         self._surrogate = None
 
     def surrogate(self, sources: Sequence[ModelSource], device: str) -> Classifier:
-        """What examples are made on, beside the model that they are judged on: the mean of several models' logits."""
+        """Return the surrogate, the mean-logit ensemble of several models, cached next to the evaluated model."""
         key = (tuple((source.name, id(source.classifier)) for source in sources), device)
         if self._surrogate is None or self._surrogate[0] != key:
             self._surrogate = (key, mean_logit_ensemble([source.load(device) for source in sources]))
         return self._surrogate[1]
 
     def data(self, source: DataSource, classifier: Classifier) -> Data:
-        """The images of a source, loaded once as long as no others are asked for."""
+        """Return the images of a source, loaded unless they are cached."""
         made_for = (classifier.resize, classifier.crop, classifier.interpolation)
         made_for = (*made_for, classifier.channels, classifier.class_names, label_mapping_key(classifier, source.name))
         key = (source.name, source.limit, source.chosen, id(source.data), *made_for)
         if self._data is None or self._data[0] != key:
             self._data = (key, source.load(classifier))
-        classifier.answers.expect_labels(self._data[1].labels)  # of all images, whichever of them a task is about
+        classifier.answers.expect_labels(self._data[1].labels)  # of all images, also if a task covers only some
         return self._data[1]

@@ -1,4 +1,4 @@
-"""Independent steps at once: a thread for each core, and each product of matrices on one thread of its own."""
+"""A parallel `map` with one thread per core and single-threaded matrix products."""
 
 import os
 import sys
@@ -11,27 +11,26 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_MOST = 8  # threads: what they do holds the interpreter now and then
-_WAITING = 2  # steps for each thread that are begun before their results are taken
+_MOST = 8  # threads: they hold the interpreter lock now and then
+_WAITING = 2  # steps per thread that are started before their results are consumed
 
 
 def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """`map` on threads: for steps that spend their time in NumPy, Arrow, Pillow or torch, or wait for a disk.
+    """Apply a function to items on threads, for steps that wait for NumPy, Arrow, Pillow, torch or a disk.
 
-    Results come in the order of the items, whose iterator is used by the calling thread alone. Few steps are ahead of
-    the caller, so that memory holds few results. While it goes on, NumPy and SciPy multiply matrices with one thread
-    each in this process: products of thin matrices on several threads are slower, tenfold where other processes use
-    the cores.
+    Results come in the order of the items, and only the calling thread uses the items' iterator. Few steps run ahead of
+    the caller, which limits memory. Meanwhile NumPy and SciPy multiply matrices with one thread each in this process:
+    products of thin matrices on several threads are slower, tenfold if other processes use the cores.
 
     Args:
-        function: of one item; called from several threads at a time, and in this one where there is one core.
-        items: what it is called with.
+        function: called with one item, from several threads at a time, or in this thread if there is one core.
+        items: arguments of the calls.
 
     Yields:
-        What it returns.
+        The results of the function.
 
     Raises:
-        Whatever it raises, at its place in the order; what has not begun by then is left undone.
+        Any exception of the function, at its place in the order; steps that have not started are cancelled.
     """
     threads = min(_MOST, _usable_cores())
     with _ONE_THREAD:
@@ -51,19 +50,19 @@ def thread_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 
 def _usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _SingleThreadedBlas:
-    """Products of matrices on one thread, until everyone who entered has left."""
+    """Context in which matrix products use one thread; reentrant and shared by threads."""
 
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0
         self._limits: Any = None
-        self._libraries: dict[bool, Any] = {}  # found once, and once more when SciPy has loaded its own
+        self._libraries: dict[bool, Any] = {}  # found once, and again after SciPy has loaded its own
 
     def __enter__(self) -> None:
         from threadpoolctl import ThreadpoolController

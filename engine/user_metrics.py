@@ -1,4 +1,4 @@
-"""A user's metric: a function of the images, logits and counts of an attack, in a Python file."""
+"""Users' metrics: functions of an attack's images, logits and counts, in Python files."""
 
 import inspect
 from collections.abc import Mapping
@@ -21,22 +21,22 @@ from ..adapters.user_code_guard import guard_user_code
 from ..adapters.user_file import load_object
 from ..errors import InvalidInput, ModelFailed
 
-# What a stored record still has of every image, and what is there only while it is attacked.
+# Arguments that can be computed from stored records, and arguments that exist only during the attack.
 OF_RECORDS = ("logits", "adv_logits", "labels", "targets", "success", "forwards", "backwards", "seconds", "distance")
 OF_IMAGES = ("inputs", "adv_inputs", "model")
 _MARK = " code "
 
 
 class UserMetric(NamedTuple):
-    """A function that gives a number for each image.
+    """A function that returns a number for each image.
 
     Args:
-        name: "path/to/file.py:function", which is its symbol, too.
+        name: "path/to/file.py:function", which is also its symbol.
         function: called with those of `OF_RECORDS` and `OF_IMAGES` that it names, each of shape (n, ...).
-        needs: what it names.
-        digest: of its code, as far as that can be known.
-        unknown: why there may be more to it than the digest says; empty if there is not.
-        surroundings: to be entered while it runs.
+        needs: names of its arguments.
+        digest: digest of its code, as far as it can be identified.
+        unknown: reasons why the digest may be incomplete; empty if it is complete.
+        surroundings: context in which it runs.
     """
 
     name: str
@@ -48,14 +48,14 @@ class UserMetric(NamedTuple):
 
     @property
     def of_records(self) -> bool:
-        """Whether stored records are enough to compute it."""
+        """Whether it can be computed from stored records."""
         return set(self.needs) <= set(OF_RECORDS)
 
     def values(self, given: Mapping[str, Any]) -> Tensor:
-        """One number for each image, float64, shape (n,); NaN where it is undefined; random numbers are seeded.
+        """Return one number for each image, float64, shape (n,), NaN if undefined; random numbers are seeded.
 
         Raises:
-            ModelFailed: if the function fails, or changes the model; the line names the file and the user's line.
+            ModelFailed: if the function fails, or changes the model; the message names the file and the user's line.
             InvalidInput: if it returns something else.
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
@@ -81,13 +81,13 @@ def _numbers(returned: Any, count: int, name: str) -> Tensor:
 
 
 def find_metric(name: str) -> UserMetric:
-    """The metric "path/to/file.py:function"; run again only after the file, or a local one it imports, has changed.
+    """Load the metric "path/to/file.py:function"; cached until the file, or a local import of it, changes.
 
     Raises:
         Unavailable: if there is no such file.
         UnknownName: if it has no such function.
         ModelFailed: if the file fails.
-        InvalidInput: if it is no function of the vocabulary.
+        InvalidInput: if it is not callable, or has an argument that is not in `OF_RECORDS` or `OF_IMAGES`.
     """
     path = split_file_name(name)[0].resolve()
     return _load(name, path, code_state(path))
@@ -95,7 +95,7 @@ def find_metric(name: str) -> UserMetric:
 
 @lru_cache(maxsize=64)
 def _load(name: str, path: Path, state: Any) -> UserMetric:
-    del state  # another one is other code
+    del state  # part of the cache key: a changed file is loaded again
     function, surroundings = load_object(path, split_file_name(name)[1], "a metric")
     if not callable(function):
         raise InvalidInput(f"expected a function as {name}, got {type(function).__name__}")
@@ -110,12 +110,12 @@ def _load(name: str, path: Path, state: Any) -> UserMetric:
 
 
 def sealed_name(name: str) -> str:
-    """The name with the digest of the code: what is part of a cell, so that other code gives another cell."""
+    """Return the name with the digest of the code, so that changed code gives a different run."""
     return f"{name}{_MARK}{find_metric(name).digest}"
 
 
 def plain_name(measure: str) -> str:
-    """The name in a cell's measure, "my.py:f code 3f2a..."; any other measure as it is."""
+    """Return the name in a run's measure, "my.py:f code 3f2a..."; other measures stay as they are."""
     return measure.partition(_MARK)[0]
 
 
@@ -126,13 +126,13 @@ def of_record(
     logits: Tensor | None,
     adv_logits: Tensor,
 ) -> np.ndarray:
-    """The metric of a stored cell, (n,), NaN where an image proves nothing.
+    """Compute the metric of a stored run, (n,), NaN for unusable images.
 
     Args:
-        metric: one that records are enough for.
-        columns: of the record.
-        usable: images that prove something, (n,) bool.
-        logits: of the clean images, (n, K); None: not stored.
+        metric: a metric with `of_records`.
+        columns: columns of the record.
+        usable: usable images, (n,) bool.
+        logits: logits of the clean images, (n, K); None if not stored.
         adv_logits: (n, K).
     """
     count = len(columns["label"])

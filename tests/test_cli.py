@@ -139,7 +139,7 @@ def test_defaults_show_what_differs(run, npz):
             "--with best(foolbox:cw) does not have norm linf; it has: l2;",
         ),
         (["compare", "pgd", "--with", "foolbox:cw"], "--with foolbox:cw does not have norm linf; it has: l2;"),
-        (["compare", "pgd", "--norm", "l2", "--with", "best(foolbox:cw)"], "foolbox:cw looks for the smallest change"),
+        (["compare", "pgd", "--norm", "l2", "--with", "best(foolbox:cw)"], "foolbox:cw is a minimum-norm attack"),
         (["compare", "pgd", "--with", "best(foolbox:pdg)"], "unknown attack 'pdg'"),
         (["compare", "pgd", "--with", "at-saturation(nosuch)"], "unknown attack 'nosuch'"),
         (["compare", "best(pgd)", "--library", "foolbx"], "unknown library 'foolbx'"),

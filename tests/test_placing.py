@@ -93,7 +93,7 @@ def test_only_the_chosen_images_are_attacked_and_counted(baseline, evaluated, ch
     assert set(records["image"]) == images
     assert len(records) == len(images) * len(ATTACKS) == placed.responses
     assert placed.images == len(images)
-    note = f"new: {len(images)} images were chosen by name: what is measured on them need not hold for the others"
+    note = f"new: evaluated on {len(images)} images selected by name; the results may not hold for other images"
     assert note in davylamp.table(folder).notes
     of_all = every.set_index(["implementation", "image"])["success"]
     assert all(of_all[row.implementation, row.image] == row.success for row in records.itertuples())

@@ -1,1 +1,1 @@
-"""From a configuration to the cells that are to be run."""
+"""From a configuration to the plan of runs."""

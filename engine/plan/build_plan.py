@@ -1,4 +1,4 @@
-"""From a config to a plan: every model loaded once to hash it, and asked for what its cells need."""
+"""Building a plan from a config: each model is loaded once, to compute its digest and check its capabilities."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +41,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _attacks_apart(function: _Function) -> _Function:
-    """The function of a config, with its attacks of files where the config says that they run."""
+    """Decorate a function of a config so that attacks from files run with the config's isolation."""
 
     @wraps(function)
     def call(config: Config, *arguments: Any, **named: Any) -> Any:
@@ -61,21 +61,22 @@ def make_plan(
     fit_data: Data | None = None,
     transport: Transport | None = None,
 ) -> Plan:
-    """Load every model once, to hash it, and list the cells.
+    """Load every model once, to compute its digest, and list the runs.
 
     Args:
-        config: what to do.
+        config: the configuration.
         models: classifiers by name, in place of those that the config names.
         data: images, in place of those that the config names.
-        surrogates: classifiers by name, in place of loading the surrogates of those names.
-        fit_data: images to fit on, in place of those that the config names.
-        transport: how servers of remote models are asked; None: as the config says, and no answer is kept.
+        surrogates: classifiers by name, in place of loading the surrogates with those names.
+        fit_data: fit images, in place of those that the config names.
+        transport: HTTP settings for remote models; None to follow the config, without caching outputs.
 
-    A model that cannot be loaded, or not with these images, costs itself only, as does an implementation that cannot do
-    what others of its attack can: `Plan.failed` has their reasons.
+    A model that cannot be loaded, or not with these images, does not stop the others, nor does an implementation that
+    lacks
+    an option which others of its attack support: `Plan.failed` has the reasons.
 
     Raises:
-        DavylampError: if a name is unknown, no model or no images can be loaded, or no library can do what is asked.
+        DavylampError: if a name is unknown, no model or no images can be loaded, or no library supports the request.
     """
     check_config(config)
     config = _expand_names(config, models)
@@ -83,12 +84,12 @@ def make_plan(
     bench, images = LoadedCache(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     subjects, cells, digests = [], [], {}
     unknown: dict[str, Mapping[str, str]] = {}
-    # What cannot take part, with why; `lacking` asks a model for what it does not give.
+    # Omissions with their reasons; `lacking` has attacks that need more than a model returns.
     failed, refused, lacking = dict[str, str](), dict[str, str](), dict[str, str]()
     notes: list[str] = []
     loaded_surrogates = load_surrogates(config, surrogates, loading)
     via = next(iter(loaded_surrogates.values())).via if len(loaded_surrogates) == 1 else ""
-    spared = undefended_models(config.models) if config.examples == "original" else {}  # nothing is made on them
+    spared = undefended_models(config.models) if config.examples == "original" else {}  # no examples are made on them
     fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
         source = ModelSource(name, None if models is None else models[name], loading)
@@ -154,7 +155,7 @@ def make_plan(
 
 
 def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Config:
-    """The config with every model by name, and one name for one path; models that are handed over have theirs."""
+    """Return the config with expanded model names and unique paths; models that the caller passed keep their names."""
     config = replace(config, data=name_from_here(config.data))
     if models is not None:
         return replace(config, models=tuple(models))
@@ -163,10 +164,10 @@ def _expand_names(config: Config, models: Mapping[str, Classifier] | None) -> Co
 
 
 def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource) -> bool:
-    """Whether the last model and its images are what loading them again would give: of weights and files of images.
+    """Whether the loaded model and images can be used again: from weights and image files.
 
-    What a file of code makes is made again for the tasks, which see whether it is the same, and so is a model in a
-    process of its own or on a server.
+    Models from Python files are loaded again for the tasks, which check their digest; so are isolated and remote
+    models.
     """
     made_here = source.classifier is not None or images.data is not None
     if made_here or ".py:" in source.name + images.name or source.loading.isolation != NOT_ISOLATED:
@@ -176,7 +177,7 @@ def _stays_as_loaded(bench: LoadedCache, source: ModelSource, images: DataSource
 
 
 def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]]:
-    """The places in the config of the attacks of each cell, by its key."""
+    """Return the indices in the config of the attacks of each run, by its key."""
     places: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         places[cell.key] = (*places.get(cell.key, ()), place)
@@ -184,16 +185,16 @@ def _places(cells: Sequence[tuple[int, AttackRun]]) -> dict[str, tuple[int, ...]
 
 
 def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, ServerUsage]:
-    """What a model is, and what its server was asked to know that, and what it gives."""
+    """Return the identity of a model and the server queries for it, and detect its output format."""
     note_shape(classifier, data.inputs.shape)
     identity = identify_asked(classifier, name, data.inputs)
-    with suppress(ModelFailed):  # the cells will say how
+    with suppress(ModelFailed):  # the runs will report the failure
         _look(classifier, data)
     return identity, pop_usage(classifier)
 
 
 def _look(classifier: Classifier, data: Data) -> None:
-    """Ask about one image what nobody said of a model's answers; InvalidInput for labels that are none of its classes.
+    """Query a model on one image for undeclared output properties; InvalidInput for labels outside its classes.
 
     Args:
         classifier: the model.
@@ -204,35 +205,35 @@ def _look(classifier: Classifier, data: Data) -> None:
         logits = classifier.predict_logits(data.inputs[:1].to(classifier.device))
         check_several(logits)
         classes = logits.shape[1]
-    if not classifier.answers.has_other_class:  # which stands for labels that nobody knew of
+    if not classifier.answers.has_other_class:  # it stands for unknown labels
         check_labels(data.labels, len(data.labels), classes)
 
 
 @_attacks_apart
 def check_config(config: Config) -> None:
-    """Refuse what no model and no images could make right, before any of them is loaded.
+    """Raise an error for settings that no model or images could satisfy, before loading any.
 
     Raises:
         DavylampError: as `make_plan`, for an attack, a library, a threat model or a parameter.
     """
     if config.surrogate and config.transfer != "no":
         raise InvalidInput(
-            f"expected a surrogate or transfer, got both: examples of {config.surrogate[0]} are judged on every model"
+            f"`surrogate` excludes `transfer`: examples of {config.surrogate[0]} are already judged on every model"
         )
     if config.surrogate and config.examples != "own":
-        raise InvalidInput("expected a surrogate or the examples of the original, got both")
+        raise InvalidInput("`surrogate` and `examples` exclude each other: choose one")
     surrogates = (name for choice in config.attacks for name in surrogate_names(config, choice))
     check_token(config.token, (*config.models, *surrogates))
     pin_metric_inputs(config)
-    nobody = ModelOnData("", "", config.data, "", 1)
-    asked = [*cells_of(config, nobody, None, {})]
+    placeholder = ModelOnData("", "", config.data, "", 1)
+    asked = [*cells_of(config, placeholder, None, {})]
     check_stopping(config, asked)
     rows = [cell.row for _, cell in asked]
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):
         names = ", ".join(dict.fromkeys(row.name for row in rows))
-        raise InvalidInput(f"expected an attack that learns from images once (uap) with data to fit on, got {names}")
+        raise InvalidInput(f"expected a fitted attack (uap) with fit data, got {names}")
     if config.fit_limit is not None and not config.fit_data:
-        raise InvalidInput("expected data to fit on with a limit of it, got the limit alone")
+        raise InvalidInput("`fit_limit` needs `fit_data`")
 
 
 def _describe_fit_data(data: Data, fit: FitSource) -> FitData:

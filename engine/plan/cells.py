@@ -1,4 +1,4 @@
-"""From a config to the cells of a model: attacks spread over the libraries, parameters resolved, measures sealed."""
+"""From a config to the runs of a model: implementations of each attack, complete parameters, pinned measures."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config
 from .models import NO_SURROGATE, LoadedSurrogate, surrogate_names
 
-# Of a cell: what the attacks of one may differ in.
+# Fields in which the attacks of one worst case may differ.
 _APART: Mapping[str, Any] = {"attack": "", "parameters": {}, "grid": {}, "version": "", "implementation": None}
 
 
@@ -39,11 +39,12 @@ def cells_of(
     surrogates: Mapping[tuple[str, ...], LoadedSurrogate] | None = None,
     fitted_on: FitData | None = None,
 ) -> Iterator[tuple[int, AttackRun]]:
-    """The cells of a model, each with the place of its attack in the config.
+    """Yield the runs of a model, each with the index of its attack in the config.
 
-    Rows that cannot do what others of their attack can go into `refused`; attacks whose surrogate is not among
-    `surrogates` (None: any) are left out. Without `components` (no image is known yet)
-    no radius is refused for its size.
+    Implementations that lack an option which others of their attack support go into `refused`. Attacks whose surrogate
+    is
+    not among `surrogates` (None: any) are omitted. Without `components` (no image is known yet) radii are not checked
+    against the image size.
     """
     from .presets import preset_radius  # builds every preset
 
@@ -122,7 +123,7 @@ def _cell(
 
 
 def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
-    """The parameters and the grid of a choice, with batch size, precision and budget of queries that hold for all."""
+    """Return the parameters and grid of a choice, with the config's batch size, precision and query budget."""
     parameters, grid = dict(choice.parameters), dict(choice.grid)
     if config.batch_size is not None:
         parameters.setdefault("batch_size", config.batch_size)
@@ -136,19 +137,19 @@ def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict
 
 
 def environment_key(device: str) -> dict[str, Any]:
-    """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
+    """Return further fields of a run: the judge's rules, the version of torch, and the type of the device."""
     return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
 
 
 def sampling_settings(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
-    """What a cell says of draws: of the model that is judged, and of the one that is attacked (a random surrogate?)."""
+    """Return the sampling settings of a run: for a random judged model, and a random attacked model (surrogate)."""
     is_drawn = classifier.random if surrogate is None else surrogate
     drawn = {"draws": config.draws} if classifier.random else {}
     return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 
 def unknown_parts(cell: AttackRun) -> dict[str, str]:
-    """A user's attack and metrics in a cell that cannot be known in full, by name, each with why."""
+    """Return a run's user attacks and metrics that cannot be identified completely, by name, each with the reason."""
     metrics = [
         find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
     ]
@@ -160,15 +161,16 @@ def unknown_parts(cell: AttackRun) -> dict[str, str]:
 
 
 def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[tuple[int, AttackRun]]:
-    """The cells of a model as `order` and `stop_when_fooled` of the config have them.
+    """Order the runs of a model by the config's `order` and `stop_when_fooled`.
 
     Args:
-        config: what is asked for.
-        cells: each with the place of its attack in the config.
+        config: the configuration.
+        cells: runs, each with the index of its attack in the config.
 
     Returns:
-        The same cells, or, where a success ends it, for each threat model (and target, seed, surrogate) one cell of
-        all its attacks, once for each place.
+        The same runs; or with `stop_when_fooled` one worst-case run for each threat model (and target, seed,
+        surrogate),
+        once for each index.
     """
     ordered = list(cells)
     if config.order == "cheap-first":
@@ -179,12 +181,13 @@ def order_runs(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> list[t
 
 
 def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> None:
-    """Refuse what cannot stop at a success, before any model is loaded.
+    """Raise an error for runs that cannot stop when fooled, before loading any model.
 
     Raises:
-        InvalidInput: if an attack looks for the smallest change, or two runs of one attack would be one cell, or no two
-            attacks are under one threat model.
-        Unsupported: if an attack learns from all images, or is known as an object only.
+        InvalidInput: if an attack is a minimum-norm attack, two runs of one attack would be equal, or no two attacks
+            have
+            the same threat model.
+        Unsupported: if an attack is fitted on all images, or has no name.
     """
     if not config.stop_when_fooled:
         return
@@ -203,13 +206,13 @@ def check_stopping(config: Config, cells: Iterable[tuple[int, AttackRun]]) -> No
             f"{cell.attack} under {format_threat_model(cell.threat_model)}" for ((_, cell), *_) in groups[:4]
         )
         raise InvalidInput(
-            f"expected several attacks under one threat model with `stop_when_fooled`, got {under}: give `norm` and "
-            "`epsilon`, or more attacks"
+            f"`stop_when_fooled` needs several attacks with the same threat model, got {under}; give `norm` and "
+            "`epsilon`, or add attacks"
         )
 
 
 def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[list[tuple[int, AttackRun]]]:
-    """The cells that differ in nothing but their attack, in order."""
+    """Group runs that differ only in their attack, in order."""
     groups: dict[Any, list[tuple[int, AttackRun]]] = {}
     for place, cell in cells:
         blank = replace(cell, **_APART)
@@ -218,7 +221,7 @@ def _grouped(cells: Iterable[tuple[int, AttackRun]], config: Config) -> list[lis
 
 
 def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
-    """The cell of all attacks of a group; of one alone its own."""
+    """Join the runs of a group into one worst case; a single run stays as it is."""
     cells = [cell for _, cell in group]
     if len(cells) == 1:
         return cells[0]
@@ -233,7 +236,7 @@ def _join(group: Sequence[tuple[int, AttackRun]]) -> AttackRun:
 
 
 def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
-    """A line for each row of a plan that cannot reach its ball, before anything is run."""
+    """Return a warning for each run whose attack cannot reach its radius in its steps, before anything runs."""
     lines = (
         short_steps_warning(cell.row, cell.threat_model, {**cell.parameters, **values})
         for cell in _members(cells)
@@ -243,7 +246,7 @@ def short_steps_warnings(cells: Iterable[AttackRun]) -> list[str]:
 
 
 def list_repeated_draws(cells: Iterable[AttackRun]) -> list[str]:
-    """A line for each row of a plan whose draws are averaged twice, before anything is run."""
+    """Return a warning for each run that averages samples twice, before anything runs."""
     lines = (
         warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in _members(cells)
     )
@@ -255,20 +258,20 @@ def _members(cells: Iterable[AttackRun]) -> Iterator[AttackRun]:
 
 
 def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
-    """The measures of a config, with what they read from elsewhere: the data of a profile, the file of a hierarchy.
+    """Return the measures of a config, pinned to the data of a profile and the file of a hierarchy.
 
     Args:
-        config: what is to be done.
-        classifier: the model that the profile is prepared for; None: nothing is read yet.
+        config: the configuration.
+        classifier: the model that the profile is prepared for; None to read nothing yet.
 
     Raises:
-        InvalidInput: if coverage is asked for without a profile, or a profile without coverage.
+        InvalidInput: if coverage has no profile, or a profile is given without coverage.
         DavylampError: if there is no such data or file.
     """
     sealed = []
     groups = {measure: read_group(measure) for measure in config.measures if is_group(measure)}
     if config.profile and "coverage" not in {group.name for group in groups.values()}:
-        raise InvalidInput("expected `measures=coverage` with a profile, got the profile alone")
+        raise InvalidInput("`profile` needs `measures=coverage`")
     for measure in config.measures:
         group = groups.get(measure)
         if group is not None and group.name == "coverage":
@@ -286,10 +289,10 @@ def pin_metric_inputs(config: Config, classifier: Classifier | None = None) -> t
 
 
 def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
-    """What to say of the order of the classes in the hierarchies of a config, see `check_order`.
+    """Return notes on the order of the classes in the config's hierarchies, see `check_order`.
 
     Raises:
-        DavylampError: if it is not the model's.
+        DavylampError: if it differs from the model's.
     """
     groups = [read_group(measure) for measure in config.measures if is_group(measure)]
     paths = [group["hierarchy"] or config.hierarchy for group in groups if group.name == "confusion"]
@@ -297,8 +300,8 @@ def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
-    """Coverage with the data of its profile, `inside` its name or `beside` it, and what these are."""
+    """Return coverage with the data of its profile, from its name (`inside`) or the config, pinned to their digest."""
     if not (inside or beside):
-        raise InvalidInput("expected data to take the neurons' ranges from: `profile=DATA` with coverage, got none")
+        raise InvalidInput("coverage needs `profile=DATA`, the data that define the ranges of the neurons")
     whole = measure if inside else with_setting(measure, "profile", beside)
     return whole if classifier is None else pin_measure(whole, describe_files(classifier, inside or beside, None)[0])

@@ -1,4 +1,4 @@
-"""What an attack choice means before any model is loaded: rows, norm, parameters; and what was chosen for the user."""
+"""Resolution of attack choices before loading models: implementations, norm, parameters, and defaults taken."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +13,14 @@ from ..attack_run import AttackRun
 from ..searches.kinds import Search, parse_search
 from .config import AttackChoice, Config
 
-USUAL_SIZE = 3 * 224 * 224  # components of an image where none is known yet: what a customary radius is then for
+USUAL_SIZE = 3 * 224 * 224  # components of an image if unknown, for the customary radius
 
 
 _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "seed", "device": "device"}
 
 
 def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bool = False) -> list[Implementation]:
-    """The implementations that a choice runs, of the given libraries (empty: of all).
+    """Return the implementations that a choice runs, in the given libraries (empty for all).
 
     Raises:
         UnknownName: if there is no such attack or implementation.
@@ -33,7 +33,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     if search.is_portfolio:
         return [_portfolio_of(choice, search, libraries)]
     if search.kind == "worst-case":
-        raise InvalidInput(f"expected the attacks one by one with `stop_when_fooled`, got {choice.attack}")
+        raise InvalidInput(f"list the attacks of {choice.attack} separately and set `stop_when_fooled`")
     if set(name) & set("()"):
         wanted = "NAME, LIBRARY:NAME or best(...) or at-saturation(...) of one"
         raise InvalidInput(f"expected an attack as {wanted}, got {choice.attack!r}")
@@ -49,13 +49,13 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
 
 
 def no_library(name: str, rows: Iterable[Implementation], libraries: Iterable[str]) -> InvalidInput:
-    """The error where none of some libraries has an attack, whose rows are these."""
+    """Build the error for an attack that none of the libraries has; `rows` are its implementations."""
     have = ", ".join(dict.fromkeys(row.library for row in rows))
     return InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(libraries)}")
 
 
 def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]) -> Implementation:
-    """The row of `best(A,B)`; of `best(auto)` that of the default attacks in the norm, linf where none is given."""
+    """Return the implementation of `best(A,B)`; `best(auto)` takes the default attacks in the norm or linf."""
     search = search.choose_members(choice.norm or "linf", targeted=bool(choice.target))
     row = search.find_row()
     wanted = {each.library for each in search.rows(row)}
@@ -66,16 +66,16 @@ def _portfolio_of(choice: AttackChoice, search: Search, libraries: Sequence[str]
 
 
 def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], components: int | None = None) -> ThreatModel:
-    """The threat model of a choice, completed where it leaves it open.
+    """Return the threat model of a choice, completed with defaults.
 
     Args:
-        choice: the attack, perhaps with norm and radius.
-        rows: what it runs, as `rows_of` has them.
-        components: C x H x W of an image; None: not known yet, and a customary radius that of `USUAL_SIZE`.
+        choice: the attack, optionally with norm and radius.
+        rows: its implementations, from `rows_of`.
+        components: C x H x W of an image; None if unknown, for the customary radius of `USUAL_SIZE`.
 
     Raises:
         InvalidInput: if its radius has no norm, or does not fit it.
-        Unsupported: if no row has the norm.
+        Unsupported: if no implementation supports the norm.
     """
     threat_model = choose_threat_model(
         rows[0].attack,
@@ -86,12 +86,12 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
         targeted=bool(choice.target),
     )
     if parse_search(choice.attack).searches_radius and choice.epsilon is None:
-        return replace(threat_model, epsilon=None)  # the search knows how far to look
+        return replace(threat_model, epsilon=None)  # the search chooses its largest radius
     return threat_model
 
 
 def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, repaired: bool = False) -> None:
-    """Raise InvalidInput if one radius for several attacks, given without a norm, would fall into several norms."""
+    """Raise InvalidInput if one radius for several attacks, given without a norm, would apply to several norms."""
     norms: dict[str, tuple[str, float]] = {}
     for choice in choices:
         if choice.norm is None and choice.epsilon is not None:
@@ -100,13 +100,13 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
     if len(norms) > 1:
         meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
         radius = format_radius("linf", next(iter(norms.values()))[1])
-        raise InvalidInput(f"expected `norm` beside `epsilon` {radius}: it would be {meant}; run them one by one")
+        raise InvalidInput(f"`epsilon` {radius} needs `norm`: it would be {meant}; or run the attacks separately")
 
 
 def spread_parameters(
     attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, repaired: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Parameters given once for several attacks: for each attack those that a row of it has; and what to say.
+    """Distribute parameters over several attacks: each attack gets those that it has; with notes on the others.
 
     Raises:
         Unsupported: if no attack has one of them.
@@ -129,13 +129,13 @@ def spread_parameters(
 def chosen_of(
     choice: AttackChoice, attack: str, threat_model: ThreatModel, *, only_targeted: bool = False
 ) -> dict[str, Any]:
-    """What a choice left open and what was taken: `norm`, `epsilon`, `parameters`, `target`, as far as they apply.
+    """Return the defaults taken for a choice: `norm`, `epsilon`, `parameters`, `target`, if they apply.
 
     Args:
-        choice: what the user said.
+        choice: the user's choice.
         attack: the canonical attack.
-        threat_model: what was made of it.
-        only_targeted: the row has no untargeted mode: it aims at a class although none was asked for.
+        threat_model: the completed threat model.
+        only_targeted: whether the implementation has no untargeted mode, so that a default target was taken.
     """
     chosen: dict[str, Any] = {}
     if choice.norm is None:
@@ -152,7 +152,7 @@ def chosen_of(
 
 
 def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
-    """What the program chose of a cell of this config; of a worst case by the names of its attacks."""
+    """Return the defaults taken for a run of this config; for a worst case by the names of its attacks."""
     from .presets import preset_radius  # builds every preset
 
     if cell.search.kind == "worst-case":
@@ -172,11 +172,11 @@ def chosen_of_cell(config: Config, cell: AttackRun) -> dict[str, Any]:
 
 
 def format_defaults_taken(config: Config, cells: Sequence[AttackRun], given: Collection[str]) -> str:
-    """Everything that was chosen for an evaluation, in one line; "" if that is nothing.
+    """Return all defaults taken for an evaluation, in one line; "" if there are no such defaults.
 
     Args:
-        config: what is run.
-        cells: what it comes to.
+        config: the configuration.
+        cells: its runs.
         given: names of the settings of the config that the user gave.
     """
     groups: dict[str, list[str]] = {}
@@ -190,7 +190,7 @@ def format_defaults_taken(config: Config, cells: Sequence[AttackRun], given: Col
 
 
 def settings_texts(config: Config, given: Collection[str]) -> list[str]:
-    """The settings that the user did not give, a text each: "data demo:imagenet", "seed 0"."""
+    """Return the settings that the user did not give, a text each: "data demo:imagenet", "seed 0"."""
     texts = []
     for name, word in _SETTINGS.items():
         value = getattr(config, name)
@@ -200,7 +200,7 @@ def settings_texts(config: Config, given: Collection[str]) -> list[str]:
 
 
 def chosen_text(chosen: Mapping[str, Any]) -> str:
-    """What `chosen_of` gives, as a text: "norm linf, epsilon 4/255 (customary), steps 40 (matched)"."""
+    """Format the result of `chosen_of`: "norm linf, epsilon 4/255 (customary), steps 40 (matched)"."""
     texts = [f"norm {chosen['norm']}"] if "norm" in chosen else []
     if "epsilon" in chosen:
         norm = chosen.get("norm", "linf" if chosen["epsilon"] < 1 else "")
@@ -213,13 +213,13 @@ def chosen_text(chosen: Mapping[str, Any]) -> str:
 
 
 def list_assumed(cells: Iterable[AttackRun]) -> list[str]:
-    """What was taken for granted of users' attacks, a line each."""
+    """Return the assumptions about users' attacks, one message each."""
     rows = dict.fromkeys((cell.row.name, cell.row.assumed) for cell in cells if cell.row.assumed)
     return [f"{name}: assumed {' and '.join(assumed)}" for name, assumed in rows]
 
 
 def join_chosen(parts: Sequence[str]) -> str:
-    """The parts as the line that a command prints; "" without any."""
+    """Join the parts to the line that a command prints; "" without any."""
     return f"chosen: {'; '.join(parts)}" if parts else ""
 
 
@@ -230,13 +230,13 @@ def _value(value: Any) -> str:
 
 
 def _chosen_as(cell: AttackRun) -> tuple[str, str]:
-    """The names that a cell's attack may be chosen by: of the attack and of the row; a user's has one alone."""
+    """Return the names by which a run's attack may be chosen: attack and implementation, equal for a user's attack."""
     row = cell.row
     return (row.name, row.name) if row.is_user_attack else (row.attack, row.name)
 
 
 def _may_come_from(choice: AttackChoice, cell: AttackRun) -> bool:
-    """Whether a cell may come from a choice."""
+    """Whether a run may come from a choice."""
     search, threat = parse_search(choice.attack), cell.threat_model
     try:
         search = search.choose_members(threat.norm, targeted=threat.targeted)

@@ -1,6 +1,6 @@
-"""The settings of an evaluation as records: fields, types, ranges, defaults and options, each stated once.
+"""The settings of an evaluation as dataclasses, with fields, types, ranges, defaults and options.
 
-Importing it loads no torch; `config_file` reads the records from TOML and from texts.
+Importing this module does not import torch; `config_file` reads the settings from TOML and from texts.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,26 +44,28 @@ Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
 
 @dataclass(frozen=True)
 class AttackChoice:
-    """An attack and how to run it, under one threat model.
+    """An attack and its settings, under one threat model.
 
     Args:
-        attack: "pgd" (every library that has it), "foolbox:pgd", "my_attack.py:MyAttack", or "best(...)" around one of
-            them: the smallest radius; "best(adv-lib:fmn,foolbox:pgd)": by several attacks together, "best(auto)" or
-            "best": by davylamp's choice of them; "at-saturation(...)": at the radius where
-            its success stops growing; or a user's attack itself, see `as_implementation`.
-        norm: None: the one that most libraries have.
-        epsilon: a number or a fraction such as "8/255". None: the customary one, for attacks that need one. Without a
-            norm it is one of linf, for a fixed-budget attack that has linf, if it is at most 1; or of the only norm
-            that there is.
+        attack: "pgd" (every library that has it), "foolbox:pgd", "my_attack.py:MyAttack"; "best(...)" around one of
+            them, a search for the smallest radius; "best(adv-lib:fmn,foolbox:pgd)", several attacks together, and
+            "best(auto)" or "best", davylamp's choice of attacks; "at-saturation(...)", the radius at which its success
+            stops growing; or a user's attack itself, see `as_implementation`.
+        norm: None for the norm that most libraries support.
+        epsilon: a number or a fraction such as "8/255". None for the customary radius, for attacks that need one.
+            Without a
+            norm, a radius of at most 1 is one of linf for a fixed-budget attack that supports linf; otherwise the
+            attack
+            must have only one norm.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.
         defaults: each library's defaults instead of the matched parameters.
-        surrogate: models that the examples of this attack are made on; empty: as the config says.
-        row: the implementation itself, for an attack that was handed over.
+        surrogate: models that the examples of this attack are made on; empty to follow the config.
+        row: the implementation, if the caller passed an attack.
 
     Raises:
-        InvalidInput: if a value has a wrong type or lies out of range.
+        InvalidInput: if a value has a wrong type or is out of range.
         UnknownName: if there is no such norm.
     """
 
@@ -104,55 +106,58 @@ class AttackChoice:
 class Config:
     """An evaluation: every model with every attack, on one data set.
 
-    A field with an `Option` is an option of `davylamp evaluate` too, in this order.
+    A field with an `Option` is also an option of `davylamp evaluate`, in this order.
 
     Args:
         models: names; `*` matches: "demo:*".
-        attacks: what to run on each; a name or a table of plain values becomes an `AttackChoice`.
+        attacks: attacks to run on each model; a name or a table of plain values becomes an `AttackChoice`.
         data: name of the data.
-        limit: only this many images.
-        images: only those of these names, of the first `limit`.
-        measures: groups of metrics, and user metrics as "my.py:function". Not in the default: "curve", how near the
-            nearest adversarial point of each image was after how many passes, of minimum-norm attacks on a CPU in
-            float32; "coverage", "boundary", "neurons" and "consistency", with settings as "coverage:sections=100".
-        profile: name of the data that "coverage" takes the ranges of the neurons from.
-        hierarchy: file with the classes in groups, for semantic confusion; "": WordNet, for ImageNet's.
-        libraries: only these; empty: all.
-        repaired: the repaired rows as well.
-        seeds: each cell once with each.
-        max_queries: forward plus backward passes per image, at most.
+        limit: largest number of images.
+        images: names of images to select among the first `limit`.
+        measures: groups of metrics, and user metrics as "my.py:function". Not in the default: "curve", the distance of
+            the nearest adversarial example of each image against passes, for minimum-norm attacks on a CPU in float32;
+            "coverage", "boundary", "neurons" and "consistency", with settings as "coverage:sections=100".
+        profile: name of the data that define the ranges of the neurons for "coverage".
+        hierarchy: file with the hierarchy of classes, for semantic confusion; "" for WordNet, for ImageNet's classes.
+        libraries: only these; empty for all.
+        repaired: whether to include fixed variants.
+        seeds: each run is repeated with each seed.
+        max_queries: largest number of forward plus backward passes per image.
         batch_size: images per library call.
-        precision: of the attacks' passes; the judge's are in full float32. None: as torch is set.
+        precision: precision of the attacks' passes; the judge uses full float32. None for torch's setting.
         shard_size: images that are attacked, measured and saved at once.
-        order: of the cells of a model: as given, or those first whose images are expected to cost the fewest passes.
-        stop_when_fooled: of the attacks under one threat model each is made on the images only that none before it, in
-            that order, has fooled: the worst case of each image at fewer passes, in one cell.
-        pixels: success and distance count on images of 8 bits, as RoBIC has it.
+        order: order of a model's runs: as given, or those with the fewest expected passes per image first.
+        stop_when_fooled: whether the attacks under one threat model run in this order as one worst case, each only on
+            the
+            images that none before it has fooled, which saves passes.
+        pixels: whether success and distance are measured on 8-bit images, as in RoBIC.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
-        examples: what a defended model sees: examples made on itself ("own"), those made once on its original
-            ("original"), or both. `defended.undefended_models` says which is whose.
-        keep_images: keep every adversarial image, without loss.
-        device: where to compute.
-        surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`. Where
-            attacks name surrogates of their own, these take the place of them, and of no other attack.
-        fit_data: name of the data that attacks which learn once (universal perturbations, generators) learn from, less
-            the images that are scored. Without it they learn from the images that they are scored on.
-        fit_limit: only this many of them.
-        draws: answers that each example is judged by, of models that draw random numbers.
-        eot: answers of such a model whose mean an attack sees, each of them a query; 1: it takes it for deterministic.
-        isolate: which models run in a process of their own, see `Isolation`; what handed-over modules do never.
-        time_limit: seconds that one answer of such a model may take.
-        memory_limit: GiB that its process may ask for; None: four fifths of the machine's.
+        examples: examples for defended models: made on themselves ("own"), made once on their undefended model
+            ("original"), or both. `defence_pairs.undefended_models` pairs the models.
+        keep_images: whether to store every adversarial image, without loss.
+        device: torch device.
+        surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`. If
+            attacks
+            name their own surrogates, these replace them, and apply to no other attack.
+        fit_data: name of the fit data of fitted attacks (universal perturbations, generators), without the evaluation
+            images. If empty, they are fitted on the evaluation images.
+        fit_limit: largest number of fit images.
+        draws: samples of a random model that each example is judged on.
+        eot: samples of a random model whose mean an attack uses, each a query; 1: the attack treats it as
+            deterministic.
+        isolate: which models run in a separate process, see `Isolation`; modules that the caller passes never do.
+        time_limit: seconds for one call of an isolated model.
+        memory_limit: GiB for its process; None for four fifths of the machine's memory.
         preset: the paper whose setting this is, if any.
-        rate: at most so many images or requests a second to the server of a remote model: "20", "5 requests".
-        cost: price of one image that a server answers, whatever the currency.
+        rate: limit of images or requests per second to the server of a remote model: "20", "5 requests".
+        cost: price of one image sent to a server, in any currency.
         token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
-        timeout: seconds that a server has for an answer.
-        request_size: images that a server is asked about at once, at most.
-        no_answers: do not keep the answers of servers in the results folder, to be used again.
+        timeout: seconds to wait for a server's response.
+        request_size: largest number of images per request.
+        no_answers: do not cache the outputs of servers in the results folder.
 
     Raises:
-        InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key.
+        InvalidInput: if a value has a wrong type or is out of range; the message begins with its key.
         UnknownName: if there is no such library or group of metrics.
     """
 
@@ -239,7 +244,7 @@ class Config:
 
     @property
     def isolation(self) -> "Isolation":
-        """How models that are loaded by name are kept apart from this process."""
+        """Isolation of models that are loaded by name."""
         from ...adapters.models.sandbox.isolation import Isolation
 
         return Isolation(self.isolate, self.time_limit, self.memory_limit)
@@ -253,16 +258,16 @@ class Config:
         _store(self, check_record(Config, values))
         self.transport()
         if self.precision == "tf32" and not self.device.startswith("cuda"):
-            raise _at("precision", InvalidInput(f"precision: tf32 is of NVIDIA GPUs, and the device is {self.device}"))
+            raise _at("precision", InvalidInput(f"precision: tf32 needs an NVIDIA GPU, got device {self.device}"))
         _check_libraries(self.libraries)
         _check_files(self)
         _check_measures(self.measures)
 
     def transport(self, answers: str | Path = "", workers: int = 1) -> "Transport":
-        """How servers of remote models are asked.
+        """Return the HTTP settings for remote models.
 
         Args:
-            answers: the file in which these are kept, unless the config says that they are not.
+            answers: file of the output cache, unless the config disables it.
             workers: processes that share the rate.
         """
         from ...adapters.models.remote.transport import Transport, read_rate
@@ -273,7 +278,7 @@ class Config:
 
 
 def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
-    """How attacks of files are kept apart, from values that are not checked yet."""
+    """Return the isolation of attacks from files, from values that are not checked yet."""
     from ...adapters.models.sandbox.isolation import Isolation
 
     given = values["isolate"], values["time_limit"], values["memory_limit"]
@@ -283,7 +288,7 @@ def _isolation_of(values: Mapping[str, Any]) -> "Isolation":
 
 
 def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
-    """The attacks of a config, of which some may be names or tables."""
+    """Return the attacks of a config, some of which may be names or tables."""
     if all(isinstance(choice, AttackChoice) for choice in values["attacks"]):
         return tuple(values["attacks"])
     from ...adapters.models.sandbox.attack_isolation import attack_isolation_context
@@ -297,7 +302,7 @@ def _choices_of(values: Mapping[str, Any]) -> tuple[AttackChoice, ...]:
 
 
 def _check_libraries(libraries: tuple[str, ...]) -> None:
-    """Refuse a library that does not exist; the catalogue is read only if there is one to look up."""
+    """Raise UnknownName for unknown libraries; the catalogue is loaded only if libraries are given."""
     if not libraries:
         return
     from ...adapters.catalogue.assemble import catalogue
@@ -309,7 +314,7 @@ def _check_libraries(libraries: tuple[str, ...]) -> None:
 
 
 def _check_files(config: Config) -> None:
-    """Refuse files that would run in this process although every file is to run in a sandbox."""
+    """Raise InvalidInput for files that would run in this process with `isolate=strict`."""
     if config.isolate != "strict":
         return
     from ..measure_groups import is_group
@@ -321,14 +326,14 @@ def _check_files(config: Config) -> None:
         raise _at(
             word,
             InvalidInput(
-                f"{word}: expected nothing that runs in this process with `isolate=strict`, got {name}: only models, "
-                "defences and attacks of files run in a process of their own"
+                f"{word}: {name} would run in this process, which `isolate=strict` forbids: only models, defences and "
+                "attacks from files run in a separate process"
             ),
         )
 
 
 def _check_measures(measures: tuple[str, ...]) -> None:
-    """Refuse a group of metrics, a setting or a function of a user that does not exist."""
+    """Raise an error for an unknown group of metrics, setting or user function."""
     if {*measures} <= {*MEASURES}:
         return
     from ..measure_groups import is_group, read_group
@@ -346,13 +351,13 @@ def _check_measures(measures: tuple[str, ...]) -> None:
 
 
 def _at(path: str, error: DavylampError) -> DavylampError:
-    """The error with the key path that its message begins with, or names."""
+    """Set the error's key path, which its message begins with or names."""
     error.path = path
     return error
 
 
 def prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns; its error begins with the key path."""
+    """Call the function; its error begins with the key path."""
     try:
         return function(*arguments)
     except DavylampError as error:
@@ -362,4 +367,4 @@ def prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _store(record: Any, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        object.__setattr__(record, name, value)  # the record is frozen for everyone else
+        object.__setattr__(record, name, value)  # the dataclass is frozen

@@ -1,4 +1,4 @@
-"""The settings of an evaluation read from TOML and from texts, and written back."""
+"""Reading the settings of an evaluation from TOML and texts, and writing them."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -30,8 +30,8 @@ def read_config(path: str | Path) -> Config:
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if it is no TOML, or a value has a wrong type.
-        UnknownName: if it has a key that means nothing.
+        InvalidInput: if it is not TOML, or a value has a wrong type.
+        UnknownName: if it has an unknown key.
     """
     table = read_toml(path)
     try:
@@ -42,10 +42,10 @@ def read_config(path: str | Path) -> Config:
 
 
 def base_config(config: Config | str | Path | None, preset: str | None = None) -> tuple[Config, set[str]]:
-    """The settings that others win over, and the names of those that a file, a preset or a config states.
+    """Return the base settings, which explicit ones override, and the names of those that are set.
 
     Raises:
-        InvalidInput: for a file and a preset.
+        InvalidInput: for a file together with a preset.
         DavylampError: as `read_config`.
     """
     from .presets import find_preset
@@ -64,22 +64,22 @@ def _shown(config: Any) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The plain values of a TOML file.
+    """Return the plain values of a TOML file.
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if it is no TOML, or empty.
+        InvalidInput: if it is not TOML, or empty.
     """
     try:
         with expand_path(path).open("rb") as file:
             text = file.read(_LARGEST_FILE + 1)
         if len(text) > _LARGEST_FILE:
             raise InvalidInput(f"expected a TOML file of at most 1 MiB, got more from {path}")
-        if not text.strip():  # what is left of `--print-config > run.toml` that was refused
+        if not text.strip():  # left behind by a failed `--print-config > run.toml`
             raise InvalidInput(f"expected settings in {path}, got an empty file")
         return tomllib.loads(text.decode())
     except OSError as error:
-        raise Unavailable(f"expected a TOML file, found none at {path} ({error.strerror})") from error
+        raise Unavailable(f"cannot read the TOML file {path} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, DavylampError):
             raise
@@ -87,7 +87,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def config_from(table: Mapping[str, Any]) -> Config:
-    """A config from plain values, as TOML holds them."""
+    """Build a config from plain values of TOML."""
     values = _known("", table, Config)
     if values.get("preset"):
         from .presets import find_preset
@@ -96,14 +96,12 @@ def config_from(table: Mapping[str, Any]) -> Config:
         find_preset(preset if isinstance(preset, str) else format_value(preset))
         if "attacks" not in values:
             start = f"davylamp evaluate --preset {preset} --print-config"
-            raise InvalidInput(
-                f"preset: expected the attacks of {preset} beside its name, got none; start from {start}"
-            )
+            raise InvalidInput(f"preset: the file names {preset} but has no attacks; start from {start}")
     return Config(**values)
 
 
 def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
-    """An attack choice from a name or a table of plain values; `where` is its path in the whole: "attacks[0]"."""
+    """Build an attack choice from a name or a table of plain values; `where` is its path, such as "attacks[0]"."""
     values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
     dot = f"{where}." if where else ""
     if "attack" not in values:
@@ -127,7 +125,7 @@ def parse_attack_choice(item: Any, where: str = "") -> AttackChoice:
 
 
 def write_config(config: Config) -> str:
-    """The config as TOML that `read_config` reads back."""
+    """Return the config as TOML, which `read_config` reads."""
     import tomli_w
 
     empty = {item.name: () if item.default == () else None for item in fields(Config)}
@@ -140,7 +138,7 @@ def write_config(config: Config) -> str:
 
 
 def expand_models(config: Config) -> Config:
-    """The config with every `*` in its models replaced by the names that it matches on the config's data."""
+    """Replace every `*` in the config's models by the names that it matches on the config's data."""
     names: list[str] = []
     for pattern in config.models:
         matches = match_models(pattern, config.data) if "*" in pattern else [pattern]
@@ -151,7 +149,7 @@ def expand_models(config: Config) -> Config:
 
 
 def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
-    """The parameters that users' attacks among these have besides the vocabulary."""
+    """Return the additional parameters of users' attacks among these."""
     attacks = list(attacks)
     searches = [parse_search(attack) for attack in attacks if isinstance(attack, str)]
     names = [each.inside for each in searches if not each.is_portfolio]
@@ -161,9 +159,9 @@ def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
 
 
 def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """A canonical parameter from a plain value: a text is read only where TOML has no word for it.
+    """Return a canonical parameter from a plain value; texts are parsed only for values without a TOML type.
 
-    That is a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
+    These are a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -176,7 +174,7 @@ def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None =
 
 
 def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
-    """A canonical parameter from a text, as an option has it.
+    """Return a canonical parameter from the text of an option.
 
     Raises:
         UnknownName: if there is no such parameter.
@@ -190,7 +188,7 @@ def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Paramet
 
 
 def _known(where: str, table: Any, record: type) -> dict[str, Any]:
-    """The table as a dict, if every key of it is a field of the record."""
+    """Return the table as a dict; UnknownName if a key is not a field of the dataclass."""
     if not isinstance(table, Mapping):
         raise InvalidInput(f"{where}: expected a table, got {format_value(table)}".removeprefix(": "))
     names = [item.name for item in fields(record)]

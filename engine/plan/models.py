@@ -1,4 +1,4 @@
-"""The models of a plan: surrogates, loaded once to hash them; and which cells ask a model for what it does not give."""
+"""Models of a plan: surrogates, loaded once to compute their digests, and runs that a model does not support."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -24,18 +24,18 @@ from ..attack_shard import precisions_of
 from ..sources import LOADED_HERE, LoadOptions, ModelSource
 from .config import AttackChoice, Config
 
-_NAMED = 3  # attacks that are named of those that are refused for one reason
-_GIVES = "the model gives"  # in reasons that another kind of attack does not meet
+_NAMED = 3  # attacks named in an error
+_GIVES = "the model gives"  # in reasons that do not apply to other kinds of attacks
 
 
 class LoadedSurrogate(NamedTuple):
-    """What examples are made on.
+    """A loaded surrogate.
 
     Args:
-        sources: where its members come from; empty: there is none, examples are made on the model itself.
+        sources: sources of its members; empty if examples are made on the model itself.
         identities: name and digest of each member.
         classifier: the member, or the mean of the members' logits.
-        unknown: by name of a member, why it cannot be known in full.
+        unknown: by name of a member, why it cannot be identified completely.
     """
 
     sources: tuple[ModelSource, ...] = ()
@@ -45,22 +45,22 @@ class LoadedSurrogate(NamedTuple):
 
     @property
     def via(self) -> str:
-        """What titles add where examples are made on it, " via SURROGATE"; "" without a surrogate."""
+        """Suffix of titles, " via SURROGATE"; "" without a surrogate."""
         return f" via {ensemble_name([each.model for each in self.identities])}" if self.identities else ""
 
     @property
     def is_random(self) -> bool | None:
-        """Whether it draws random numbers; None: there is none."""
+        """Whether the surrogate is random; None without a surrogate."""
         return None if self.classifier is None else self.classifier.random
 
     def check(self, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
-        """Raise InvalidInput where examples of the surrogate say nothing about a model; nothing without a surrogate."""
+        """Raise InvalidInput if the surrogate is the model itself or incompatible with it."""
         if self.classifier is None:
             return
         same = [each.model for each in self.identities if each.model_digest == subject.model_digest]
         if same:
             raise InvalidInput(
-                f"expected a surrogate other than the model, got {same[0]}: on itself it is a white-box attack; "
+                f"expected a surrogate other than the model, got {same[0]}: that would be a white-box attack; "
                 "evaluate it without a surrogate"
             )
         check_surrogate(classifier, self.classifier, data.inputs[:1].to(classifier.device))
@@ -70,9 +70,9 @@ NO_SURROGATE = LoadedSurrogate()
 
 
 def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
-    """The models that a choice's examples are made on; empty: on each model itself.
+    """Return the models that a choice's examples are made on; empty for each model itself.
 
-    The config's, unless attacks name their own: of those it takes the place, and the others stay white-box.
+    These are the config's, unless attacks name their own: the config's replace those, and other attacks stay white-box.
     """
     if any(each.surrogate for each in config.attacks) and not choice.surrogate:
         return ()
@@ -82,12 +82,12 @@ def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
 def load_surrogates(
     config: Config, models: Mapping[str, Classifier] | None = None, loading: LoadOptions = LOADED_HERE
 ) -> dict[tuple[str, ...], LoadedSurrogate]:
-    """What the examples of a config are made on, by names; () is the model itself.
+    """Load the surrogates of a config, by names; () is the model itself.
 
     Args:
-        config: what to do.
+        config: the configuration.
         models: classifiers by name, in place of loading those names.
-        loading: how the others are loaded by name.
+        loading: options for loading the others by name.
 
     Raises:
         DavylampError: if one cannot be loaded.
@@ -102,10 +102,10 @@ def check_surrogates(
     classifier: Classifier,
     data: Data,
 ) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
-    """The surrogates whose examples say something about a model, and why the others say nothing, by what is left out.
+    """Return the surrogates that are usable for a model, and why others are not, by omitted attacks.
 
     Raises:
-        InvalidInput: if none does.
+        InvalidInput: if none is usable.
     """
     usable, refused = {}, {}
     for names, surrogate in surrogates.items():
@@ -122,7 +122,7 @@ def check_surrogates(
 
 
 def sources_of(surrogates: Iterable[LoadedSurrogate]) -> dict[tuple[Surrogate, ...], tuple[ModelSource, ...]]:
-    """Where the members of each come from, by their identities."""
+    """Return the sources of the members of each surrogate, by their identities."""
     return {each.identities: each.sources for each in surrogates}
 
 
@@ -149,14 +149,14 @@ def supported_runs(
     *,
     refused: dict[str, str],
 ) -> list[tuple[int, AttackRun]]:
-    """The cells that the model can be asked for.
+    """Return the runs that the model supports.
 
     Args:
-        cells: of one model, each with its place in the config.
+        cells: runs of one model, each with its index in the config.
         classifier: the model.
-        surrogate: what their examples are made on; None: on the model itself.
-        data: its images, of which one is asked about, and labels.
-        refused: where it is noted why the model cannot be asked for the others, by attack and model.
+        surrogate: model that their examples are made on; None for the model itself.
+        data: its images, of which one is queried, and labels.
+        refused: receives the reasons for the other runs, by attack and model.
     """
     if surrogate is not None:
         surrogate.answers.expect_labels(data.labels)
@@ -175,7 +175,7 @@ def supported_runs(
 
 
 def runs_or_error(cells: dict[str, AttackRun], refused: dict[str, str]) -> dict[str, AttackRun]:
-    """The cells, by key; Unsupported if none is left, as models do not give or cannot do what the attacks ask for."""
+    """Return the runs, by key; Unsupported if none is left because models do not support the attacks."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
         for name, why in refused.items():
@@ -194,7 +194,7 @@ def _why_not(
     image: Tensor,
     classes: Callable[[Classifier], int],
 ) -> str:
-    """Why a cell cannot be run; "" if it can, or if the model fails: then running it says how."""
+    """Return why a run cannot be run; "" if it can, or if the model fails, which running it reports."""
     learner = surrogate or classifier
     rows = cell.search.rows(cell.row)
     try:
@@ -204,7 +204,7 @@ def _why_not(
             if why := why or why_no_class(learner, cell.target, image.to(learner.device)):
                 return why
         if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
-            return "learns by gradients, and the model gives none"
+            return "is fitted with gradients, and the model gives no gradients"
         asked = ((row, classifier if row.learned else learner) for row in rows)
         return next(filter(None, (_why_no_row(cell, row, model, image, classes) for row, model in asked)), "")
     except ModelFailed:
@@ -214,17 +214,17 @@ def _why_not(
 def _why_no_row(
     cell: AttackRun, row: Implementation, asked: Classifier, image: Tensor, classes: Callable[[Classifier], int]
 ) -> str:
-    """Why a row of a cell cannot be run on the model that it asks."""
+    """Return why an implementation of a run cannot be run on the model that it queries; "" if it can."""
     if why := why_no_layers(row, asked):
         return why
-    if not cell.search.is_portfolio:  # which goes on with its others
+    if not cell.search.is_portfolio:  # a portfolio continues with its other attacks
         rules = cell.search.first_rules(row, cell.threat_model, image[0].numel())
         parameters = resolve_step_size(cell.parameters, rules.epsilon)
         setting = RunSetting(asked.model, classes(asked), tuple(image.shape[1:]), rules, parameters)
         if why := why_not_on(row, setting):
             return why
     if cell.fitted_on is not None and not row.learned:
-        return ""  # what it has learned is applied without a question
+        return ""  # fitted arrays are applied without queries
     refusals = [missing_requirement(row, asked, image.to(asked.device), aimed=cell.threat_model.targeted)]
     refusals += [precision_error(precision, asked, row, torch.device(cell.device)) for precision in precisions_of(cell)]
     return next(filter(None, refusals), "")

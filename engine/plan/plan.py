@@ -1,4 +1,4 @@
-"""What an evaluation consists of, and its parts, for job arrays: each knows its pieces without asking the others."""
+"""Plans of evaluations, and their parts for job arrays, which every process derives alone."""
 
 import heapq
 import uuid
@@ -14,7 +14,7 @@ from ..query_estimates import estimate_queries
 from ..sources import DataSource, FitSource, LoadedCache, ModelSource
 from .config import Config
 
-MOST_PARTS = 100_000  # as many as a scheduler has jobs, and more
+MOST_PARTS = 100_000  # more than the jobs of a scheduler
 
 
 class Part(NamedTuple):
@@ -29,25 +29,26 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What an evaluation consists of.
+    """The runs of an evaluation, with their models and data.
 
     Args:
-        config: with every pattern expanded.
-        subjects: each model on its images, with where it comes from.
-        cells: in the order in which they are run: model by model.
-        data: where the images come from.
+        config: the configuration with every pattern expanded.
+        subjects: each model on its data, with its source.
+        cells: runs in their order: model by model.
+        data: source of the images.
         failed: models and implementations that cannot take part, each with the reason.
-        unknown: by key of a subject or a cell, what in it (model, attack, metric) cannot be known in full, with why:
-            its records hold for this plan alone.
-        name: of this plan, by which it knows such records that it has made itself.
-        choices: by key of a cell, the places in `config.attacks` of those that it runs.
-        surrogates: where what examples are made on comes from, by what it is; () is each model itself.
-        fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
-        notes: what was decided while the models were loaded.
-        traffic: what servers were asked to know what their models are.
-        part: what of it is run here, see `plan_for_part`; None: all.
-        parts: by key of a cell the part of each of its shards.
-        loaded: the last model and its images, where a run in this process can begin with them.
+        unknown: by key of a model on data or a run, its parts (model, attack, metric) that cannot be identified
+            completely,
+            with the reason: its records are valid for this plan only.
+        name: name of this plan, which marks such records of its own.
+        choices: by key of a run, the indices in `config.attacks` of its attacks.
+        surrogates: sources of surrogates, by identities; () is each model itself.
+        fit: source of the images for fitted attacks; None for the evaluation images.
+        notes: decisions made when the models were loaded.
+        traffic: server queries used to identify the models.
+        part: the part to run here, see `plan_for_part`; None for all.
+        parts: by key of a run the part of each of its shards.
+        loaded: the last model and its images, for runs in this process.
     """
 
     config: Config
@@ -67,16 +68,16 @@ class Plan:
     loaded: LoadedCache = field(default_factory=LoadedCache, compare=False, repr=False)
 
     def source(self, subject: ModelOnData) -> ModelSource:
-        """Where the model of a subject comes from."""
+        """Return the source of a model on data."""
         return next(source for known, source in self.subjects if known == subject)
 
     def surrogate(self, cell: AttackRun) -> tuple[ModelSource, ...]:
-        """Where what a cell's examples are made on comes from; empty: they are made on its model."""
+        """Return the sources of a run's surrogate; empty if examples are made on its model."""
         return self.surrogates.get(cell.surrogate, ())
 
     @property
     def transfers(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """The models that each cell's examples are tried on: others that see the same images."""
+        """Pairs of a run and a different model on the same images on which its examples are tested."""
         first, rule, originals = self.config.models[0], self.config.transfer, self.originals
         return [
             (subject, cell)
@@ -90,27 +91,27 @@ class Plan:
 
     @property
     def transfers_here(self) -> list[tuple[ModelOnData, AttackRun]]:
-        """Those of cells of which any shard is run here: whichever part finds such a cell whole does them."""
+        """Transfers of runs with a shard in this part: the part that finds such a run complete computes them."""
         return [(subject, cell) for subject, cell in self.transfers if self.shards(cell)]
 
     @property
     def originals(self) -> dict[str, str]:
-        """The undefended model of each that sees its examples; empty: each sees its own only."""
+        """The undefended model of each model that is tested on its examples; empty if each has only its own."""
         return {} if self.config.examples == "own" else undefended_models(self.config.models)
 
     def shards(self, cell: AttackRun) -> list[int]:
-        """The shards of a cell that are run here: all, or those of the part."""
+        """Return the shards of a run in this part, or all."""
         numbers = range(cell.shards)
         return [*numbers] if self.part is None else [n for n in numbers if self.parts[cell.key][n] == self.part.number]
 
     @property
     def runs_in_this_part(self) -> tuple[AttackRun, ...]:
-        """The cells of which any shard is run here."""
+        """Runs with a shard in this part."""
         return self.cells if self.part is None else tuple(cell for cell in self.cells if self.shards(cell))
 
     @property
     def subjects_here(self) -> tuple[tuple[ModelOnData, ModelSource], ...]:
-        """The subjects of these cells; those that nothing is made on go round the parts."""
+        """Models on data of these runs; models without runs are distributed over the parts."""
         if self.part is None:
             return self.subjects
         attacked, needed = ({cell.subject for cell in cells} for cells in (self.cells, self.runs_in_this_part))
@@ -120,7 +121,7 @@ class Plan:
 
     @property
     def images(self) -> int:
-        """Images that go through a task here, counted once for each: the unit of progress."""
+        """Number of images in the tasks of this part, once for each task: the unit of progress."""
         tasks = [subject for subject, _ in self.subjects_here]
         tasks += [subject for subject, _ in self.transfers_here]
         spans = (len(cell.shard_slice(shard)) for cell in self.runs_in_this_part for shard in self.shards(cell))
@@ -128,10 +129,10 @@ class Plan:
 
 
 def read_part(text: str) -> Part:
-    """The part that a text names: "3/64".
+    """Parse a part such as "3/64".
 
     Raises:
-        InvalidInput: if it names none; of a count from 0 with what to tell the scheduler.
+        InvalidInput: if it is not a part, with a hint for the scheduler if it counts from 0.
     """
     number, _, of = text.strip().partition("/")
     if not (number.isdecimal() and of.isdecimal() and len(of) < 10):
@@ -148,23 +149,24 @@ def read_part(text: str) -> Part:
 
 
 def count_processes(workers: int, part: Part | None) -> int:
-    """How many processes ask servers at once, each at its share of the rate, where every part has as many workers."""
+    """Return the number of processes that query servers at once, if every part has as many workers."""
     return workers if part is None else workers * part.of
 
 
 def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, ...]]:
-    """The part that each shard of each cell belongs to.
+    """Return the part of each shard of each run.
 
-    The dearest pieces are dealt first, each to the part that has least to do so far. The cost of a piece is its images
-    times the passes that one is expected to take (`expected_passes`). Equal pieces go round in the order of the plan,
-    so every part gets of every model: how dear a model is need not be known.
+    The most expensive shards are assigned first, each to the part with the least work so far. The cost of a shard is
+    its
+    images times the expected passes per image (`expected_passes`). Equal shards are assigned in the order of the plan,
+    so that every part gets some of every model: the cost of a model need not be known.
 
     Args:
-        cells: of a plan, in its order.
+        cells: runs of a plan, in its order.
         of: number of parts.
 
     Returns:
-        By key of the cell the number of the part, from 1, of each of its shards.
+        By key of the run the number of the part, from 1, of each of its shards.
     """
     pieces = [
         (estimate_queries(cell) * len(cell.shard_slice(shard)), cell.key, shard)
@@ -182,12 +184,12 @@ def assign_shards(cells: Iterable[AttackRun], of: int) -> dict[str, tuple[int, .
 
 
 def plan_for_part(plan: Plan, part: Part) -> Plan:
-    """The plan of one part: the same cells, of which only its pieces are run.
+    """Return the plan of one part: the same runs, of which only its shards are run.
 
-    Every process that makes the same plan knows the same parts. Records do not say which part made them.
+    Every process with the same plan derives the same parts. Records do not contain their part.
 
     Args:
-        plan: of the whole evaluation.
-        part: which of how many.
+        plan: plan of the whole evaluation.
+        part: number of the part and of all parts.
     """
     return replace(plan, part=part, parts=assign_shards(plan.cells, part.of))

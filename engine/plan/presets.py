@@ -1,4 +1,4 @@
-"""The settings of the papers: their attacks, threat models, parameters and metrics, as far as a library has them."""
+"""The settings of papers: their attacks, threat models, parameters and metrics, as far as libraries support them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from ...adapters.defaults import Norm
 from ...errors import UnknownName
 from .config import AttackChoice, Config
 
-SMALL = 3 * 64 * 64  # components of an image: CIFAR's and their like on one side, ImageNet's on the other
+SMALL = 3 * 64 * 64  # components of an image that separate CIFAR-like from ImageNet-like sizes
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,14 @@ class Preset:
     """A paper's setting.
 
     Args:
-        config: what it evaluates; one implementation for each attack, as the paper has it.
-        metrics: symbols of the metrics that it reports.
-        source: the paper and the place in it.
-        missing: attacks of the paper that no library here has.
-        readings: what is run otherwise than the paper has it, or where the paper says nothing.
-        findings: known finding of a row that is run -> why it is run all the same.
-        radii: norm -> the radii on images of up to `SMALL` components and on larger ones; of attacks without one.
+        config: the configuration, with one implementation for each attack of the paper.
+        metrics: symbols of the metrics that the paper reports.
+        source: the paper and the section.
+        missing: attacks of the paper that no library has.
+        readings: differences from the paper, and choices where the paper is silent.
+        findings: known issue of an implementation -> why it is run all the same.
+        radii: norm -> the radii for images of up to `SMALL` components and for larger ones, if the attack has no
+            radius.
     """
 
     config: Config
@@ -34,20 +35,20 @@ class Preset:
     radii: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def radius(self, norm: str, components: int) -> float | None:
-        """The radius that the preset has for images of so many components; None: it has none."""
+        """Return the preset's radius for images of this size; None if it has none."""
         return self.radii[norm][components > SMALL] if norm in self.radii else None
 
     def lines(self) -> list[str]:
-        """What a reader of its results must know: where it comes from, what is missing, what is run otherwise."""
+        """Return notes for readers of the results: source, missing attacks, differences from the paper."""
         lines = [self.source, *self.readings]
-        return [*lines, f"not in any library here: {', '.join(self.missing)}"] if self.missing else lines
+        return [*lines, f"not available in any library: {', '.join(self.missing)}"] if self.missing else lines
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of a name.
+    """Return a preset by name.
 
     Raises:
-        UnknownName: if there is none.
+        UnknownName: if there is no such preset.
     """
     if name not in PRESETS:
         raise UnknownName("preset", name, PRESETS)
@@ -55,12 +56,12 @@ def find_preset(name: str) -> Preset:
 
 
 def describe_preset(name: str) -> list[str]:
-    """The lines of a preset that a reader of its results must know; none without a preset."""
+    """Return a preset's notes for readers of the results; [] without a preset."""
     return [f"preset {name}: {line}" for line in PRESETS[name].lines()] if name in PRESETS else []
 
 
 def preset_radius(name: str, norm: str, components: int) -> float | None:
-    """The radius that a preset has for an attack that names none; None for no preset, or one without."""
+    """Return a preset's radius for an attack without one; None without a preset, or if it has no radius."""
     return PRESETS[name].radius(norm, components) if name in PRESETS else None
 
 

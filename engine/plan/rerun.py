@@ -1,4 +1,4 @@
-"""The config that makes the same cells again, from the cells themselves."""
+"""Rebuilding the config from runs, so that it gives the same runs again."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ from .config import AttackChoice, Config, Examples, Transfer
 
 
 class TransferRun(NamedTuple):
-    """What was tested on other models: the rule that gives at least that, and the model that "simple" goes out from.
+    """Transfer tests of a folder: the rule that gives at least these, and the first model of "simple".
 
-    `tested` of `asked` pairs of a cell and another model that sees the same images are there, `asked` by that rule.
-    Where examples of an original were shown to its defences, `examples` says so, and `defended` are those.
+    `tested` of `asked` pairs of a run and a different model on the same images exist, `asked` by that rule. If examples
+    of an undefended model were tested on its defences, `examples` is set and `defended` lists them.
     """
 
     rule: Transfer
@@ -32,12 +32,12 @@ def transfer_of(
     transfers: Mapping[str, Mapping[str, object]],
     others: Mapping[str, ModelOnData] | None = None,
 ) -> TransferRun:
-    """The rule that a folder's transfer runs follow.
+    """Return the rule that a folder's transfer tests follow.
 
     Args:
-        cells: finished ones.
-        transfers: by key of a cell and of the tested subject, as `Results` has them.
-        others: subjects by key that may have no cell.
+        cells: finished runs.
+        transfers: by key of a run and of the tested model on data, as in `Results`.
+        others: models on data by key that may have no run.
     """
     if shown := _shown_to_defences(cells, transfers, others or {}):
         return shown
@@ -63,7 +63,7 @@ def transfer_of(
 def _shown_to_defences(
     cells: Sequence[AttackRun], transfers: Mapping[str, Mapping[str, object]], others: Mapping[str, ModelOnData]
 ) -> TransferRun | None:
-    """The run of examples made on originals and shown to their defences, if the folder has just such transfers."""
+    """Return the tests of undefended models' examples on their defences, if the folder has only such transfers."""
     subjects = {**others, **{cell.subject.key: cell.subject for cell in cells}}
     tested = {
         (cell.subject.model, subjects[key].model)
@@ -89,16 +89,16 @@ def configs_of(
     examples: Examples = "own",
     defended: Sequence[str] = (),
 ) -> tuple[Config, ...]:
-    """One config for each data set and set of shared settings; `make_plan` of it has these cells, key by key.
+    """Return one config for each data set and set of shared settings; its plan has these runs, key by key.
 
-    A config is every model with every attack and seed: where a folder holds less than that, it has cells more.
+    A config combines every model with every attack and seed: if a folder has fewer, the config has additional runs.
 
     Args:
-        cells: of a results folder.
-        transfer: what the folder was evaluated with.
-        first: the model that comes first, which "simple" goes out from.
-        examples: what its defended models saw.
-        defended: those that saw examples of their originals, and may have no cells.
+        cells: runs of a results folder.
+        transfer: transfer rule of the evaluation.
+        first: the first model, from which "simple" starts.
+        examples: examples for its defended models.
+        defended: models tested on examples of their undefended models, which may have no runs.
     """
     groups: dict[str, list[AttackRun]] = {}
     for cell in cells:
@@ -154,7 +154,7 @@ def _config(cells: list[AttackRun], transfer: Transfer, model: str) -> Config:
 
 
 def _choice(cell: AttackRun) -> AttackChoice:
-    """The attack with every parameter that it ran with: nothing is left to be matched."""
+    """Return the attack with every parameter of its run, so that nothing is matched again."""
     threat = cell.as_planned.threat_model
     return AttackChoice(
         cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True

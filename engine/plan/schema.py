@@ -1,4 +1,4 @@
-"""A record checked against its type hints, by pydantic; the first mistake is one line that names the key."""
+"""Validation of dataclasses against their type hints, by pydantic, with one-line errors that name the key."""
 
 import json
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 @dataclass(frozen=True)
 class Option:
-    """The command-line option of a record's field; the values that it takes follow from the field's type.
+    """Command-line option for a config field. The allowed values follow from the field's type.
 
     Args:
-        help: its help text.
-        name: of the option, without dashes; empty: that of the field.
-        also: another name of it, without dashes.
+        help: help text.
+        name: name of the option, without dashes; empty for the field's name.
+        also: alternative name, without dashes.
     """
 
     help: str
@@ -36,21 +36,21 @@ class Option:
 
 
 def option_of_field(hint: Any) -> Option | None:
-    """The option in a field's type hint, if it has one."""
+    """Return the option in a field's type hint, or None."""
     return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Option)), None)
 
 
 def check_record(record: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """The values of a record's fields in their declared types: no text is taken for a number, no number for a flag.
+    """Return the values of a dataclass's fields in their declared types, without conversions between types.
 
     Args:
-        record: a dataclass whose type hints say what its fields hold.
+        record: a dataclass with type hints.
         values: a value for every field; a list counts as a tuple.
-        where: path of the record in the whole configuration: "attacks[0]".
+        where: path of the dataclass in the whole configuration: "attacks[0]".
 
     Raises:
-        InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key path.
-        UnknownName: if a text is none of those that there are.
+        InvalidInput: if a value has a wrong type or is out of range; the message begins with its key path.
+        UnknownName: if a text is not one of the allowed ones.
     """
     from pydantic import ValidationError
 
@@ -62,12 +62,12 @@ def check_record(record: type, values: Mapping[str, Any], where: str = "") -> di
 
 
 def format_value(value: Any) -> str:
-    """A value as TOML has it, short: what a line says after "got"."""
+    """Format a value as TOML, shortened for messages."""
     if isinstance(value, Mapping):
         return "a table"
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
-    except ValueError:  # a whole number of thousands of digits, or a list that holds itself
+    except ValueError:  # a number with thousands of digits, or a list that contains itself
         return f"a very long {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -83,7 +83,7 @@ def _model_of(record: type) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Lists as tuples, NumPy's numbers as Python's, in tables too."""
+    """Convert lists to tuples and NumPy numbers to Python's, also in tables."""
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

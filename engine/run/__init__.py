@@ -1,1 +1,1 @@
-"""Running a plan: tasks, workers, the measures of each image, and the ledger of what is finished."""
+"""Running a plan: tasks, workers, per-image metrics, and the index of finished runs."""

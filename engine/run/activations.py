@@ -1,4 +1,4 @@
-"""What the layers of a model put out, a few images at a time: no more than one group's activations are ever held."""
+"""Outputs of a model's layers, a few images at a time to limit memory."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,8 +12,8 @@ from ...adapters.torch_state import full_float32
 from ...errors import Unsupported
 from ...metrics.coverage import Neurons, neuron_values
 
-GROUP = 16  # images of a pass
-MOST_NEURONS = 2**22  # of all layers together
+GROUP = 16  # images per forward pass
+MOST_NEURONS = 2**22  # total of all layers
 _LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.Linear)
 Visit = Callable[[str, Tensor], object]
 Ranges = Mapping[str, tuple[Tensor, Tensor]]
@@ -21,18 +21,19 @@ Ranges = Mapping[str, tuple[Tensor, Tensor]]
 
 @full_float32()
 def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
-    """Give `visit` the output of every convolution and linear layer, with its name, for a few images.
+    """Call `visit` with the name and output of every convolution and linear layer, for a few images.
 
-    A layer that is called again has a name of its own then ("fc#2"). Maps are (N, C, h, w), vectors (N, units), tokens
-    (N, features, tokens, 1).
+    A layer that is called again gets a new name ("fc#2"). Maps are (N, C, h, w), vectors (N, units), tokens (N,
+    features,
+    tokens, 1).
 
     Args:
         classifier: a model.
-        inputs: shape (N, C, H, W), at most as many as a pass takes.
-        visit: called in the order of the layers; what it keeps is its own business.
+        inputs: shape (N, C, H, W), at most one pass.
+        visit: called in the order of the layers.
 
     Raises:
-        Unsupported: if the model has no such layer that is called.
+        Unsupported: if the model calls no such layer.
     """
     if is_isolated(classifier):
         for name, values in call_where_layers_are(classifier, layer_outputs, inputs):
@@ -58,26 +59,26 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
         for hook in hooks:
             hook.remove()
     if not calls:
-        raise Unsupported(f"expected convolutions or linear layers in {classifier.name}, got none that is called")
+        raise Unsupported(f"{classifier.name} calls no convolution or linear layer")
 
 
 def layer_outputs(classifier: Classifier, inputs: Tensor) -> list[tuple[str, Tensor]]:
-    """What `visit_layers` shows, all at once."""
+    """Return the names and outputs of `visit_layers` as a list."""
     seen: list[tuple[str, Tensor]] = []
     visit_layers(classifier, inputs, lambda name, values: seen.append((name, values)))
     return seen
 
 
 def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) -> dict[str, tuple[Tensor, Tensor]]:
-    """Least and greatest value of every neuron on images, by layer, shape (units,) each.
+    """Return the smallest and largest value of every neuron on images, by layer, shape (units,) each.
 
     Args:
         classifier: a model.
-        blocks: the images, some at a time.
+        blocks: blocks of images.
         neurons: see `metrics.coverage`.
 
     Raises:
-        Unsupported: if the model has no layers, or more neurons than can be followed.
+        Unsupported: if the model has no layers, or more than `MOST_NEURONS` neurons.
     """
     ranges: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -88,7 +89,7 @@ def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) 
             low, high = torch.minimum(low, ranges[name][0]), torch.maximum(high, ranges[name][1])
         ranges[name] = low, high
         if sum(len(each) for each, _ in ranges.values()) > MOST_NEURONS:
-            raise Unsupported(f"expected at most {MOST_NEURONS} neurons, got more: take coverage:neurons=channel")
+            raise Unsupported(f"expected at most {MOST_NEURONS} neurons, got more; use coverage:neurons=channel")
 
     for block in blocks:
         for part in block.inputs.split(GROUP):
@@ -97,7 +98,7 @@ def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) 
 
 
 def _as_maps(output: object, count: int) -> Tensor | None:
-    """An output as (N, units) or (N, C, h, w); None for one that is not of these images."""
+    """Reshape an output to (N, units) or (N, C, h, w); None if its size does not match the images."""
     if not isinstance(output, Tensor) or output.ndim < 2 or not len(output) or len(output) % count:
         return None
     values = output.float()

@@ -1,4 +1,4 @@
-"""The executor of a name."""
+"""Selection of an executor by name."""
 
 from ...adapters.models.zoo.load import check_device
 from ...errors import InvalidInput, UnknownName
@@ -8,18 +8,18 @@ from .processes import WorkerPoolExecutor
 
 
 def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
-    """The executor of a name: "local" (this process, or several) or "ray" (a cluster).
+    """Return the executor of a name: "local" (this process, or several) or "ray" (a cluster).
 
     Args:
         name: "local" or "ray".
         workers: processes on this machine; for Ray, tasks at once (0: as many as the cluster has room for).
-        address: of a running Ray cluster; None: one is started on this machine.
-        device: where the tasks compute; one of this machine, except for Ray.
+        address: address of a running Ray cluster; None to start one on this machine.
+        device: device of the tasks; one of this machine, except for Ray.
 
     Raises:
         UnknownName: if there is no such executor.
         MissingLibrary: if Ray is not installed.
-        Unavailable: if the device is not there.
+        Unavailable: if the device is not available.
     """
     if name == "ray":
         from .ray_cluster import RayCluster
@@ -28,6 +28,6 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
     if name != "local":
         raise UnknownName("executor", name, ("local", "ray"))
     if address is not None:
-        raise InvalidInput(f"expected `address` with `executor=ray` only, got {address}")
+        raise InvalidInput(f"`address` needs `executor=ray`, got {address}")
     check_device(device)
     return InProcessExecutor() if workers == 1 else WorkerPoolExecutor(workers)

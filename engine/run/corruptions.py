@@ -1,4 +1,4 @@
-"""Models on corrupted images: what a results folder lacks of it, one corruption and severity after the other."""
+"""Evaluation on corrupted images: measures missing results, one corruption and severity after the other."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -31,23 +31,23 @@ from ..store.other_records import CorruptionCell, corruption_table_of, read_corr
 from ..store.store import ResultsStore
 from .provenance import versions
 
-BLOCK = 64  # images that are in memory, corrupted and predicted at once
-_KEPT = 2**28  # numbers of clean images that stay in memory: 1 GiB
+BLOCK = 64  # images in memory, corrupted and predicted at once
+_KEPT = 2**28  # numbers of clean images kept in memory: 1 GiB
 
 
 @dataclass(frozen=True)
 class CorruptionPlan:
-    """What is to be measured.
+    """Corruptions to measure.
 
     Args:
-        data: name of clean images, which get the corruptions; or "imagenet-c:PATH", "cifar-10-c:PATH": read from there.
-        corruptions: names.
-        severities: of each.
+        data: name of clean images to corrupt; or "imagenet-c:PATH", "cifar-10-c:PATH", a set on disk.
+        corruptions: names of corruptions.
+        severities: severities of each.
         sequences: names of sequences of frames.
-        clean: name of the clean images of a set on disk; "": none.
-        limit: only this many images, the first.
+        clean: name of the clean images of a set on disk; "" without clean images.
+        limit: largest number of images, the first ones.
         seed: random seed.
-        images: the clean images themselves, in place of those that `data` names.
+        images: the clean images, in place of those that `data` names.
     """
 
     data: str
@@ -61,17 +61,17 @@ class CorruptionPlan:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the corrupted images are read."""
+        """Whether the corrupted images are read from disk."""
         return self.data.partition(":")[0] in ON_DISK
 
     def check(self) -> None:
-        """Refuse what no images could make right.
+        """Raise an error for settings that no images could satisfy.
 
         Raises:
-            UnknownName: for a corruption or sequence that there is not.
+            UnknownName: for an unknown corruption or sequence.
             Unavailable: for a severity that a set on disk lacks.
-            InvalidInput: for a severity, or sequences of a set on disk.
-            MissingLibrary: if what makes the images is not installed.
+            InvalidInput: for an invalid severity, or sequences with a set on disk.
+            MissingLibrary: if the corruption library is not installed.
         """
         for severity in self.severities:
             check_severity(severity, "fog")
@@ -80,7 +80,7 @@ class CorruptionPlan:
         for name in self.sequences:
             find_sequence(name)
         if self.on_disk and self.sequences:
-            raise InvalidInput(f"expected sequences of clean images, which they are made of, got {self.data}")
+            raise InvalidInput(f"sequences are made from clean images and cannot use the corrupted set {self.data}")
         if not self.corruptions and not self.sequences:
             raise InvalidInput("expected a corruption or a sequence, got none")
         if self.on_disk:
@@ -90,7 +90,7 @@ class CorruptionPlan:
 
 
 class CorruptionSummary(NamedTuple):
-    """How many records were made now, how many were there, and why models have none."""
+    """Numbers of new and reused records, and why models have no records."""
 
     done: int
     kept: int
@@ -106,18 +106,18 @@ def measure_corruptions(
     store: ResultsStore,
     progress: Progress | None = None,
 ) -> CorruptionSummary:
-    """Let every model predict what the store lacks; killed and called again, it goes on where it was.
+    """Let every model predict the missing images; an interrupted call resumes when repeated.
 
-    Models that see the same pixels see them together: an image is corrupted once for all of them.
+    An image is corrupted once for all models with the same preprocessing.
 
     Args:
         models: by name.
-        plan: what is to be measured.
-        store: where the records go.
-        progress: called with a title and the images just done; without a title they were there already.
+        plan: corruptions to measure.
+        store: results folder of the records.
+        progress: called with a title and the number of images just done; without a title for reused ones.
 
     Raises:
-        DavylampError: if the plan is wrong or the images cannot be had.
+        DavylampError: if the plan is invalid or the images are unavailable.
     """
     plan.check()
     report, groups = progress or (lambda *_: None), _groups(models, plan)
@@ -127,7 +127,7 @@ def measure_corruptions(
 
 
 def _groups(models: Mapping[str, Classifier], plan: CorruptionPlan) -> list[dict[str, Classifier]]:
-    """Models that get the same pixels."""
+    """Group models that get the same pixels."""
     groups: dict[tuple[Any, ...], dict[str, Classifier]] = {}
     for name, model in models.items():
         prepared = (model.resize, model.crop, model.interpolation, model.channels, model.class_names)
@@ -137,7 +137,7 @@ def _groups(models: Mapping[str, Classifier], plan: CorruptionPlan) -> list[dict
 
 
 class _Group:
-    """Models that see the same pixels, and what they have to predict."""
+    """Models that get the same pixels, and their predictions."""
 
     def __init__(self, plan: CorruptionPlan, store: ResultsStore, models: Mapping[str, Classifier], report: Progress):
         self.plan, self.store, self.models, self.report = plan, store, models, report
@@ -174,7 +174,7 @@ class _Group:
         return CorruptionSummary(self.done, self.kept, self.failed)
 
     def _blocks(self) -> Iterator[Data]:
-        """The clean images; those that fit into memory are read once."""
+        """Yield the clean images; if they fit into memory they are read once."""
         if self._clean is not None:
             yield from self._clean
         elif self.plan.images is not None:
@@ -184,7 +184,7 @@ class _Group:
             yield from iter_batches(self.first, self.plan.data, self.plan.limit, BLOCK)
 
     def _describe_clean(self) -> tuple[str, int]:
-        """Digest and number of the clean images, each of which every corruption has to be possible for."""
+        """Return digest and number of the clean images, after checking that every corruption is possible for each."""
         digest, images, size, kept = hashlib.sha256(), 0, 0, []
         for block in self._blocks():
             for name in self.plan.corruptions:
@@ -203,7 +203,7 @@ class _Group:
             yield block._replace(inputs=corrupt_images(block.inputs, corruption, severity, seed=self.plan.seed))
 
     def _read(self, cell: CorruptionCell, name: str) -> None:
-        """Measure images that are on disk; what they are is known by their files."""
+        """Measure images on disk, identified by their files."""
         digest, images = describe_files(self.first, name, self.plan.limit)
         known = replace(cell, data_digest=digest, images=images)
         self._measure(known, lambda: iter_batches(self.first, name, self.plan.limit, BLOCK))
@@ -253,7 +253,10 @@ class _Group:
 
 
 def _classes(model: Classifier, inputs: Tensor, labels: Tensor | None = None) -> np.ndarray:
-    """Predictions, (n,); -1 where a logit is not finite. Labels that the model does not have are refused."""
+    """Return predictions, (n,); -1 for non-finite logits.
+
+    Raises InvalidInput for labels outside the model's classes.
+    """
     logits = model.predict_logits(inputs.to(model.device)).cpu()
     if labels is not None:
         check_several(logits)
@@ -271,10 +274,10 @@ def _meta(cell: CorruptionCell) -> dict[str, Any]:
 
 
 def count_images(models: Mapping[str, Classifier], plan: CorruptionPlan) -> int:
-    """Images that all models together predict, for a bar of progress.
+    """Return the number of images that all models together predict, for a progress bar.
 
     Raises:
-        DavylampError: if the images cannot be had.
+        DavylampError: if the images are unavailable.
     """
     name = f"{plan.data}+{plan.corruptions[0]}:{plan.severities[0]}" if plan.on_disk else plan.data
     first = next(iter(models.values()))

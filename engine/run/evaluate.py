@@ -1,4 +1,4 @@
-"""Run what a results folder lacks: claim, do, save, one piece after the other; only this process writes."""
+"""Running a plan: locks, runs and saves missing tasks; only this process writes."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -25,21 +25,22 @@ _POLL_SECONDS = 0.5
 
 
 class EvaluationSummary(NamedTuple):
-    """What an evaluation did.
+    """Summary of an evaluation.
 
     Args:
-        done: cells that were run now.
-        kept: cells that were there already.
-        failed: cells without a result, with the reason of each.
-        damaged: files that could not be trusted and were computed again.
-        waited: cells that another process did meanwhile.
+        done: number of new runs.
+        kept: number of reused runs.
+        failed: runs without a result, with the reason of each.
+        damaged: damaged files that were computed again.
+        waited: number of runs that a different process finished meanwhile.
         seconds: wall time of this call.
-        cells: of the plan; of a part those that it has any piece of.
-        unfinished: of these the ones that lack pieces which other parts make.
-        unknown: models, attacks and metrics that cannot be known in full, by name, with why: their cells are not taken
-            from earlier evaluations.
-        unmeasured: users' metrics that could not be computed in a cell that was run now, with why.
-        traffic: what servers of remote models were asked by this call.
+        cells: number of runs of the plan; for a part, of those with shards in it.
+        unfinished: number of these that lack shards of other parts.
+        unknown: models, attacks and metrics that cannot be identified completely, by name, with the reason: their
+            earlier
+            runs are not reused.
+        unmeasured: users' metrics that could not be computed in a new run, with the reason.
+        traffic: queries of this call to servers of remote models.
     """
 
     done: int
@@ -56,7 +57,7 @@ class EvaluationSummary(NamedTuple):
 
     @property
     def all_failed(self) -> bool:
-        """Whether there were cells, and none of them has a result."""
+        """Whether there were runs, and all of them failed."""
         return 0 < self.cells <= len(self.failed)
 
 
@@ -69,30 +70,32 @@ def evaluate(
     trust_unknown: bool = False,
     progress: Progress | None = None,
 ) -> EvaluationSummary:
-    """Run every cell of a plan that the store does not have.
+    """Run every run of a plan that the store lacks.
 
-    It can be killed at any moment and called again; several processes may share a store. What is done is never done
-    again, and the records are the same however often it was interrupted (the seconds aside).
+    It can be killed at any time and called again, and several processes may share a store. Finished work is not
+    repeated,
+    and the records do not depend on interruptions (except for the seconds).
 
     Args:
-        plan: what to run; of one part (`parts.plan_for_part`) its pieces, and the transfers of its cells that are whole.
-        store: where the records go.
-        executor: where the work is done; None: in this process.
-        retry_failed: run failed cells again, and those with two results that differ.
-        trust_unknown: take what is there of models, attacks and metrics that cannot be known in full for results of
-            these; else only what was made for this plan.
-        progress: called with a cell's attack and the number of images just attacked, also for images that were kept.
+        plan: the plan; for one part (`plan.plan_for_part`) its shards, and the transfers of its complete runs.
+        store: results folder of the records.
+        executor: executes the tasks; None for this process.
+        retry_failed: whether to repeat failed runs, and those with conflicting results.
+        trust_unknown: whether to reuse results of models, attacks and metrics that cannot be identified completely; if
+            not,
+            only results of this plan are used.
+        progress: called with the attack's name and the number of images just attacked, also for reused images.
 
     Raises:
-        Unavailable: if the store cannot be written; it stays as it was. Also if another process evaluates here
-            what cannot be known in full.
-        InvalidInput: if a part has what cannot be known in full: parts could not take each other's pieces.
+        Unavailable: if the store cannot be written; it stays as it was. Also if a different process evaluates here
+            something that cannot be identified completely.
+        InvalidInput: if a part has something that cannot be identified completely: parts could not share shards.
     """
     if plan.part is not None and plan.unknown and not trust_unknown:
         name, why = next(each for parts in plan.unknown.values() for each in parts.items())
         raise InvalidInput(
-            f"expected models, attacks and metrics that can be known in full for a part, got {name} ({why}): parts "
-            "cannot tell that they run the same; `trust_unknown` says that they do"
+            f"a part needs code that can be identified, but {name} cannot ({why}): separate parts could run different "
+            "code; add `trust_unknown` if they do not"
         )
     ledger = RunIndex(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
     return _Evaluation(ledger, executor or InProcessExecutor(), progress or (lambda *_: None)).run()
@@ -101,16 +104,16 @@ def evaluate(
 def fit_attacks(
     plan: Plan, store: ResultsStore, *, executor: Executor | None = None, retry_failed: bool = False
 ) -> dict[str, Fitted | str]:
-    """Have the attacks of a plan that learn once learn what the store does not have yet; nothing is attacked.
+    """Fit the attacks of a plan that are not in the store yet, without attacking.
 
     Args:
-        plan: of cells that are fitted before.
-        store: where what was learned goes.
-        executor: where the work is done; None: in this process.
-        retry_failed: try again what has failed.
+        plan: plan with runs of fitted attacks.
+        store: results folder of the fits.
+        executor: executes the tasks; None for this process.
+        retry_failed: whether to repeat failed fits.
 
     Returns:
-        By key of the fitting, what was learned, or why it failed.
+        By key of the fit, the fitted attack, or why it failed.
 
     Raises:
         Unavailable: as `evaluate`.
@@ -142,7 +145,7 @@ class _Evaluation:
             self._work(_clean_tasks(self.plan))
             self._work(_fit_tasks(self.plan))
             self._work(_attack_tasks(self.plan))
-            if self.plan.part is not None:  # two parts that ended at once may each have missed the other's last piece
+            if self.plan.part is not None:  # parts that ended at once may have missed each other's last shard
                 self.ledger.finish_interrupted()
             self._work(self._transfer_tasks())
         finally:
@@ -180,20 +183,20 @@ class _Evaluation:
         return {name: why for parts in self.plan.unknown.values() for name, why in parts.items()}
 
     def _claim_unknown(self) -> None:
-        """Keep others from what is unknown in part: two at once would each do again what the other did."""
+        """Lock unidentified code, because two processes would each repeat the other's work."""
         if self.ledger.trust_unknown or not self.plan.unknown:
             return
         for claim, name in dict(self._unknown_claims()).items():
             lock = self.store.claim(claim)
             if lock is None:
                 raise Unavailable(
-                    f"expected to be the only process with {name} in {self.store.folder}: its identity is unknown "
-                    f"({self._unknown()[name]}); wait for the other one"
+                    f"a different process evaluates {name} in {self.store.folder}, and its identity is unknown "
+                    f"({self._unknown()[name]}); wait for that process"
                 )
             self.locks[claim] = lock
 
     def _unknown_claims(self) -> Iterator[tuple[str, str]]:
-        """Claims on what is unknown in part, each with its name: one for each model, as a claim is an open file."""
+        """Yield locks for unidentified code with its names, one for each model, because a lock is an open file."""
         for subject, _ in self.plan.subjects:
             for name in self.plan.unknown.get(subject.key, {}):
                 yield f"unknown-{subject.key}", name
@@ -202,7 +205,7 @@ class _Evaluation:
                 yield f"unknown-{cell.subject.key}-{json_digest(name)}", name
 
     def _work(self, tasks: list[Task]) -> None:
-        """Do the tasks; those that another process has are looked at again until they are done or free."""
+        """Run the tasks; tasks of other processes are polled until they are finished or free."""
         while tasks:
             taken: list[Task] = []
             for outcome in self.executor(self._claimed(tasks, taken), self.progress):
@@ -232,7 +235,7 @@ class _Evaluation:
                 self.locks[task.name] = lock
                 try:
                     equipped = _equip(task, self.ledger)
-                except (DavylampError, ValueError) as error:  # images that are damaged: this task alone waits for them
+                except (DavylampError, ValueError) as error:  # damaged images affect this task only
                     self.ledger.damaged.append(str(error))
                     self.store.release(task.name, self.locks.pop(task.name))
                     self._skip(task)
@@ -240,7 +243,7 @@ class _Evaluation:
                     yield equipped
 
     def _skip(self, task: Task) -> None:
-        """Report images that nobody has to wait for; by name to whom it makes a difference."""
+        """Report images without work, by name if the progress distinguishes them."""
         skip = getattr(self.progress, "skip", None)
         if skip is None:
             self.progress("", task.images)
@@ -248,9 +251,9 @@ class _Evaluation:
             skip(label_of(task), task.images)
 
     def _transfer_tasks(self) -> list[Task]:
-        """Every cell's examples on the other models that see the same images; a failed cell has none.
+        """Return the transfers of every run to the other models on the same images, without failed runs.
 
-        In parts whoever has a piece of a cell that is whole by now does it: the one that made the last piece, at least.
+        In parts, every part with a shard of a complete run does this; the last one does so at least.
         """
         plan, tasks = self.plan, []
         for subject, cell in plan.transfers_here:
@@ -272,7 +275,7 @@ def _clean_tasks(plan: Plan) -> list[Task]:
 
 
 def _fit_tasks(plan: Plan) -> list[Task]:
-    """What attacks learn once, a task each: cells that differ in what is scored only share it."""
+    """Return the fits of attacks, one task each: runs that differ only in the evaluation images share it."""
     tasks: dict[str, Task] = {}
     for cell in plan.runs_in_this_part:
         if cell.fitted_on is not None and cell.fit_key not in tasks:
@@ -304,7 +307,7 @@ def _attack_tasks(plan: Plan) -> list[Task]:
 
 
 def _equip(task: Task, ledger: RunIndex) -> Task:
-    """The task with what only the store has: clean logits and activation maps, or the examples to test.
+    """Add data from the store to a task: clean logits and activation maps, or the examples to test.
 
     Raises:
         Unavailable: if the examples cannot be read.
@@ -328,14 +331,14 @@ def _equip(task: Task, ledger: RunIndex) -> Task:
 
 
 def _learned(cell: AttackRun, ledger: RunIndex) -> Fitted | str:
-    """What the attack of a cell has learned, or why it has not."""
+    """Return the fitted attack of a run, or why fitting failed."""
     record = ledger.read("fits", cell.fit_key)
     if record is None:
-        raise Unavailable(f"expected what {cell.title} has learned in fits/{cell.fit_key}, found none; run it again")
+        raise Unavailable(f"no fit of {cell.title} in fits/{cell.fit_key}; run the command again")
     return str(record.meta["reason"]) if record.failed else fitted_of(record)
 
 
 def _made_alike(record: Record, cell: AttackRun) -> bool:
-    """Whether clean logits were rounded as those of the cell would be: on that class of device, by that torch."""
+    """Whether clean logits were computed with the run's device type and torch version, so that rounding is equal."""
     device, torch = str(record.meta.get("device", "")), str(record.meta.get("versions", {}).get("torch", ""))
     return device.partition(":")[0] == cell.device and torch.startswith(f"{cell.torch}.")

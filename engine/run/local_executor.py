@@ -1,4 +1,4 @@
-"""Tasks done one after the other in this process."""
+"""Execution of tasks in this process."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,17 +10,17 @@ from .worker import TaskRunner
 
 
 class InProcessExecutor:
-    """Does one task after the other in this process; what is loaded stays for the next call."""
+    """Executes tasks in this process, one after the other; loaded models stay for the next call."""
 
     def __init__(self) -> None:
         self._bench = TaskRunner()
 
     def take_over(self, loaded: LoadedCache) -> None:
-        """Begin with a model and images that are loaded already."""
+        """Start with a model and images that are already loaded."""
         self._bench.adopt(loaded)
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
-        """Do the tasks in their order."""
+        """Execute the tasks in their order."""
         for task in tasks:
             name = label_of(task)
             progress(name, 0)
@@ -31,7 +31,7 @@ class InProcessExecutor:
 
 
 class Count:
-    """What a task is given to report with: the images that are done, and each pass of an attack if that is wanted."""
+    """Progress callback of a task: counts finished images, and reports queries if the progress supports this."""
 
     def __init__(self, name: str, progress: Progress):
         self.images, self._name, self._progress = 0, name, progress
@@ -39,6 +39,6 @@ class Count:
         self.asked = None if asked is None else partial(asked, name)
 
     def __call__(self, images: int) -> None:
-        """Report images that are done."""
+        """Report finished images."""
         self.images += images
         self._progress(self._name, images)

@@ -1,4 +1,4 @@
-"""What is kept of each image: outcome, distances, queries and the value of every metric that one image can have."""
+"""Record columns of each image: outcome, distances, queries and per-image metrics."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,11 @@ from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_activation_maps", "measured_symbols", "minimal_distance", "result_table"]
 
-_LACKING = "it needs what this model, its data or the attack lacks"
+_LACKING = "it needs something that this model, its data or the attack lacks"
 
 
 def measured_symbols(measures: Sequence[str]) -> list[str]:
-    """Symbols of the metrics that records of these groups have a column for, in the order of `METRICS`."""
+    """Return the symbols of the metrics with a column in records of these groups, in the order of `METRICS`."""
     known = {"inputs", "adv_inputs", "success", "logits", "adv_logits", "labels", "targets", "forwards", "backwards"}
     known |= {"predicted_cams", "predicted_adv_cams", "true_cams", "true_adv_cams", "similarity", "weight"}
     return [
@@ -60,15 +60,15 @@ def clean_table(
     logits: Tensor,
     drawn: Tensor | None = None,
 ) -> pa.Table:
-    """The model on the clean images: prediction, logits, activation map of the label; the first few as pictures.
+    """Build the record of clean images: prediction, logits, activation map of the label; the first few as pictures.
 
     Args:
         classifier: the model.
         inputs: images in [0, 1], shape (N, C, H, W).
         labels: shape (N,).
-        names: of the images.
-        logits: of the images, shape (N, K), as `Classifier.check` gives them.
-        drawn: share of the draws that get an image wrong, shape (N,), of a random model: its accuracy is what is left.
+        names: names of the images.
+        logits: logits of the images, shape (N, K), as from `Classifier.check`.
+        drawn: rate of wrong samples of a random model for each image, shape (N,); its accuracy is 1 minus this.
     """
     cams = label_activation_maps(classifier, inputs, labels)
     right = (logits.argmax(1) == labels).double() if drawn is None else 1 - drawn
@@ -80,7 +80,7 @@ def clean_table(
         "CA": column_of_values(right),
         "CC": column_of_values(_confidence_in(classifier, logits, labels)),
         "logits": column_of_logits(logits),
-        # of all images: attention is compared with them
+        # all images, because attention metrics compare with them
         "cam": column_of_maps(cams, [0] * len(labels)),
         "picture": column_of_pictures(inputs, range(len(labels))),
     }
@@ -88,7 +88,7 @@ def clean_table(
 
 
 def _confidence_in(classifier: Classifier, logits: Tensor, labels: Tensor) -> Tensor:
-    """Probability of the labels, shape (N,) double; NaN of a model that gives labels only."""
+    """Return the probability of the labels, shape (N,) double; NaN if the model returns labels only."""
     confidence = logits.softmax(1).gather(1, labels[:, None])[:, 0].double()
     return torch.full_like(confidence, math.nan) if classifier.outputs == "labels" else confidence
 
@@ -104,16 +104,16 @@ def result_table(
     measures: Sequence[str],
     cams: Tensor | None = None,
 ) -> tuple[pa.Table, dict[str, str]]:
-    """One row for each image of a result, and why some metrics have no column.
+    """Return one row for each image of a result, and why some metrics have no column.
 
     Args:
-        result: what an attack found.
-        classifier: the model that it attacked.
+        result: result of the attack.
+        classifier: the attacked model.
         inputs: clean images, shape (N, C, H, W).
-        names: of the images.
-        first: place of the first of them in the data.
-        measures: groups of metrics that are computed.
-        cams: activation maps of the label on the clean images, shape (N, h, w); None: computed if they are needed.
+        names: names of the images.
+        first: index of the first image in the data.
+        measures: groups of metrics to compute.
+        cams: activation maps of the label on the clean images, shape (N, h, w); None to compute them if needed.
     """
     usable = result.usable
     count = len(result.labels)
@@ -143,17 +143,17 @@ def result_table(
         if result.surrogate:
             columns[name] = column_of_values(getattr(result, name))
     columns |= _columns_of_model(result, classifier)
-    if result.budget is not None:  # of a best-effort search
+    if result.budget is not None:  # radius searches
         columns["budget"] = column_of_values(result.budget)
     if isinstance(result, RadiusSearchResult | PortfolioResult):
         columns["searched"] = column_of_values(result.searched)
     if result.curves is not None:
         columns |= columns_of_curves(result.curves)
     if isinstance(result, PortfolioResult):
-        columns["winner"] = column_of_values(result.winner)  # the place of the attack in the name, -1: none
+        columns["winner"] = column_of_values(result.winner)  # index of the attack in the name, -1 if not fooled
     if isinstance(result, WorstCaseResult):
         columns["winner"] = column_of_values(result.winner)  # likewise
-        columns["tried"] = column_of_values(result.tried)  # attacks that ran on it: those behind the winner did not
+        columns["tried"] = column_of_values(result.tried)  # number of attacks that ran on the image
     on_grid = perturbation_distances(inputs, quantise(result.adv_inputs))
     for name in result.distances._fields:
         columns[name] = column_of_values(getattr(result.distances, name))
@@ -168,19 +168,19 @@ def result_table(
 
 
 def _columns_of_model(result: AttackResult, classifier: Classifier) -> dict[str, pa.Array]:
-    """What only models that draw random numbers, or have a detector, have of an example."""
+    """Return columns for random models and models with a detector."""
     columns = {} if result.draws_fooled is None else {"draws_fooled": column_of_values(result.draws_fooled)}
     return columns | ({DETECTED: column_of_values(_detected(result))} if classifier.detects else {})
 
 
 def minimal_distance(result: AttackResult) -> Tensor:
-    """What curves are made of, shape (N,): the distance of a success, inf without one, 0 if wrong when clean."""
+    """Return distances for curves, shape (N,): of a success, inf without one, 0 if wrong when clean."""
     known = result.distance.where(result.success, math.inf)
     return known.where(result.attacked, 0.0)
 
 
 def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor | None:
-    """Activation maps of the labels, shape (N, h, w); None for a model without gradients or a layer that has them."""
+    """Return activation maps of the labels, shape (N, h, w); None without gradients or a layer with maps."""
     if not has_gradients(classifier, inputs):
         return None
     try:
@@ -192,7 +192,7 @@ def label_activation_maps(classifier: Classifier, inputs: Tensor, labels: Tensor
 
 
 def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
-    """Activation maps of classes, shape (N, h, w) or (N, M, h, w), made where the layers are."""
+    """Compute activation maps of classes, shape (N, h, w) or (N, M, h, w), in the process of the layers."""
     maps = call_where_layers_are(classifier, grad_cam, inputs, classes)
     if not isinstance(maps, Tensor) or maps.shape[: classes.ndim] != classes.shape or maps.ndim != classes.ndim + 2:
         raise ModelFailed(f"the model {classifier.name}: expected activation maps of {tuple(classes.shape)} classes")
@@ -202,7 +202,7 @@ def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
 def _adv_cams(
     result: AttackResult, classifier: Classifier, inputs: Tensor, cams: Tensor | None, usable: Tensor
 ) -> dict[str, Tensor]:
-    """The maps of both attention metrics; those of images that do not count are left at zero."""
+    """Return the maps of both attention metrics, zero for images that do not count."""
     cams = label_activation_maps(classifier, inputs, result.labels) if cams is None else cams.to(inputs.device)
     if cams is None:
         return {}
@@ -255,7 +255,7 @@ def _measure(
         if is_group(measure) or not is_file_name(name := plain_name(measure)):
             continue
         known = {**given, "model": classifier, **_spent(result)}
-        if classifier.outputs == "labels":  # nor can a function say that it looks at the largest alone
+        if classifier.outputs == "labels":  # a function may use more than the largest logit
             known |= {"logits": None, "adv_logits": None}
         columns[name], reason = _users(find_metric(name), known, usable)
         if sealed_name(name) != measure:
@@ -265,13 +265,13 @@ def _measure(
 
 
 def _check_confidences(classifier: Classifier, symbol: str) -> None:
-    """Raise Unsupported for a metric of confidences on a model that gives labels only."""
+    """Raise Unsupported for a metric of confidences on a model that returns labels only."""
     if classifier.outputs == "labels" and needs_confidences(symbol):
         raise Unsupported(NO_CONFIDENCES)
 
 
 def _parametrised(given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]) -> dict[str, Tensor]:
-    """The metrics with a parameter in their symbols, as far as there is what they need."""
+    """Compute the metrics with a parameter in their symbols, if their arguments are available."""
     columns = {}
     for symbol in filter(is_parametrised, measures):
         metric = METRICS[base_symbol(symbol)]
@@ -282,10 +282,10 @@ def _parametrised(given: Mapping[str, Any], usable: Tensor, measures: Sequence[s
 
 
 def _similarity_of(measures: Sequence[str], classes: int) -> Tensor | None:
-    """How alike the classes are: by the hierarchy that was given, by WordNet for ImageNet's; None if nothing is known.
+    """Return the class similarity: by the given hierarchy, or by WordNet for ImageNet's classes; None otherwise.
 
     Raises:
-        DavylampError: if the hierarchy has other classes, or its file is not there any more.
+        DavylampError: if the hierarchy has different classes, or its file is missing.
     """
     confusion = find_group(tuple(measures), "confusion")
     if confusion is None:
@@ -300,7 +300,7 @@ def _spent(result: AttackResult) -> dict[str, Tensor]:
 
 
 def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tuple[Tensor, str]:
-    """A user's metric of the images that prove something, and why it could not be computed."""
+    """Compute a user's metric on usable images, with the reason if that failed."""
     values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing or not bool(usable.any()):
@@ -321,8 +321,8 @@ def _values(
     values: Tensor,
     options: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """The `values` with a metric's filled in where it is defined and the image proves something."""
-    # Metrics of the change are computed where there is one: a pass over robust images would be thrown away.
+    """Fill in a metric where it is defined and the image is usable."""
+    # Metrics of the change are computed for successes only, which saves passes over robust images.
     rows = (given["success"] if "success" in metric.arguments else usable).nonzero()[:, 0]
     if not len(rows):
         return values
@@ -335,9 +335,9 @@ def _values(
 
 
 def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: Tensor) -> None:
-    """Rates over images that prove nothing: neither attack nor model is given credit for a violation.
+    """Correct rates for invalid results, which count neither as fooled nor as robust.
 
-    The nearest example of a minimum-norm attack may lie outside the radius: the model is robust to it.
+    The nearest example of a minimum-norm attack may be outside the radius: the model is robust to it.
     """
     if result.draws_fooled is not None:
         _take_shares(columns, result)
@@ -353,12 +353,12 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
 
 
 def _detected(result: AttackResult) -> Tensor:
-    """Examples that count and that a model with a detector puts into its last class, "detected", (N,) bool."""
+    """Return usable examples that a detector puts into its last class, "detected", (N,) bool."""
     return result.usable & (result.adv_logits.argmax(1) == result.adv_logits.shape[1] - 1)
 
 
 def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[str, str]:
-    """No example that is detected is a misclassification; why metrics of the class in its place lack such images."""
+    """Count detected examples as not misclassified; return why metrics of the predicted class omit them."""
     detected = _detected(result)
     for symbol, right in NOT_MISCLASSIFIED.items():
         if symbol in columns:
@@ -370,9 +370,9 @@ def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[st
 
 
 def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
-    """Of a model that draws random numbers, rates are means of shares of draws; metrics of logits, of the median draw.
+    """Replace rates of a random model by the rates of its samples; metrics of logits use the median sample.
 
-    An untargeted rate of a targeted attack stays that of the median draw.
+    An untargeted rate of a targeted attack keeps the median sample.
     """
     for symbol, values in columns.items():
         metric = METRICS.get(symbol, PLAIN)
@@ -383,7 +383,7 @@ def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
 
 
 def last_weight(classifier: Classifier, classes: int) -> Tensor | None:
-    """Of the last linear layer whose outputs are the classes, shape (K, D); None if there is none."""
+    """Return the weight of the last linear layer with one output per class, shape (K, D), or None."""
     layers = [
         part for part in classifier.modules() if isinstance(part, torch.nn.Linear) and part.out_features == classes
     ]

@@ -1,4 +1,4 @@
-"""The groups of metrics that are measured only if they are asked for: coverage, boundary, neurons, consistency."""
+"""Optional groups of metrics, measured on request: coverage, boundary, neurons, consistency."""
 
 from collections.abc import Callable, Mapping, MutableMapping
 from hashlib import sha256
@@ -25,10 +25,10 @@ Memory = MutableMapping[Any, Columns]
 
 
 class RangesOf(Protocol):
-    """Gives the ranges of a model's neurons on the images that a measure names."""
+    """Returns the ranges of a model's neurons on the images that a measure names."""
 
     def __call__(self, classifier: Classifier, measure: str) -> Ranges:
-        """The ranges by layer."""
+        """Return the ranges by layer."""
         ...
 
 
@@ -42,16 +42,16 @@ def optional_columns(
     memory: Memory,
     place: Any,
 ) -> tuple[dict[str, pa.Array], dict[str, str]]:
-    """A column for each metric of the optional groups among the measures, and why some could not be measured.
+    """Compute a column for each metric of the optional groups among the measures, with reasons for missing ones.
 
     Args:
-        result: what an attack found.
+        result: result of the attack.
         classifier: the model.
         inputs: clean images, shape (N, C, H, W).
-        measures: of the cell.
-        ranges_of: for coverage.
-        memory: what is known of clean images, which no attack changes.
-        place: which images these are, for `memory`.
+        measures: measures of the run.
+        ranges_of: returns the neurons' ranges, for coverage.
+        memory: cache of values of clean images, which are the same for all attacks.
+        place: key of these images in `memory`.
     """
     columns: dict[str, pa.Array] = {}
     unmeasured: dict[str, str] = {}
@@ -81,28 +81,28 @@ def optional_columns(
 
 
 def _missing(classifier: Classifier, inputs: Tensor, group: MeasureGroup) -> dict[str, str]:
-    """What of a group a model cannot be asked for, with why; the rest of it is measured."""
+    """Return metrics of a group that a model does not support, with the reason; the others are measured."""
     return {"EBD2": NO_GRADIENTS} if group.name == "boundary" and not has_gradients(classifier, inputs) else {}
 
 
 def _check_layers(classifier: Classifier, group: MeasureGroup) -> None:
-    """Raise Unsupported for measures of layers of a model that has none that can be read, and says so."""
+    """Raise Unsupported for layer metrics of a model whose layers cannot be read."""
     note = getattr(classifier.model, "layers_note", "")
-    if note and group.name in ("coverage", "neurons") and not is_isolated(classifier):  # a room visits them
+    if note and group.name in ("coverage", "neurons") and not is_isolated(classifier):  # its worker process reads them
         raise Unsupported(note)
 
 
 def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group: MeasureGroup) -> Coverage:
-    """What images reach in every layer, in passes of a few of them.
+    """Compute the coverage of images in every layer, a few images per pass.
 
     Raises:
-        InvalidInput: if k is more than the neurons of a layer, or the model has other layers than the ranges are of.
+        InvalidInput: if k exceeds the neurons of a layer, or the model's layers differ from those of the ranges.
     """
     reached: dict[str, Reached] = {}
 
     def tally(name: str, output: Tensor) -> None:
         if name not in ranges:
-            raise InvalidInput(f"expected the layers that the profile was made with, got {name}")
+            raise InvalidInput(f"expected the layers of the profile, got {name}")
         units, (low, high) = neuron_values(output, group["neurons"]), ranges[name]
         if group["k"] > units.shape[1]:
             raise InvalidInput(f"expected k from 1 to {units.shape[1]}, the neurons of {name}, got {group['k']}")
@@ -119,7 +119,7 @@ def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group
 def _coverage_columns(
     result: AttackResult, classifier: Classifier, inputs: Tensor, group: MeasureGroup, ranges: Ranges
 ) -> Columns:
-    """Bits of the images that prove something, before and after the attack, beside the first image of the shard."""
+    """Return coverage bits of usable images, before and after the attack, in the row of the shard's first image."""
     rows, count = result.usable.nonzero()[:, 0], len(inputs)
     names = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")
     kinds = (pa.binary(), pa.binary(), pa.list_(pa.string()), pa.list_(pa.int64()))
@@ -134,7 +134,7 @@ def _coverage_columns(
 
 
 def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor) -> Columns:
-    """NS of images that an attack changed, NU of clean ones: the mean over the layers, and a column for each layer."""
+    """Compute NS of adversarial images and NU of clean ones: the mean over the layers, and a column for each layer."""
     sensitive: dict[str, list[Tensor]] = {}
     uncertain: dict[str, list[Tensor]] = {}
     adversarial = result.adv_inputs.where(result.usable[:, None, None, None], inputs)
@@ -159,7 +159,7 @@ def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor
 
 
 def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """EBD along random orthogonal directions, EBD2 by small steps; both of clean images."""
+    """Compute EBD along random orthogonal directions and EBD2 by small steps, both on clean images."""
     count = min(group["directions"], inputs[0].numel())
     directions = orthogonal_directions(count, inputs[0])
     magnitudes = torch.arange(0, group["largest"] + group["spacing"] / 2, group["spacing"], device=inputs.device)
@@ -171,7 +171,7 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
-    """ENI of each image: the mean over noisy versions, uniform within epsilon, that depend on the image alone."""
+    """Compute ENI of each image: the mean over noisy versions, uniform within epsilon, seeded by the image."""
     if classifier.outputs == "labels":
         raise Unsupported(NO_CONFIDENCES)
     versions, epsilon = group["versions"], group["epsilon"]
@@ -185,7 +185,7 @@ def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackR
 
 
 def noisy_versions(image: Tensor, versions: int, epsilon: float) -> Tensor:
-    """An image with uniform noise of at most epsilon, clipped to [0, 1]: shape (versions, C, H, W)."""
+    """Return an image with uniform noise of at most epsilon, clipped to [0, 1]: shape (versions, C, H, W)."""
     digest = sha256(image.detach().cpu().contiguous().numpy().tobytes()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
     noise = torch.rand(versions, *image.shape, generator=generator, device="cpu").mul_(2).sub_(1).mul_(epsilon)

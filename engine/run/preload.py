@@ -1,4 +1,4 @@
-"""What every worker needs, imported once in the server that the workers are forked from."""
+"""Imports for all workers, done once in the server that they are forked from."""
 
 from contextlib import suppress
 from importlib import import_module
@@ -14,9 +14,9 @@ MODULES = (
 
 
 def preload() -> None:
-    """Import what can be imported: any error would end the server, and its workers with it.
+    """Import modules, ignoring errors, which would end the server and its workers.
 
-    What cannot is imported again by the attack that needs it, which then says what is wrong.
+    The attack that needs such a module imports it again and reports the error.
     """
     for name in MODULES:
         with suppress(Exception):

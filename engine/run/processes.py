@@ -1,4 +1,4 @@
-"""Tasks done in several processes on this machine (`ray_cluster`: on many machines)."""
+"""Execution of tasks in several processes on this machine (`ray_cluster`: on several machines)."""
 
 import multiprocessing
 import os
@@ -23,37 +23,37 @@ from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, pickling_error, reason_of, run_task_here, worker_died_message
 from .task import Task, TaskResult
 
-PRELOADED = ["davylamp.engine.run.preload"]  # what the server imports that the workers are forked from
-_GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
+PRELOADED = ["davylamp.engine.run.preload"]  # imported by the server from which workers are forked
+_GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around its code'
 
 
 class WorkerPoolExecutor:
-    """Does tasks in several processes, each with its share of the machine's cores; they stay for the next call.
+    """Executes tasks in several processes, each with a part of the machine's cores; they stay for the next call.
 
     Args:
-        workers: how many processes.
+        workers: number of processes.
 
     Raises:
-        InvalidInput: if there is to be no worker.
-        Unavailable: if this is a worker that runs the script that started it.
+        InvalidInput: if there is no worker.
+        Unavailable: if this is a worker that imports the script that started it.
     """
 
     def __init__(self, workers: int):
         if workers < 1:
             raise InvalidInput(f"expected at least one worker, got {workers}")
-        # A worker that runs its script again would wait here for work that it was started for.
+        # A worker that runs its script again would wait here for its own task.
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise Unavailable(f"expected to start workers from a running script, got one that is imported; {_GUARD}")
+            raise Unavailable(f"workers cannot be started while a script is imported; {_GUARD}")
         self.workers = workers
         _start_server()
         self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
-        """Do the tasks; a task whose worker dies is tried again, with the machine to itself.
+        """Execute the tasks; a task whose worker dies is retried while no other task runs.
 
         Raises:
             Unavailable: if no process can be started.
-            InvalidInput: if a model or an attack that was handed over cannot be sent to one.
+            InvalidInput: if a model or attack object cannot be sent to one.
         """
         for worker in self._all:
             worker.start()
@@ -65,7 +65,7 @@ class WorkerPoolExecutor:
             while True:
                 while idle and (task := _next(tasks, lost, [each for each, _ in running.values()], deaths)) is not None:
                     worker = idle.pop()
-                    _stop(idle if deaths[task.name] else ())  # they hold what they have loaded, and freed memory
+                    _stop(idle if deaths[task.name] else ())  # idle workers hold models and freed memory
                     running[worker.submit(task)] = (task, worker)
                 if not running:
                     return
@@ -80,7 +80,7 @@ class WorkerPoolExecutor:
                             lost.append(task)
                             continue
                         outcome = TaskResult(task, None, reason=worker_died_message(ATTEMPTS))
-                    elif (error := future.exception()) is not None:  # it could not be sent there or back
+                    elif (error := future.exception()) is not None:  # the task or its result could not be sent
                         outcome = TaskResult(task, None, reason=reason_of(error))
                     else:
                         outcome = TaskResult(task, *future.result())
@@ -95,9 +95,9 @@ _SHARED: Any = ForkingPickler(BytesIO())
 
 
 class _Pickler(cloudpickle.Pickler):
-    """What a script or a notebook defines is sent by value; tensors as torch shares them between processes."""
+    """Pickles definitions of scripts and notebooks by value, and tensors as torch shares them between processes."""
 
-    # An instance's table is the public one: torch has registered there how tensors are shared.
+    # An instance's table is the public one, in which torch registers how tensors are shared.
     dispatch_table: ClassVar[Any] = {**_SHARED.dispatch_table, **cloudpickle.Pickler.dispatch_table}
 
 
@@ -105,18 +105,18 @@ def _pack(task: Task) -> bytes:
     file = BytesIO()
     try:
         _Pickler(file).dump(task)
-    except Exception as error:  # whatever the objects of a user have to say against it
+    except Exception as error:  # users' objects may raise anything
         raise pickling_error(task, error) from error
     return file.getvalue()
 
 
 def _work(sent: bytes) -> tuple[Any, ...]:
-    """Runs in a worker; hands back an outcome without its task."""
+    """Run a task in a worker; return its result without the task."""
     return run_task_here(pickle.loads(sent))[1:]
 
 
 class _Worker:
-    """One process, started when it is needed and again after it has died."""
+    """One process, started when needed and restarted after its death."""
 
     def __init__(self, threads: int):
         self.threads = threads
@@ -124,10 +124,10 @@ class _Worker:
         self.greeting: Future[int] | None = None
 
     def submit(self, task: Task) -> "Future[tuple[Any, ...]]":
-        """Hand a task over.
+        """Send a task to the process.
 
         Raises:
-            InvalidInput: if a model or an attack that was handed over cannot be sent to another process.
+            InvalidInput: if a model or attack object cannot be sent to a process.
         """
         sent = _pack(task)
         if self.pool is not None:
@@ -145,9 +145,9 @@ class _Worker:
             self.greeting = self.pool.submit(os.getpid)
 
     def check_start(self) -> None:
-        """Raise Unavailable if the last process died before its first task: no task is to blame."""
+        """Raise Unavailable if the last process died before its first task, so no task caused it."""
         if self.greeting is not None and isinstance(self.greeting.exception(), BrokenProcessPool):
-            raise Unavailable(f"expected worker processes to start, got one that died at once; {_GUARD}")
+            raise Unavailable(f"a worker process died while it started; {_GUARD}")
 
     def stop(self, *, wait: bool = False) -> None:
         if self.pool is not None:
@@ -155,9 +155,9 @@ class _Worker:
             self.pool = None
 
     def kill(self) -> None:
-        """End the process at once, whatever it does: nobody waits for the outcome."""
+        """Kill the process at once; its result is not needed."""
         if self.pool is not None:
-            for process in list(self.pool._processes.values()):  # there is no public way before Python 3.14
+            for process in list(self.pool._processes.values()):  # no public API before Python 3.14
                 process.kill()
             self.stop(wait=True)
 
@@ -167,18 +167,18 @@ class _Worker:
 
 
 def _context() -> BaseContext:
-    """A forked child of a process that has used torch's threads can hang; these children start clean."""
+    """Return the context of clean child processes, because forks of a process with torch threads can hang."""
     methods = multiprocessing.get_all_start_methods()
     return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
 
 
 def _start_server() -> None:
-    """Begin to load torch and the libraries, once for all workers, while this process goes on."""
+    """Start loading torch and the libraries for all workers in the background."""
     context = _context()
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(PRELOADED)
-        # Ctrl-C reaches every process of a terminal's command; only this one is to answer. Children inherit the mask.
-        resource_tracker.ensure_running()  # which unblocks the signal when it starts
+        # Ctrl-C reaches every process of a terminal's command; only this one handles it. Children inherit the mask.
+        resource_tracker.ensure_running()  # it unblocks the signal when it starts
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             forkserver.ensure_running()
@@ -187,7 +187,7 @@ def _start_server() -> None:
 
 
 def _next(tasks: Iterator[Task], lost: deque[Task], running: list[Task], deaths: Mapping[str, int]) -> Task | None:
-    """What to start now. A task that lost its worker, perhaps for want of memory, runs while nothing else does."""
+    """Return the next task. A task that lost its worker, perhaps for lack of memory, runs alone."""
     if lost:
         return None if running else lost.popleft()
     return None if any(deaths[each.name] for each in running) else next(tasks, None)
@@ -208,7 +208,7 @@ def _start(threads: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Nobody wants the result once the parent is killed, and waiting for its next task would never end."""
+    """End this process when its parent is killed, because it would wait for a next task forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

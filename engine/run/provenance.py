@@ -1,4 +1,4 @@
-"""What is stored beside a table: how it was made, where, and with which versions."""
+"""Metadata of records: origin, machine and versions."""
 
 import platform
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
 
 
 def run_metadata(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What is stored beside a table: the spec, what of it the user left open, how it went, where, which versions."""
+    """Return the metadata of a record: spec, defaults taken, result, machine and versions."""
     task, fitted = outcome.task, outcome.fitted
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}
     return {
@@ -50,7 +50,7 @@ def run_metadata(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, 
 
 @cache
 def versions() -> dict[str, str]:
-    """Of davylamp and of every library here that takes part in the numbers."""
+    """Return the versions of davylamp and of the installed libraries that affect the numbers."""
     installed = {"davylamp": __version__}
     distributions = {
         name for library in LIBRARIES.values() for name in (library.distribution, library.provider) if name

@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster: many machines, one GPU or a share of one for each task."""
+"""Execution of tasks on a Ray cluster: several machines, one GPU or a fraction of one for each task."""
 
 import logging
 import os
@@ -18,31 +18,32 @@ from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, pickling_error, reason_of, run_task_here, worker_died_message
 from .task import Task, TaskResult
 
-# No message on every machine that has no GPU, no statistics sent home.
+# No warnings on machines without a GPU, and no usage statistics.
 _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _REACH_SECONDS = 5
-_KEPT = 4  # models and data sets that were handed over in memory, kept by each worker
+_KEPT = 4  # models and data sets passed in memory that each worker keeps
 
 
 class RayCluster:
-    """Does tasks on a Ray cluster; those of a worker or machine that is lost are done again on another.
+    """Executes tasks on a Ray cluster; tasks of a lost worker or machine are repeated elsewhere.
 
-    davylamp and what the tasks need by name (files, weights) must be on every machine; models and images that were
+    davylamp and files that tasks need by name (models, weights) must be on every machine; models and images that were
     passed as objects are sent there. The connection lasts until this process ends, or `ray.shutdown()`.
 
     Args:
-        address: of a running cluster, "HOST:PORT" or "auto"; None: `RAY_ADDRESS`, or else one is started here.
-        device: where the tasks compute; "cuda..." reserves GPUs.
-        gpus_per_task: how much of a GPU each task gets: 0.5 lets two share one.
-        attempts: how often a task is tried whose worker dies.
+        address: address of a running cluster, "HOST:PORT" or "auto"; None for `RAY_ADDRESS`, otherwise one is started
+            here.
+        device: device of the tasks; "cuda..." reserves GPUs.
+        gpus_per_task: GPUs for each task: 0.5 lets two share one.
+        attempts: largest number of attempts for a task whose worker dies.
 
     Raises:
         MissingLibrary: if Ray is not installed.
-        Unavailable: if there is no such cluster, or it has no GPU where one is asked for.
-        InvalidInput: if `gpus_per_task` or `attempts` is not positive, or the address is none.
+        Unavailable: if there is no such cluster, or it lacks requested GPUs.
+        InvalidInput: if `gpus_per_task` or `attempts` is not positive, or the address is invalid.
     """
 
     def __init__(
@@ -77,13 +78,13 @@ class RayCluster:
 
     @property
     def slots(self) -> int:
-        """Tasks that the cluster has room for at the moment."""
+        """Number of tasks that the cluster can run at the moment."""
         return int(self._ray.cluster_resources().get("GPU" if self._on_gpu else "CPU", 0) / self._share)
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
-        """Do the tasks; one more than there is room for is handed over, so that no machine waits for this one."""
+        """Execute the tasks; one more than fits is submitted, so that no machine waits for this process."""
         running: dict[Any, Task] = {}
-        # Ray tells of lost machines on standard output, which belongs to our caller's results.
+        # Ray reports lost machines on standard output, which belongs to the caller's results.
         with redirect_stdout(sys.stderr):
             try:
                 while True:
@@ -109,10 +110,10 @@ class RayCluster:
         try:
             self._ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
         except (OSError, RuntimeError, ValueError, ImportError) as error:
-            raise Unavailable(f"expected a Ray cluster at {address}, found none ({_one_line(error)})") from error
+            raise Unavailable(f"cannot connect to a Ray cluster at {address} ({_one_line(error)})") from error
 
     def _submit(self, task: Task) -> Any:
-        """Hand a task over; what is large and the same for many tasks is sent to each machine once."""
+        """Submit a task; large objects shared by many tasks are sent to each machine once."""
         try:
             given = self._store(task.model.classifier), self._store(task.data.data)
             return self._hand_over(task, given)
@@ -144,16 +145,16 @@ class RayCluster:
             return TaskResult(task, *self._ray.get(reference))
         except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError):
             return TaskResult(task, None, reason=worker_died_message(self.attempts))
-        except Exception as error:  # it could not be started there, or its answer not be read: this task alone fails
+        except Exception as error:  # it could not be started or its result read: only this task fails
             return TaskResult(task, None, reason=reason_of(error))
 
 
 def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
-    """Runs on a worker; hands back an outcome without its task."""
+    """Run a task on a worker; return its result without the task."""
     keep_freed_memory()
     protect_process()
     if Path(folder).is_dir():
-        os.chdir(folder)  # names may hold paths that are relative
+        os.chdir(folder)  # names may contain relative paths
     classifier, data = (None if reference is None else _fetch(reference) for reference in given)
     task = replace(task, model=replace(task.model, classifier=classifier), data=replace(task.data, data=data))
     return run_task_here(task)[1:]
@@ -167,7 +168,7 @@ def _fetch(reference: Any) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes, and prints lines all the while."""
+    """Raise Unavailable if the address cannot be reached, because Ray would try for minutes and print lines."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise InvalidInput(f"expected the address of a Ray cluster as HOST:PORT or auto, got {address!r}")
@@ -175,7 +176,7 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
         advice = "start one there with: ray start --head"
-        raise Unavailable(f"expected a Ray cluster at {address}, found none ({error}); {advice}") from error
+        raise Unavailable(f"cannot connect to a Ray cluster at {address} ({error}); {advice}") from error
 
 
 def _one_line(error: Exception) -> str:

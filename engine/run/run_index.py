@@ -1,4 +1,4 @@
-"""What of a plan is in a results folder: read, checked, put together, and never taken for another model's."""
+"""Index of the plan's records in a results folder: reads, checks and joins them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,27 +23,28 @@ _KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "tran
 
 
 class RunIndex:
-    """The books of one evaluation.
+    """Index of what a results folder already contains of a plan.
 
     Args:
-        plan: what is to be there.
-        store: where.
-        retry_failed: whether failed cells, and those with two results that differ, are run again.
-        trust_unknown: whether earlier records of models, attacks and metrics that cannot be known in full count.
+        plan: the plan.
+        store: the results folder.
+        retry_failed: whether failed runs, and those with conflicting results, are repeated.
+        trust_unknown: whether earlier records of models, attacks and metrics that cannot be identified completely
+            count.
     """
 
     def __init__(self, plan: Plan, store: ResultsStore, *, retry_failed: bool = False, trust_unknown: bool = False):
         self.plan, self.store = plan, store
         self.retry_failed, self.trust_unknown = retry_failed, trust_unknown
         self.ran: set[str] = set()
-        self._finished: dict[str, str] = {}  # by key, why a cell failed, or nothing
+        self._finished: dict[str, str] = {}  # reason of the failure by key, or ""
         self.damaged: list[str] = []
-        self.unmeasured: dict[str, str] = {}  # users' metrics, with why they could not be computed
+        self.unmeasured: dict[str, str] = {}  # users' metrics that failed, with the reason
         self._retried: set[str] = set()
-        self.traffic = ServerUsage()  # of what was done for this evaluation
+        self.traffic = ServerUsage()  # of new tasks of this evaluation
 
     def has(self, task: Task) -> bool:
-        """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
+        """Whether a task is finished. The run is checked again last, because its shards vanish when it is written."""
         if task.kind != "attack" or task.cell is None:
             record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
             return record is not None and not (task.keep_logits and not record.failed and lacks_logits(record))
@@ -54,14 +55,14 @@ class RunIndex:
         return True
 
     def failure(self, cell: AttackRun) -> str | None:
-        """Why a cell has no result, "" if it has one; None: it is not finished."""
-        if cell.key not in self._finished:  # read and checked once is enough
+        """Return why a run has no result, "" if it has one, or None if it is not finished."""
+        if cell.key not in self._finished:  # read and check once
             try:
                 record = self._read_done("cells", cell.key)
             except (
                 ConflictingRecordsError,
                 DavylampError,
-            ) as error:  # two results, or one that may not be read: for the user to say
+            ) as error:  # conflicting or unreadable results: the user decides
                 self._finished[cell.key] = str(error)
             else:
                 if record is not None:
@@ -69,11 +70,11 @@ class RunIndex:
         return self._finished.get(cell.key)
 
     def read(self, kind: Kind, key: str) -> Record | None:
-        """A record that can be trusted; a damaged file is noted and counts as not there.
+        """Return a valid record; a damaged file is reported, removed and counts as missing.
 
         Raises:
-            Conflict: if there are two results of a cell that differ.
-            DavylampError: if it may not be read, or was written in another format.
+            ConflictingRecordsError: if there are two different results of a run.
+            DavylampError: if it cannot be read, or was written in a different format.
         """
         try:
             record = self.store.read(kind, key)
@@ -91,7 +92,7 @@ class RunIndex:
         return record if self._is_ours(record) else None
 
     def save(self, outcome: TaskResult) -> None:
-        """Write what came of a task; what cannot be written as it is becomes a failure of that cell alone.
+        """Save the result of a task; if it cannot be written, only its run fails.
 
         Raises:
             Unavailable: if the store cannot be written.
@@ -102,11 +103,11 @@ class RunIndex:
         except (DavylampError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             if isinstance(error, Unavailable):
                 raise
-            reason = f"its result could not be kept: {type(error).__name__}: {' '.join(str(error).split())}"[:500]
+            reason = f"its result could not be saved: {type(error).__name__}: {' '.join(str(error).split())}"[:500]
             self._save(outcome._replace(table=None, images=None, reason=reason))
 
     def finish_interrupted(self) -> None:
-        """Finish what a killed run left: pieces of a cell all there but apart, or put together but not yet removed."""
+        """Finish the work of a killed process: join complete shards, and remove joined ones."""
         left = {key.partition("-")[0] for key in self.store.keys("parts")}
         for cell in self.plan.cells:
             if cell.key in left and self.failure(cell) == "":
@@ -115,7 +116,7 @@ class RunIndex:
                 self._join(cell)
 
     def _is_ours(self, record: Record) -> bool:
-        """Whether a record is of what this plan has: where that is unknown in part, only what it has made itself."""
+        """Whether a record may be used: for unidentified code only if this plan made it."""
         if self.trust_unknown or not self.plan.unknown:
             return True
         meta = record.meta
@@ -125,7 +126,7 @@ class RunIndex:
         return self.plan.unknown.keys().isdisjoint(keys) or meta.get("identity", {}).get("plan") == self.plan.name
 
     def _read_done(self, kind: Kind, key: str) -> Record | None:
-        """A record that is not to be computed again."""
+        """Return a record unless it must be computed again."""
         record = self.read(kind, key)
         again = record is not None and record.failed and self.retry_failed and key not in self._retried
         return None if again else record
@@ -161,6 +162,6 @@ class RunIndex:
         self._join(task.cell)
 
     def _join(self, cell: AttackRun) -> None:
-        """Put the pieces of a cell together once all are there."""
+        """Join the shards of a run once all are finished."""
         if join_shards(self.store, cell, lambda key: self.read("parts", key)):
             self._finished.pop(cell.key, None)

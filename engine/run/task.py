@@ -1,4 +1,4 @@
-"""One piece of work and what came of it."""
+"""Tasks of an evaluation and their results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,28 +17,28 @@ from ..store.columns import compact_images, restore_images
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A piece of work.
+    """One task of an evaluation.
 
-    On its way to another process its tensors are arrays, and images take a byte a component where nothing is lost by
-    it: torch would hand them over in shared memory, of which a container has little.
+    For other processes its tensors are converted to arrays, and images to one byte per component if that is lossless:
+    torch would use shared memory, of which a container has little.
 
     Args:
-        kind: "clean" predictions, what an attack learns once before ("fit"), one shard of an "attack", or a "transfer"
-            of its examples to another model.
-        subject: the model (for "transfer" the one that is tested) and its images.
-        model: where that model comes from.
-        data: where its images come from.
-        device: where to compute.
-        cell: what to run, or whose examples to test; None for "clean".
-        shard: which piece of the cell.
-        keep_images: hand back the adversarial images too.
-        keep_logits: hand back what the tested model answers in full, for "transfer".
-        logits: of the model on the shard's clean images, shape (N, K), if they are known.
-        cams: clean activation maps of the shard's labels, shape (N, h, w), if they are known.
-        adv_inputs: the examples to test on another model, shape (N, C, H, W).
-        surrogate: where what the examples are made on comes from; empty: on the model itself.
-        fit: where the images to learn from come from, for "fit"; None: the attack needs none.
-        fitted: what the attack has learned, or why it has not.
+        kind: "clean" predictions, a "fit" of an attack, one shard of an "attack", or a "transfer" of its examples to a
+            different model.
+        subject: the model (for "transfer" the target model) and its images.
+        model: source of that model.
+        data: source of its images.
+        device: torch device.
+        cell: the run, or for "transfer" the run of the examples; None for "clean".
+        shard: index of the shard.
+        keep_images: whether to return the adversarial images.
+        keep_logits: whether to return the target model's logits, for "transfer".
+        logits: the model's logits on the shard's clean images, shape (N, K), if known.
+        cams: clean activation maps of the shard's labels, shape (N, h, w), if known.
+        adv_inputs: examples to test on a different model, shape (N, C, H, W).
+        surrogate: source of the surrogate; empty if examples are made on the model itself.
+        fit: source of the fit images, for "fit"; None if the attack needs no images.
+        fitted: the fitted attack, or why fitting failed.
     """
 
     kind: Literal["clean", "fit", "attack", "transfer"]
@@ -72,7 +72,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Unique within a results folder."""
+        """Name of the task, unique within a results folder."""
         if self.cell is None:
             return self.subject.key
         if self.kind == "fit":
@@ -83,7 +83,7 @@ class Task:
 
     @property
     def images(self) -> int:
-        """How many of the images that are judged the work is about."""
+        """Number of evaluation images that this task covers."""
         if self.kind == "fit":
             return 0
         return (
@@ -94,12 +94,12 @@ class Task:
 
 
 class TaskResult(NamedTuple):
-    """What came of a task: a table, or the reason why there is none; `unmeasured` metrics with their reasons.
+    """Result of a task: a table, or the reason for its absence; `unmeasured` metrics with their reasons.
 
-    `probes` are those of the model, for "clean"; `gpu` is the name of the one that was used, if one was; `fitted` is
-    what an attack has learned once, in this task or before it; `saturation` how the radius of an attack at saturation
-    was found; `traffic` what servers of remote models were asked; `outputs` what the model gives, where that is not
-    logits, and `output_note` how its output was read, where there was a choice; `class_names` those of the model.
+    `probes` are those of the model, for "clean"; `gpu` is the name of the GPU, if any; `fitted` is the fitted attack;
+    `saturation` describes the search for the saturation radius; `traffic` counts queries to servers; `outputs` is the
+    model's output format, if not logits, and `output_note` how its output was interpreted; `class_names` are the
+    model's.
     """
 
     task: Task

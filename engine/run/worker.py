@@ -1,4 +1,4 @@
-"""Does one piece of work anywhere: load what it needs, attack, measure, hand back a table. It writes nothing."""
+"""Execution of one task: loads its model and data, attacks, measures and returns a table, without writing files."""
 
 import time
 from collections.abc import Callable, Collection
@@ -41,30 +41,30 @@ from .measure import clean_table, result_table
 from .optional_groups import optional_columns
 from .task import Task, TaskResult
 
-_REMEMBERED = 1024  # shards whose clean images are not measured again
-_FILE = ".py:"  # in the name of what a user's file makes
+_REMEMBERED = 1024  # number of shards whose clean metrics are cached
+_FILE = ".py:"  # part of the name of models and data from a user's file
 _NOT_PLANNED = (
-    "{} is not what was planned: its file was edited during the evaluation, or what it makes is random (seed it); "
+    "{} has changed since the evaluation was planned: its file was edited, or its result is random (seed it); "
     "run the command again"
 )
 
 
 class LruDict(dict[Any, Any]):
-    """The last few entries that were put in."""
+    """Dictionary of the last few entries."""
 
     def __init__(self, most: int):
         super().__init__()
         self.most = most
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Put an entry in; the oldest goes."""
+        """Add an entry and remove the oldest ones."""
         super().__setitem__(key, value)
         while len(self) > self.most:
             del self[next(iter(self))]
 
 
 class TaskRunner(LoadedCache):
-    """Does tasks one after the other; keeps the last model and its images loaded."""
+    """Runs tasks one after the other; keeps the last model and its images loaded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ class TaskRunner(LoadedCache):
         self._spoiled: ModelSpoiled | None = None
 
     def do(self, task: Task, progress: Callable[[int], object] | None = None) -> TaskResult:
-        """Do a task; whatever goes wrong is its outcome, so that one cell never stops an evaluation.
+        """Run a task; errors become its result, so that one run never stops an evaluation.
 
         Args:
-            task: what to do.
+            task: the task.
             progress: called with the number of images just attacked.
 
         Raises:
-            ModelSpoiled: if an attack before has changed this process for good: what is measured here would be wrong.
+            ModelSpoiled: if an earlier attack has changed this process permanently, so that results would be wrong.
         """
         start = time.perf_counter()
         if self._spoiled is not None:
@@ -94,7 +94,7 @@ class TaskRunner(LoadedCache):
                     outcome = self._do(task, classifier, data, progress)
                     _check_unchanged(task, classifier)
             self._load_anew(task, classifier)
-        except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
+        except Exception as error:  # the reason is stored, and the next run starts
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
             return TaskResult(
                 task, None, seconds=time.perf_counter() - start, reason=reason, traffic=self._take_traffic()
@@ -110,7 +110,7 @@ class TaskRunner(LoadedCache):
             release_unused_memory_if_low()  # other workers may need it for their largest task
 
     def _load_anew(self, task: Task, classifier: Classifier) -> None:
-        """Have a model that an attack has changed for good as it was before; note it if loading it does not help."""
+        """Reload a model that an attack has changed permanently; record the error if reloading does not help."""
         if (change := classifier.changed_by) is None:
             return
         self.forget()
@@ -119,21 +119,21 @@ class TaskRunner(LoadedCache):
             again.changed_by = change
             check_unchanged(again)
         except DavylampError as error:
-            self._spoiled = ModelSpoiled(f"{error}; what is finished is kept, and the same command goes on from there")
+            self._spoiled = ModelSpoiled(f"{error}; run the same command again to resume")
 
     def _take_traffic(self) -> dict[str, Any] | None:
-        """What the servers of the models that are loaded were asked since this was looked at; None: nothing."""
+        """Return the queries to servers of the loaded models since the last call; None without queries."""
         loaded = [each[1] for each in (self._model, self._surrogate) if each is not None]
         traffic = pop_usage(*loaded)
         return traffic.spec if traffic else None
 
     def _load(self, task: Task) -> tuple[Classifier, Data]:
-        """The model and the images of a task, as they were planned.
+        """Load the model and the images of a task, checked against the plan.
 
-        What a file makes is hashed again: it may have been edited, or be another each time.
+        Models and data from a user's file are hashed again, because the file may be edited or its result random.
 
         Raises:
-            InvalidInput: if it is something else than was planned.
+            InvalidInput: if they differ from the plan.
         """
         if task.cell is not None and task.kind == "attack" and _is_edited(task.cell):
             raise InvalidInput(_NOT_PLANNED.format(task.cell.search.inside))
@@ -146,7 +146,7 @@ class TaskRunner(LoadedCache):
         return classifier, data
 
     def _look(self, task: Task) -> tuple[Classifier, Data, str]:
-        """The model and the images, and the name of what is not as planned; hashed once as long as they are kept."""
+        """Load the model and the images, and return the name of a changed one; hashed once while they are cached."""
         classifier = self.model(task.model, task.device)
         data = self.data(task.data, classifier)
         model, inputs, subject = self._checked
@@ -158,10 +158,10 @@ class TaskRunner(LoadedCache):
         return classifier, data, changed
 
     def _load_surrogate(self, task: Task) -> Classifier | None:
-        """What the examples of a task are made on, as it was planned; None: the model itself.
+        """Load the surrogate of a task, checked against the plan; None if examples are made on the model itself.
 
         Raises:
-            InvalidInput: if it is something else than was planned.
+            InvalidInput: if it differs from the plan.
         """
         if not task.surrogate or task.cell is None:
             return None
@@ -232,10 +232,10 @@ class TaskRunner(LoadedCache):
         return outcome
 
     def _ranges_of(self, classifier: Classifier, measure: str) -> Ranges:
-        """The ranges of the neurons on the data of a measure of coverage, made once as long as no other is asked for.
+        """Return the ranges of the neurons on the data of a coverage measure; the last ones are cached.
 
         Raises:
-            InvalidInput: if these data are not what was planned.
+            InvalidInput: if these data differ from the plan.
         """
         group, known = read_group(measure), self._ranges[0]
         if known is None or known[0]() is not classifier or known[1] != measure:
@@ -247,10 +247,10 @@ class TaskRunner(LoadedCache):
         return self._ranges[1]
 
     def _fit(self, task: Task, classifier: Classifier, scored: Data) -> Fitted:
-        """What the attack of a task learns once, from images that are not scored.
+        """Fit the attack of a task, on images that are not evaluated if the plan has fit data.
 
         Raises:
-            InvalidInput: if these are not what was planned.
+            InvalidInput: if these differ from the plan.
         """
         cell, learner = task.cell, self._load_surrogate(task) or classifier
         assert cell is not None
@@ -264,25 +264,25 @@ class TaskRunner(LoadedCache):
 
 
 def _check_unchanged(task: Task, classifier: Classifier) -> None:
-    """Raise ModelFailed if a server answers otherwise at the end of an attack than when it was first asked."""
+    """Raise ModelFailed if a server's outputs have changed during an attack."""
     if task.kind != "attack":
         return
     for part in remote_models_in(classifier):
         if part.has_changed():
             raise ModelFailed(
-                f"{classifier.name}: its server answers otherwise than when it was first asked (it was updated, or "
-                "drifts); the same command begins new cells for what answers now"
+                f"{classifier.name}: the server's answers have changed since the first query (an update, or drift); "
+                "run the command again to start new runs for the current model"
             )
 
 
 def _is_edited(cell: AttackRun) -> bool:
-    """Whether the attack of a file is not, as loaded here, what the plan has."""
+    """Whether a loaded attack from a file differs from the plan."""
     given = [row.given for row in (each.row for each in cell.members) if row.given is not None]
     return any(each.path is not None and each.identity.digest not in cell.version for each in given)
 
 
 def _changed(task: Task, classifier: Classifier, data: Data) -> str:
-    """The name of what a file made here that is not what the plan has; "" if nothing is."""
+    """Return the name of a model or data from a file that differs from the plan; "" if all match."""
     if task.model.classifier is None and _FILE in task.model.name:
         identity = identify_asked(classifier, task.model.name, data.inputs)
         if not identity.reasons and identity.digest != task.subject.model_digest:
@@ -293,7 +293,7 @@ def _changed(task: Task, classifier: Classifier, data: Data) -> str:
 
 
 def _changed_member(task: Task, surrogate: Classifier) -> str:
-    """The name of a member of the surrogate that a file made otherwise than the plan has it; "" if none is."""
+    """Return the name of the first surrogate that differs from the plan; "" if all match."""
     planned = () if task.cell is None else task.cell.surrogate
     for source, member, known in zip(task.surrogate, members_of(surrogate), planned, strict=True):
         if source.classifier is None and _FILE in source.name:
@@ -304,11 +304,11 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
 
 
 def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:
-    """Name of the GPU, and what attacks round, by torch's defaults convolutions to TF32; "" for another device.
+    """Return the name of the GPU, and where attacks round to TF32 by torch's defaults; "" for other devices.
 
     Args:
-        device: where the model computes.
-        asked: the precisions that the attacks were given; None: as torch is set.
+        device: device of the model.
+        asked: precisions of the attacks; None for torch's settings.
     """
     if device.type != "cuda":
         return ""
@@ -329,7 +329,7 @@ def _in_tf32(part: Any) -> bool:
 
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
-    """What a model makes of the examples that were made on another one; no prediction where a logit is not finite."""
+    """Return a model's predictions on transferred examples; null for non-finite logits."""
     assert task.adv_inputs is not None
     labels = labels.to(classifier.device)
     drawn = judge_outputs(classifier, task.adv_inputs.to(classifier.device), labels, None, 0)
@@ -347,6 +347,6 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
         columns["adv_probability"] = pa.array(probabilities.amax(1).numpy())
     if classifier.detects:
         columns[DETECTED] = pa.array((logits.argmax(1) == logits.shape[1] - 1).logical_and(~silent).numpy())
-    elif drawn.share is not None:  # of draws that are wrong, whatever the attack aimed at
+    elif drawn.share is not None:  # rate of wrong samples, also for targeted attacks
         columns["draws_fooled"] = column_of_values(drawn.share)
     return pa.table(columns | ({"adv_logits": column_of_logits(logits)} if task.keep_logits else {}))

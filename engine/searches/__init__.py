@@ -1,1 +1,1 @@
-"""How one image gets its best attack: by itself, at its smallest radius, by several, at saturation, in turn."""
+"""Ways to run an attack: alone, at its smallest radius, with others, at saturation, or as a worst case."""

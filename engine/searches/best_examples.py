@@ -1,4 +1,4 @@
-"""The nearest judged example of each image over any number of runs, what all of them cost, and the curve of both."""
+"""The nearest judged example of each image over several runs, their total cost, and curves of both."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,18 +16,18 @@ from ...adapters.threat_model import NORMS
 
 _OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit", "draws_fooled")
 _QUERIES = ("forwards", "backwards", *SURROGATE_PASSES)
-LINE_QUERIES = 6  # the line between an example and its image is known to 0.16 % of its length then
-_DEEPEST = 0.1  # share of the line that is searched
+LINE_QUERIES = 6  # they locate the boundary to 0.16 % of the line between an example and its image
+_DEEPEST = 0.1  # searched proportion of the line
 
 
 def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, better: Tensor) -> None:
-    """Put the examples of some images of a result into another one, in place.
+    """Copy the examples of some images from one result to a larger one, in place.
 
     Args:
-        total: what is written to.
-        rows: the images of `total` that `result` is about, shape (n,).
-        result: of those images.
-        better: which of them are copied, shape (n,) bool.
+        total: result to write to.
+        rows: indices in `total` of the images of `result`, shape (n,).
+        result: result on those images.
+        better: which of them to copy, shape (n,) bool.
     """
     pairs = [(getattr(total, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
     for kept, new in (*pairs, *zip(total.distances, result.distances, strict=True)):
@@ -36,7 +36,7 @@ def copy_examples(total: AttackResult, rows: Tensor, result: AttackResult, bette
 
 
 def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
-    """Add the queries and seconds of a result about some images to those of another one, in place."""
+    """Add the queries and seconds of a result on some images to a larger one, in place."""
     for name in _QUERIES:
         if (spent := getattr(total, name)) is not None:
             spent[rows] += getattr(result, name)
@@ -44,16 +44,16 @@ def add_costs(total: AttackResult, rows: Tensor, result: AttackResult) -> None:
 
 
 class BestExamples:
-    """State of a search over runs that are judged one by one.
+    """State of a search over several judged runs.
 
-    `best` is kept up to date in place; `distance` is how far its examples are, (N,) float64, inf where nothing has
-    fooled the model; `runs` counts the runs of each image; `winner` is the place of the attack that found each example,
-    -1 where none did. `curves` have a point for each time that an image's judged distance fell, of traced runs.
+    `best` is updated in place; `distance` is the distance of its examples, (N,) float64, inf without an example; `runs`
+    counts the runs of each image; `winner` is the index of the attack that found each example, -1 without an example.
+    `curves` have a point for each decrease of an image's judged distance, for traced runs.
 
     Args:
-        best: a result to begin with, whose examples count once they are taken.
+        best: initial result, whose examples count once they are taken.
         inputs: clean images, float32, shape (N, C, H, W).
-        pixels: success and distance count on the examples rounded to 8 bits.
+        pixels: whether success and distance are measured on 8-bit examples.
     """
 
     def __init__(self, best: AttackResult, inputs: Tensor, *, pixels: bool):
@@ -66,17 +66,17 @@ class BestExamples:
 
     @property
     def queries_used(self) -> Tensor:
-        """Passes that each image has cost so far, shape (N,)."""
+        """Queries used for each image so far, shape (N,)."""
         return self.best.forwards + self.best.backwards
 
     def take(self, rows: Tensor, result: AttackResult, place: int | Tensor = 0, *, is_start: bool = False) -> Tensor:
-        """Take in a run: what it cost, and what it returned where that is nearer than the best so far.
+        """Add a run: its cost, and its examples that are nearer than the best so far.
 
         Args:
-            rows: the images that it ran on.
-            result: what came back.
-            place: of the attack in the search, one for all images or of each, shape (rows,).
-            is_start: it is what the search began with, whose cost is counted already.
+            rows: the images of the run.
+            result: its result.
+            place: index of the attack in the search, for all images or for each, shape (rows,).
+            is_start: whether it is the initial result, whose cost is already counted.
 
         Returns:
             Which images it fooled, shape (rows,) bool.
@@ -95,14 +95,14 @@ class BestExamples:
         start: Tensor,
         classifier: Classifier,
     ) -> None:
-        """Take in a traced run: also what it asked about, where that is nearer than all that it returned.
+        """Add a traced run, including queried points that are nearer than all returned examples.
 
         Args:
-            rows: the images that it ran on.
-            result: what came back.
-            place: of the attack in the search, one for all images or of each, shape (rows,).
-            trace: what it noted.
-            start: the passes that each image's trace of this run begins at, shape (rows,).
+            rows: the images of the run.
+            result: its result.
+            place: index of the attack in the search, for all images or for each, shape (rows,).
+            trace: trace of the run.
+            start: queries at which each image's trace begins, shape (rows,).
             classifier: the model, for the judge.
         """
         before, earlier = self.distance[rows].clone(), self.queries_used[rows] - start.to(rows)
@@ -118,26 +118,26 @@ class BestExamples:
             if not least < so_far:
                 continue
             points = [] if self._pixels else trace.curves[i]
-            # What was nearer than the judged best did not hold; what the library returned unasked it had at the end.
+            # Points nearer than the judged best were not confirmed; an unqueried returned example counts at the end.
             kept = [CurvePoint(passes + int(earlier[i]), size) for passes, size in points if least <= size < so_far]
             if not kept or kept[-1].distance > least:
                 kept.append(CurvePoint(int(spent[i]), least))
             self.curves[image] += kept
 
     def trace(self, rows: Tensor) -> Trace:
-        """For a run on some images: it notes what is nearer than the best so far; for 8 bits, whatever fools."""
+        """Return a trace for a run: it records points nearer than the best so far; for 8 bits, all that fool."""
         best, targets = self.best, self.best.targets
         below = None if self._pixels else self.distance[rows]
         aims = None if targets is None else targets[rows]
         return Trace(self._inputs[rows], best.labels[rows], aims, best.threat_model.norm, below=below)
 
     def crash(self, rows: Tensor, error: Exception, calls: Sequence[LibraryOutput] = ()) -> None:
-        """Note that a run crashed on all of these images.
+        """Record that a run crashed on all of these images.
 
         Args:
-            rows: the images; a call may be about any of them, and one that was fooled has no further restart.
-            error: how it ended.
-            calls: what the library was called with before, which counts.
+            rows: the images; a call may cover any of them, because a fooled image has no further restart.
+            error: the error.
+            calls: library calls before the crash, which count.
         """
         for call in calls:
             if call.rows is not None:
@@ -149,18 +149,18 @@ class BestExamples:
             self._flag(image, ("crashed",))
 
     def finish(self) -> AttackResult:
-        """The best so far, with the violations and errors of all runs."""
+        """Return the best result so far, with the invalid reasons and errors of all runs."""
         return replace(self.best, violations=tuple(self._violations), errors=tuple(self._errors))
 
     def finish_within(self, threat_model: ThreatModel) -> AttackResult:
-        """The best so far, judged by a threat model that may have a radius."""
+        """Return the best result so far, judged by a threat model that may have a radius."""
         success = self.best.success & (self.distance <= radius_with_tolerance(threat_model))
         budget = self.distance.masked_fill(~success, torch.inf).where(self.best.attacked, 0.0)
         flags = {"success": success, "success_8bit": self.best.success_8bit & success, "budget": budget}
         return replace(self.finish(), threat_model=threat_model, **flags)
 
     def _judge(self, rows: Tensor, examples: Tensor, classifier: Classifier) -> AttackResult:
-        """The judge's view of examples that an attack asked about and did not return; no query is counted."""
+        """Judge examples that an attack queried and did not return; no query is counted."""
         best, targets = self.best, self.best.targets
         return run_attack(
             _handing_in(examples),
@@ -175,7 +175,7 @@ class BestExamples:
         )
 
     def _keep_nearer(self, rows: Tensor, result: AttackResult, places: Tensor) -> Tensor:
-        """Keep what is nearer than the best so far; which images are fooled, shape (rows,) bool."""
+        """Keep examples nearer than the best so far; return which images are fooled, shape (rows,) bool."""
         hit, distance = result.success, result.distance
         if self._pixels:
             hit = result.success_8bit
@@ -193,17 +193,17 @@ class BestExamples:
         return hit
 
     def _flag(self, image: int, kinds: tuple[str, ...]) -> None:
-        """An image that nothing has fooled yet is as suspect as each of its runs."""
+        """Add invalid reasons of a run to an image that is not fooled yet."""
         if self.distance[image].isinf():
             self._violations[image] = tuple(dict.fromkeys((*self._violations[image], *kinds)))
 
 
 def line_search_implementation(examples: Tensor, queries: int) -> Implementation:
-    """An implementation that bisects the line between each image and its example by so many forward passes.
+    """Build an implementation that bisects the line between each image and its example with forward passes.
 
     Args:
-        examples: of the images of the run, shape (n, C, H, W).
-        queries: of each image.
+        examples: examples of the images, shape (n, C, H, W).
+        queries: forward passes per image.
     """
 
     def line(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
@@ -219,7 +219,7 @@ def line_search_implementation(examples: Tensor, queries: int) -> Implementation
 
 
 def _handing_in(examples: Tensor) -> Implementation:
-    """An implementation that hands in these examples and asks nothing."""
+    """Build an implementation that returns these examples without queries."""
 
     def best(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
         del model, inputs, labels

@@ -1,7 +1,7 @@
-"""What an attack is run in: by itself or in a search.
+"""Kinds of searches that an attack runs in.
 
-A name such as "best(foolbox:pgd)" is read by `parse_search` and written by `Search.name`; keys of cells hash names.
-The rules of each kind stand with what runs it: `radius_search`, `portfolio`, `saturation`, `worst_case`.
+A name such as "best(foolbox:pgd)" is parsed by `parse_search` and formatted by `Search.name`; keys of runs hash names.
+Each kind is defined in the module that runs it: `radius_search`, `portfolio`, `saturation`, `worst_case`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...adapters import AttackResult
 
 AUTO = "auto"
-_HOMES = {  # a kind is loaded when a name has it: who reads a folder needs nothing that runs an attack
+_HOMES = {  # imported on first use, because reading a folder needs no attack code
     "best": ("radius_search", "RadiusSearch"),
     "several": ("portfolio", "Portfolio"),
     "at-saturation": ("saturation", "AtSaturation"),
@@ -30,28 +30,29 @@ _HOMES = {  # a kind is loaded when a name has it: who reads a folder needs noth
 SearchKind = Literal["best", "at-saturation", "worst-case"]
 Values = Mapping[str, Any]
 Grid = Mapping[str, Sequence[Any]]
-_LIBRARY = "davylamp"  # whose the implementations are that stand for several attacks
+_LIBRARY = "davylamp"  # library of implementations that represent several attacks
 _MOST_KNOWLEDGE: tuple[Knowledge, ...] = ("white-box", "score-based", "decision-based")
 
 
 @dataclass(frozen=True)
 class Search:
-    """An attack in a search, or (`Single`) by itself.
+    """An attack in a search, or (`Single`) alone.
 
     Args:
-        inside: name of the attack, "foolbox:pgd" or "pgd"; of several, with commas between; or "auto".
+        inside: name of the attack, "foolbox:pgd" or "pgd"; of several, separated by commas; or "auto".
 
     Attributes:
-        kind: the word before the brackets of the name; None for an attack by itself.
-        searches_radius: it tries radii by itself: a threat model without one means as far as that takes.
-        finds_smallest: the result is the smallest change of each image, as that of a minimum-norm attack.
-        stands_for_several: its implementation stands for several attacks, whose names are inside.
-        runs_once: the images cannot be divided: one run finds something for all of them.
-        sums_up: its result is the worst case of its attacks on each image: no rival of one of them.
-        chooses_radius: it is run on each model at a radius of its own, whichever was asked for.
-        runs: how often an attack is run on an image, roughly.
-        options_of_cells: what a cell is run with besides its fields.
-        why_no_surrogate: why its examples cannot be made on a surrogate; "": they can.
+        kind: the word before the brackets of the name; None for an attack alone.
+        searches_radius: whether it tries radii itself; a threat model without a radius sets no limit.
+        finds_smallest: whether the result is the smallest change of each image, as for a minimum-norm attack.
+        stands_for_several: whether its implementation represents several attacks, whose names are inside.
+        runs_once: whether one run handles all images together, because it finds something common to them.
+        sums_up: whether its result is the worst case of its attacks on each image, so that it does not compete with
+            them.
+        chooses_radius: whether it chooses the radius for each model, whatever was requested.
+        runs: rough number of attack runs per image.
+        options_of_cells: further options for stored runs.
+        why_no_surrogate: why its examples cannot be made on a surrogate; "" if they can.
     """
 
     inside: str
@@ -68,34 +69,34 @@ class Search:
 
     @property
     def name(self) -> str:
-        """As keys and users have it; `parse_search` reads it back."""
+        """Name in keys and for users; `parse_search` is the inverse."""
         return f"{self.kind}({self.inside})" if self.kind else self.inside
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of the attacks."""
+        """Names of the attacks."""
         return tuple(each.strip() for each in self.inside.split(","))
 
     @property
     def is_portfolio(self) -> bool:
-        """Whether several attacks look for the smallest change together."""
+        """Whether several attacks search for the smallest change together."""
         return self.finds_smallest and self.stands_for_several
 
     def around(self, row: Implementation) -> "Search":
-        """The same search with this implementation, which may stand for several."""
+        """Return the same search with this implementation, which may represent several."""
         return replace(self, inside=row.attack if self.stands_for_several else row.name)
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Search":
-        """The same search with davylamp's choice of attacks, where it is left to it.
+        """Return the same search with davylamp's choice of attacks for "auto".
 
         Raises:
-            Unsupported: for a norm in which no attacks were compared.
+            Unsupported: for a norm without a tested choice.
         """
         del norm, targeted
         return self
 
     def find_row(self) -> Implementation:
-        """The implementation, or the one that stands for several.
+        """Return the implementation, or the one that represents several.
 
         Raises:
             UnknownName: if it is not in the catalogue.
@@ -104,17 +105,18 @@ class Search:
         return find_implementation(self.inside)
 
     def rows(self, row: Implementation) -> list[Implementation]:
-        """The implementations that are run, of which `row` is the one or stands for all."""
+        """Return the implementations to run; `row` is the only one or represents all."""
         return list(map(find_implementation, self.members)) if self.stands_for_several else [row]
 
     def attack_kind(self, row: Implementation) -> Kind:
-        """What the result is that of: a fixed-budget or a minimum-norm attack."""
+        """Return the kind of the result: fixed-budget or minimum-norm."""
         return "minimum-norm" if self.finds_smallest else canonical_attack(row).kind
 
     def version(self, row: Implementation) -> str:
-        """Version of the library; of a user's attack the digest of its code, and the library that it is built on.
+        """Return the library's version; for a user's attack the digest of its code, and the library it is based on.
 
-        Where the code cannot be known in full, the digest is of what is known: `Plan.unknown` says that there is more.
+        If the code cannot be identified completely, the digest covers the known part, and `Plan.unknown` has the
+        reasons.
         """
         if row.given is None:
             return find_library(row.library).version
@@ -125,7 +127,7 @@ class Search:
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """The parameters that were given and, unless the libraries' `defaults` hold, those matched between libraries.
+        """Return the given parameters and, unless the libraries' `defaults` are used, those matched between libraries.
 
         A search resolves a relative step size at each of its radii.
         """
@@ -133,66 +135,66 @@ class Search:
         return dict(given) if defaults else {**canonical_attack(row).matched, **given}
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """The threat model that the first run has, on images of so many components."""
+        """Return the threat model of the first run, on images with this number of components."""
         del row, components
         return threat_model
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
-        """Refuse what no run could do, before anything is computed.
+        """Raise an error for settings that no run supports, before anything is computed.
 
         Args:
-            row: the implementation, or the one that stands for several.
-            rules: norm and, where it is given, radius.
+            row: the implementation, or the one that represents several.
+            rules: norm and, if given, radius.
             components: C x H x W of an image.
             given: canonical parameters.
             grid: further parameters, and the values to try of each.
 
         Raises:
-            Unsupported: if the row cannot do what is asked, or not in this search.
-            UnknownName: if a parameter is not in the vocabulary.
+            Unsupported: if the implementation does not support the settings, alone or in this search.
+            UnknownName: if a parameter is unknown.
             InvalidInput: if a parameter has a wrong value.
         """
         raise NotImplementedError
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> "AttackResult":
-        """Run it.
+        """Run the search.
 
         Args:
-            row: the implementation, or the one that stands for several.
+            row: the implementation, or the one that represents several.
             *nouns: classifier, inputs, labels and threat model, as for `run_attack`.
-            **options: those of `run_attack`, canonical parameters among them (of a worst case a table for each attack
-                by its name), and those of what runs this kind: `pixels`, `grid`, `surrogate`.
+            **options: those of `run_attack` with canonical parameters (for a worst case a table for each attack by its
+                name), and those of the function for this kind: `pixels`, `grid`, `surrogate`.
 
         Raises:
-            DavylampError: whatever the attack or the search raises.
+            DavylampError: any error of the attack or the search.
         """
         raise NotImplementedError
 
 
 class Single(Search):
-    """An attack by itself."""
+    """An attack alone."""
 
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """As of every kind, with a relative step size as the number that it is at the radius."""
+        """Return the parameters as for every kind, with a relative step size resolved at the radius."""
         shared = super().complete_parameters(row, given, defaults=defaults)
         return resolve_step_size(shared, epsilon)
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
-        """Refuse what the implementation cannot do."""
+        """Raise an error for settings that the implementation does not support."""
         del components, grid
         check_support(row, rules, given)
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> "AttackResult":
-        """Run it once, on the classifier or on a surrogate."""
+        """Run the attack once, on the classifier or on a surrogate."""
         from .single import run_single
 
         return run_single(row, *nouns, **options)
 
 
 def parse_search(name: str) -> Search:
-    """What a name means: "foolbox:pgd", "best(foolbox:pgd)", "best(adv-lib:fmn,foolbox:pgd)", "best(auto)"."""
+    """Parse a name: "foolbox:pgd", "best(foolbox:pgd)", "best(adv-lib:fmn,foolbox:pgd)", "best(auto)"."""
     kind = kind_in(name)
     if kind is None or not name.endswith(")"):
         return Single(name)
@@ -202,12 +204,12 @@ def parse_search(name: str) -> Search:
 
 
 def kind_in(title: str) -> SearchKind | None:
-    """The kind of search that the title of a cell begins with, whatever stands behind it."""
+    """Return the kind of search at the beginning of a run's title."""
     return next((kind for kind in get_args(SearchKind) if title.startswith(f"{kind}(")), None)
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values; one empty combination without a grid. InvalidInput for one without values."""
+    """Return every combination of the values, an empty one without a grid; InvalidInput for an empty list of values."""
     for name, values in grid.items():
         if isinstance(values, str) or not len(values):
             raise InvalidInput(f"expected a list of values of {name} in the grid, got {values!r}")
@@ -215,18 +217,18 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def check_learns_nothing(row: Implementation, *, apart: bool = False) -> None:
-    """Raise Unsupported for an attack that learns before any image is attacked, at one radius.
+    """Raise Unsupported for an attack that is fitted at one radius, before images are attacked.
 
     Args:
         row: the attack.
-        apart: it would learn from other images than it attacks.
+        apart: whether it would be fitted on other images than it attacks.
     """
     if row.fit and (apart or row.data_free or row.learned):
-        raise Unsupported(f"{row.name} learns at one radius, before any image is attacked: run it at a radius")
+        raise Unsupported(f"{row.name} is fitted at one radius before the evaluation; run it at a radius")
 
 
 def joint_row(joined: str, rows: Sequence[Implementation], what: str, kind: Kind) -> Implementation:
-    """An implementation that stands for several: it can do what all of them can."""
+    """Build an implementation that represents several, with the capabilities common to all of them."""
     known = [canonical_attack(row) for row in rows]
     title = f"{what} of {', '.join(dict.fromkeys(attack.title for attack in known))}"
     knowledge: Knowledge = next(each for each in _MOST_KNOWLEDGE if any(attack.knowledge == each for attack in known))

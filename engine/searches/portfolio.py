@@ -1,4 +1,4 @@
-"""Best effort of several attacks: what one finds bounds the search of the others, at one price for all of them."""
+"""Portfolio search: several attacks that share their best examples and one query budget."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from .radius_search import RadiusSearch, largest_change, radius_grid
 from .single import round_to_8bit
 
 MAX_QUERIES = 2000  # for each image: AttackBench's limit
-_VERSION = "5"  # part of the key of a cell, raised whenever the same attacks would search otherwise
+_VERSION = "5"  # part of the key of a run, raised whenever the search changes
 _NEAREST_CLASS = "adv-lib:deepfool"
 # The attacks of best(auto), chosen on the digits models: tools/best_effort/RESULTS.md.
 _DEFAULTS: Mapping[str, tuple[str, ...]] = {
@@ -45,7 +45,7 @@ _DEFAULTS: Mapping[str, tuple[str, ...]] = {
 
 
 class Portfolio(Search):
-    """`best(A,B,...)`: several attacks that look for the smallest change together; `best(auto)`: davylamp's choice."""
+    """`best(A,B,...)`: a joint search of several attacks; `best(auto)`: davylamp's choice of attacks."""
 
     kind = "best"
     searches_radius = finds_smallest = True
@@ -54,19 +54,19 @@ class Portfolio(Search):
     why_no_surrogate = RadiusSearch.why_no_surrogate
 
     def choose_members(self, norm: str, *, targeted: bool) -> "Portfolio":
-        """Of `best(auto)` the attacks in the norm; DeepFool, which cannot be aimed at a class, in no targeted search.
+        """Return the attacks of `best(auto)` in the norm, without DeepFool (which cannot be targeted) if targeted.
 
         Raises:
-            Unsupported: for a norm in which no attacks were compared.
+            Unsupported: for a norm without a tested choice.
         """
         return Portfolio(",".join(default_names(norm, targeted=targeted))) if self.inside == AUTO else self
 
     def find_row(self) -> Implementation:
-        """The implementation that stands for all: it has the norms that all of them have.
+        """Return the implementation that represents all: it has the norms common to all.
 
         Raises:
-            InvalidInput: if a name is missing, occurs twice, or is no `library:attack`.
-            Unsupported: for a user's attack or one perturbation for all images, or if no norm is common.
+            InvalidInput: if a name is missing, occurs twice, or is not a `library:attack`.
+            Unsupported: for a user's attack or one perturbation for all images, or without a common norm.
             UnknownName: if there is no such attack.
         """
         for name in self.members:
@@ -78,14 +78,14 @@ class Portfolio(Search):
             raise InvalidInput(f"expected different attacks in best(...), got {', '.join(self.members)}")
         rows = [find_implementation(name) for name in self.members]
         if universal := next((row.name for row in rows if row.universal), ""):
-            raise Unsupported(f"{universal} makes one perturbation for all images: no image has a radius of its own")
+            raise Unsupported(f"{universal} makes one perturbation for all images, so images have no separate radii")
         joint = joint_row(",".join(self.members), rows, "Best", "minimum-norm")
         if not joint.classes:
             raise Unsupported(f"{', '.join(self.members)} have no norm in common")
         return replace(joint, params={name: name for row in rows for name in row.params if name not in SUPPLIED})
 
     def version(self, row: Implementation) -> str:
-        """Of the search, and of every library in it."""
+        """Return the version of the search and of every library in it."""
         libraries = dict.fromkeys(each.library for each in self.rows(row))
         versions = [f"{name} {find_library(name).version}" for name in libraries]
         return f"search {_VERSION}, {', '.join(versions)}"
@@ -93,38 +93,40 @@ class Portfolio(Search):
     def complete_parameters(
         self, row: Implementation, given: Mapping[str, Any], epsilon: float | None = None, *, defaults: bool = False
     ) -> dict[str, Any]:
-        """With what an image may cost, which is part of what the search is; the attacks' parameters it chooses."""
+        """Return the parameters with the query budget; the search chooses the attacks' parameters."""
         del row, epsilon, defaults
         return {"max_queries": MAX_QUERIES, **given}
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
-        """Refuse fewer than two attacks, too few queries, and what one of the attacks cannot do."""
+        """Raise an error for fewer than two attacks, too few queries, or settings that an attack does not support."""
         settings = [{**given, **values} for values in combinations(grid)]
         _check(self.rows(row), rules, components, settings, given["max_queries"])
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `search_portfolio`."""
+        """Run `search_portfolio`."""
         del row
         return search_portfolio(self.members, *nouns, **options)
 
 
 def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
-    """The attacks of `best(auto)`; Unsupported for a norm in which none were compared.
+    """Return the attacks of `best(auto)`; Unsupported for a norm without a tested choice.
 
-    DeepFool, which cannot be aimed at a class, is left out of a targeted search.
+    DeepFool, which cannot be targeted, is omitted from a targeted search.
     """
     if norm not in _DEFAULTS:
-        raise Unsupported(f"best(auto) knows {' and '.join(_DEFAULTS)}, not {norm}: name the attacks, best(A,B)")
+        raise Unsupported(f"best(auto) supports {' and '.join(_DEFAULTS)}, not {norm}: name the attacks, best(A,B)")
     return tuple(name for name in _DEFAULTS[norm] if not (targeted and name == _NEAREST_CLASS))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortfolioResult(AttackResult):
-    """What `search_portfolio` found: the nearest example of each image over all attacks, and all that it cost.
+    """Result of `search_portfolio`: the nearest example of each image over all attacks, and their total cost.
 
-    `runs` is how often each image was attacked, (N,) int64; `winner` the place of the attack that found its example,
-    (N,) int64, -1 where none did; `curves` have judged points only. `budget` is the distance; `searched` the largest
-    radius that was looked at, (N,) float64, inf where an attack looked for the smallest change by itself.
+    `runs` is the number of attack runs of each image, (N,) int64; `winner` the index of the attack that found its
+    example,
+    (N,) int64, -1 without an example; `curves` have judged points only. `budget` is the distance; `searched` the
+    largest
+    radius tried, (N,) float64, inf if a minimum-norm attack ran.
     """
 
     runs: Tensor
@@ -149,46 +151,57 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> PortfolioResult:
-    """Look for the smallest change of each image by several attacks that share what they find and what they may spend.
+    """Search for the smallest change of each image by several attacks that share examples and a query budget.
 
-    The first attack opens with a few passes and gives each image its first radius. In l2 adv-lib's DeepFool, which goes
-    to the nearest class where the others go to the likeliest, then has one step: classes + 1 passes, if that is an
-    eighth of all at most, and no other turn (unless it is the first). PDGD and then ALMA, which come
-    from far outside, have 200 and 300 passes at once, or what is left if it suffices (110 and 140). Then the attacks
-    take turns, round after round, with 48 passes an image in the first round and twice as many in each further one,
-    until what is kept for the end is left of `max_queries`: in linf and l2 up to 33 passes, a fifth of all, for a run
-    of FMN (if it is among the attacks) that begins at the nearest example of each image, whoever found it; and six that
-    bisect the line between each example and its image (not in l0). In linf every other turn of FMN begins there, too.
-    On a model that draws random numbers, which an example may fool no more, none does; each pass of the six and of
-    DeepFool's step is `eot` passes there.
-    Whatever the model is asked about counts: the nearest point that fools it is judged like any example. A
-    minimum-norm attack gets as many steps as fit its turn, and steps as long as the radius known so far suggests; a
-    fixed-budget attack runs below that radius, farther below after a success, nearer after a failure, and where
-    nothing has fooled the model yet, at ever larger radii. From turn to turn step sizes, learning rates and seeds
-    vary (`tuning`). An attack that crashes on images takes no further turn on them; the others go on.
+    The first attack starts with a few passes and gives each image its first radius. In l2 adv-lib's DeepFool, which
+    goes
+    to the nearest class where the others go to the likeliest, then makes one step: classes + 1 passes, if that is at
+    most
+    an eighth of all, and has no other round (unless it is the first). PDGD and then ALMA, which come from far outside,
+    get
+    200 and 300 passes at once, or the remaining ones if they suffice (110 and 140). Then the attacks take rounds, with
+    48
+    passes per image in the first round and twice as many in each further one, until only the reserve of `max_queries`
+    is
+    left: in linf and l2 up to 33 passes, a fifth of all, for a run of FMN (if it is among the attacks) that starts at
+    the
+    nearest example of each image, from any attack; and six that bisect the line between each example and its image (not
+    in
+    l0). In linf every other round of FMN starts there, too. On a random model, which an example may no longer fool,
+    none
+    does; each pass of the six and of DeepFool's step is `eot` passes there.
+
+    Every queried point counts: the nearest point that fools the model is judged like any example. A minimum-norm attack
+    gets as many steps as fit its round, with a length suggested by the radius known so far. A fixed-budget attack runs
+    below that radius, farther below after a success, nearer after a failure, and for images that are not fooled yet at
+    ever
+    larger radii. Step sizes, learning rates and seeds vary between rounds (`portfolio_parameters`). An attack that
+    crashes
+    on images takes no further round on them; the others continue.
 
     Args:
-        attacks: at least two rows, "adv-lib:fmn" and "foolbox:pgd"; the first one opens.
+        attacks: names of at least two implementations, "adv-lib:fmn" and "foolbox:pgd"; the first one starts.
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
-        threat_model: norm, targeted, and perhaps a radius: success then means an example within it.
+        threat_model: norm, targeted, and optionally a radius: success then means an example within it.
         max_queries: forward plus backward passes of each image over all attacks, at least 8.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
-        first: place of the first image in the whole data set, or of each, as in `run_attack`.
-        logits: of the clean images, where they are known, as in `run_attack`.
-        grid: further parameters, and the values of each: an attack takes another combination each turn.
-        pixels: success and distance count on the examples rounded to 8 bits, and those are returned; the curves then
-            have the distances at the end of each run only.
+        first: index of the first image in the whole data set, or of each, as in `run_attack`.
+        logits: logits of the clean images, if known, as in `run_attack`.
+        grid: further parameters, and the values of each: an attack takes a different combination in each round.
+        pixels: whether success and distance are measured on 8-bit examples, which are returned; the curves then have
+            the
+            distances at the end of each run only.
         progress: called with the number of images that the work since the last call amounts to.
-        **parameters: canonical parameters, which go to every attack that has them and are not chosen any more.
+        **parameters: canonical parameters, passed to every attack that has them and not chosen by the search.
 
     Returns:
-        The result of a minimum-norm implementation called `best(adv-lib:fmn,foolbox:pgd)`.
+        The result of a minimum-norm implementation named `best(adv-lib:fmn,foolbox:pgd)`.
 
     Raises:
-        Unsupported: if an attack cannot do what is asked, is universal or a user's.
+        Unsupported: if an attack does not support the settings, or is universal or a user's.
         InvalidInput: if an argument has a wrong value.
         AttackFailed, ModelFailed: if every run crashed.
     """
@@ -223,12 +236,12 @@ def search_portfolio(  # noqa: PLR0913 - the nouns of run_attack by position, th
 def _check(
     rows: Sequence[Implementation], rules: ThreatModel, components: int, settings: Sequence[Values], most: int
 ) -> None:
-    """Refuse fewer than two attacks, fewer than 8 queries at most, and what one of the attacks cannot do."""
+    """Raise an error for fewer than two attacks, a budget below 8 queries, or unsupported settings."""
     names = ",".join(row.name for row in rows)
     if len(rows) < 2:
         raise InvalidInput(f"expected several attacks, got {names}: best({names}) searches with one")
     if not isinstance(most, int) or most < FEWEST:
-        raise InvalidInput(f"expected max_queries of best(...) as a whole number from {FEWEST} on, got {most!r}")
+        raise InvalidInput(f"expected max_queries of best(...) as a whole number >= {FEWEST}, got {most!r}")
     top = _first_radius(rows, rules, components)
     for each in rows:
         fixed = canonical_attack(each).kind == "fixed-budget"
@@ -241,18 +254,18 @@ def _check(
 
 
 def _run_users_attack(name: str) -> str:
-    """How a user's attack can be run, which does not search together with others."""
-    refused = f"{name}: expected attacks of libraries in best(A,B), got one of a file"
+    """Return how to run a user's attack, which cannot be part of a portfolio search."""
+    refused = f"{name}: best(A,B) takes attacks of libraries, not of files"
     row = find_implementation(name)
     if row.universal:
         return f"{refused}; it makes one perturbation for all images: run it without best(...)"
     if canonical_attack(row).kind == "minimum-norm":
-        return f"{refused}; it looks for the smallest change by itself: run it without best(...)"
+        return f"{refused}; it is a minimum-norm attack: run it without best(...)"
     return f"{refused}; search it alone: best({name})"
 
 
 def _first_radius(rows: Sequence[Implementation], threat_model: ThreatModel, components: int) -> float | None:
-    """Where a fixed-budget attack begins on an image that nothing has fooled; None if there is no such attack."""
+    """Return the first radius of a fixed-budget attack on an image that is not fooled; None without such an attack."""
     fixed = [row for row in rows if canonical_attack(row).kind == "fixed-budget"]
     return radius_grid(fixed[0], threat_model, components, 1).upper if fixed else None
 
@@ -268,7 +281,7 @@ def _untouched(  # noqa: PLR0913 - what a result is made of
     logits: Tensor | None,
     seed: int,
 ) -> AttackResult:
-    """The result of nothing: no image is fooled and nothing was spent."""
+    """Return a result without queries, in which no image is fooled."""
     logits = clean_logits(classifier, inputs, labels, logits)
     labels = labels.to(inputs.device, torch.long)
     none, images = torch.zeros_like(labels), inputs.detach().float()

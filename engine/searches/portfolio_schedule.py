@@ -1,4 +1,4 @@
-"""The turns that the attacks of a portfolio take: whose turn it is, on which images, with how many passes and where."""
+"""Schedule of a portfolio search: the rounds of its attacks, with their images, passes and radii."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,15 +26,15 @@ from .portfolio_parameters import (
 )
 from .radius_search import alike, run_at
 
-_SHARE = 48  # passes of a turn in the first round; each further round has twice as many
-_SLACK = 8  # passes that are too few for another turn
-_BELOW, _HALF, _LEAST_STEP = 1 / 32, 1 / 2, 1 / 1024  # how far below the best radius the next run is, as a share of it
-_TRIES, _ROUGH_TRIES = 2, 6  # runs that a fixed-budget attack's turn has room for: near the best radius, far from it
+_SHARE = 48  # passes of an attack in the first round; each further round has twice as many
+_SLACK = 8  # too few passes for a further round
+_BELOW, _HALF, _LEAST_STEP = 1 / 32, 1 / 2, 1 / 1024  # relative distance of the next run below the best radius
+_TRIES, _ROUGH_TRIES = 2, 6  # runs in a fixed-budget attack's round: near the best radius, far from it
 FEWEST = 8  # passes of such a run, and of a whole search
 
 
 class Limits(NamedTuple):
-    """What a search may do: passes of each image, the first and the widest radius of a fixed-budget run, 8 bits."""
+    """Limits of a search: passes of each image, first and largest radius of a fixed-budget run, 8 bits."""
 
     max_queries: int
     first_radius: float | None
@@ -46,13 +46,13 @@ class PortfolioSchedule:
     """A search by several attacks.
 
     Args:
-        rows: the attacks; the first one opens.
+        rows: the attacks; the first one starts.
         classifier: the model under attack.
         inputs: clean images in [0, 1], float32, shape (N, C, H, W).
-        base: the result in which nothing has been attacked yet; it is kept up to date in place.
-        places: of the images in the data set, shape (N,): what their random numbers follow from.
-        limits: what the search may do.
-        settings: parameters that were given; an attack takes the next of several each turn.
+        base: result before any attack, updated in place.
+        places: indices of the images in the data set, shape (N,), which determine their random numbers.
+        limits: limits of the search.
+        settings: given parameters; with several, an attack takes the next ones in each round.
     """
 
     def __init__(
@@ -71,9 +71,10 @@ class PortfolioSchedule:
         self._progress: Callable[[int], object] | None = None
         self._images = base.attacked.nonzero()[:, 0]
         shape = len(rows), len(base.labels)
-        self._number = torch.zeros(shape, dtype=torch.long, device=inputs.device)  # turns of each attack on each image
+        self._number = torch.zeros(shape, dtype=torch.long, device=inputs.device)  # rounds of each attack on each image
         self._open = torch.ones(shape, dtype=torch.bool, device=inputs.device)
-        # Of fixed-budget attacks: how far below the best radius to go next (0: no turn yet), where nothing was fooled.
+        # For fixed-budget attacks: relative distance below the best radius to try next (0: no round yet), unless
+        # fooled.
         self._step = torch.zeros(shape, dtype=torch.double, device=inputs.device)
         self._upper = torch.full(shape, limits.first_radius or limits.widest, dtype=torch.double, device=inputs.device)
         self.searched = torch.zeros_like(self.state.distance)
@@ -81,7 +82,7 @@ class PortfolioSchedule:
         self._completed, self._reported, self._end = False, 0, limits.max_queries
 
     def run_all(self, progress: Callable[[int], object] | None = None) -> None:
-        """All turns, until every image has spent its passes or no attack can use what is left.
+        """Run all rounds, until every image has used its passes or no attack can use the rest.
 
         Args:
             progress: called with the number of images that the work since the last call amounts to.
@@ -114,7 +115,7 @@ class PortfolioSchedule:
             self._progress(len(self._images) - self._reported)
 
     def _take_the_first(self, order: Sequence[int], least: Sequence[int], once: Sequence[bool]) -> None:
-        """The opening, and right after it the turns of those attacks that have their passes at once."""
+        """Run the opening, then the attacks that get their passes at once."""
         most = self._limits.max_queries
         early = [
             early_passes(row, self._classes, most, one_step=step, cost=self._cost)
@@ -132,7 +133,7 @@ class PortfolioSchedule:
 
     @property
     def _cost(self) -> int:
-        """Passes that an answer costs: of a random model one for each draw that the attacks see the mean of."""
+        """Passes per forward pass: for a random model one for each sample whose mean the attacks use."""
         return self._classifier.eot if self._classifier.random else 1
 
     @property
@@ -141,32 +142,32 @@ class PortfolioSchedule:
 
     @property
     def _last(self) -> int | None:
-        """The place of the attack that goes on from the nearest examples at the end.
+        """Index of the attack that continues from the nearest examples at the end.
 
-        An example of a model that draws random numbers may fool it no more: there is none then.
+        None for a random model, which an example may no longer fool.
         """
         able = [place for place, row in enumerate(self._rows) if row.begins_at]
         return able[0] if able and not self._classifier.random else None
 
     @property
     def _last_passes(self) -> int:
-        """Passes that are kept for that."""
+        """Passes reserved for the last run."""
         return 0 if self._last is None else last_passes(self._limits.max_queries, self._norm)
 
     def _go_on_from_the_nearest(self) -> None:
-        """Spend the passes that are kept for it on one run from the nearest example of each image."""
+        """Use the reserved passes for one run from the nearest example of each image."""
         self._end += self._last_passes
         if self._last is not None and self._last_passes:
             self._take(self._last, self._limits.max_queries, slack=0, least=FEWEST, begun=True)
 
     @property
     def _line_passes(self) -> int:
-        """Passes that are kept for the line at the end: where fewer changed components are not what counts."""
+        """Passes reserved for the line search at the end; 0 in l0, which counts changed components."""
         passes = LINE_QUERIES * self._cost
         return passes if 4 * passes <= self._limits.max_queries and self._norm in ("linf", "l2", "l1") else 0
 
     def _walk_the_line(self) -> None:
-        """Spend the last passes on the line between each example and its clean image."""
+        """Use the last passes on the line between each example and its clean image."""
         state = self.state
         rows = self._images[state.distance[self._images].isfinite()]
         if not self._line_passes or not len(rows):
@@ -177,9 +178,9 @@ class PortfolioSchedule:
         state.take_traced(rows, result, state.winner[rows], trace, torch.zeros_like(rows), self._classifier)
 
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
-        """One turn of an attack on every image that has passes for it; less than `slack` is not left over.
+        """Run one round of an attack on every image with enough passes; a rest below `slack` is used up.
 
-        With `begun` it begins at the nearest example, where there is one, whatever the number of its turn.
+        With `begun` it starts at the nearest example, if there is one, whatever the number of the round.
         """
         rows = self._images
         left = self._end - self.state.queries_used[rows]
@@ -196,7 +197,7 @@ class PortfolioSchedule:
         self._number[place, rows] += 1
 
     def _near(self, place: int, rows: Tensor) -> Tensor:
-        """Which images' turn of an attack begins at the nearest example, if there is one, shape (rows,) bool."""
+        """Return which images' round of an attack starts at the nearest example, if any, shape (rows,) bool."""
         able = bool(self._rows[place].begins_at) and not self._classifier.random
         numbers = self._number[place, rows].tolist()
         return torch.tensor(
@@ -204,14 +205,14 @@ class PortfolioSchedule:
         ).bool()
 
     def _take_alike(self, place: int, rows: Tensor, passes: Tensor, *, begun: bool) -> None:
-        """The runs of one turn of a minimum-norm attack, which begins at the examples of all images or of none."""
+        """Run one round of a minimum-norm attack, from the examples of all images or of none."""
         for settings, number, some in self._groups(place, rows, passes, begun=begun):
             images = rows[some]
             examples = self.state.best.adv_inputs[images] if begun else None
             self._run(place, images, passes[some], settings, number, examples=examples)
 
     def _search_below(self, place: int, rows: Tensor, passes: Tensor) -> None:
-        """Runs of a fixed-budget attack below the best radius of each image, as many as fit the turn."""
+        """Run a fixed-budget attack below the best radius of each image, as often as fits the round."""
         end = self.state.queries_used[rows] + passes
         known = self.state.distance[rows].isfinite() & (self._step[place, rows] == 0)
         self._step[place, rows] = self._step[place, rows].where(~known, _BELOW).clamp(min=_BELOW / 8)
@@ -233,7 +234,7 @@ class PortfolioSchedule:
             attempt += 1
 
     def _radii(self, place: int, rows: Tensor) -> Tensor:
-        """The radius of each image's next run, float64; 0 where there is none to try any more."""
+        """Return the radius of each image's next run, float64; 0 if there is none left to try."""
         best, step, upper = self.state.distance[rows], self._step[place, rows], self._upper[place, rows]
         below = (best * (1 - step)).clamp(max=self._limits.widest)
         if self._norm == "l0":
@@ -242,7 +243,7 @@ class PortfolioSchedule:
         return below.where(best.isfinite(), upper.where(upper <= self._limits.widest, 0.0))
 
     def _learn(self, place: int, rows: Tensor, radii: Tensor, fresh: Tensor) -> None:
-        """Where each image is tried next, after runs at these radii; `fresh`: nothing had fooled the model before."""
+        """Update where each image is tried next, after runs at these radii; `fresh`: not fooled before."""
         hit = self.state.distance[rows] <= radii * (1 + 1e-4) + 1e-6
         step = self._step[place, rows]
         step = torch.where(hit, (2 * step).clamp(max=_HALF), step / 2)
@@ -255,7 +256,7 @@ class PortfolioSchedule:
     def _groups(
         self, place: int, rows: Tensor, passes: Tensor, *, begun: bool = False
     ) -> list[tuple[dict[str, Any], int, Tensor]]:
-        """The images that share their settings: settings, number of the turn, indices into `rows`."""
+        """Group images with equal settings: settings, number of the round, indices into `rows`."""
         groups: dict[Any, tuple[dict[str, Any], int, list[int]]] = {}
         components = self._inputs[0].numel()
         for i, (image, allowed) in enumerate(zip(rows.tolist(), passes.tolist(), strict=True)):
@@ -277,7 +278,7 @@ class PortfolioSchedule:
         radii: Tensor | None = None,
         examples: Tensor | None = None,
     ) -> None:
-        """One run of an attack: of a minimum-norm one (from `examples`), or (with `radii`) of a fixed-budget one."""
+        """Run a minimum-norm attack (from `examples`), or (with `radii`) a fixed-budget one."""
         row, state, most = self._rows[place], self.state, int(passes.max())
         fresh = state.distance[rows].isinf()
         if examples is not None:
@@ -302,12 +303,12 @@ class PortfolioSchedule:
         self._report()
 
     def _nouns_of(self, rows: Tensor) -> tuple[Classifier, Tensor, Tensor, ThreatModel]:
-        """What `run_attack` takes by position, of some images."""
+        """Return the positional arguments of `run_attack` for some images."""
         best = self.state.best
         return self._classifier, self._inputs[rows], best.labels[rows], best.threat_model
 
     def _options_of(self, rows: Tensor) -> dict[str, Any]:
-        """What `run_attack` takes by keyword in every run, of some images."""
+        """Return the keyword arguments of `run_attack` in every run, for some images."""
         best = self.state.best
         targets = None if best.targets is None else best.targets[rows]
         return {"targets": targets, "first": self._places[rows.to(self._places.device)], "logits": best.logits[rows]}

@@ -1,4 +1,7 @@
-"""Best effort (RoBIC, eq. 1): per image, the smallest radius at which a fixed-budget attack succeeds."""
+"""Radius search (best effort in RoBIC, eq.
+
+1): the smallest radius at which a fixed-budget attack succeeds, per image.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,60 +21,62 @@ from .kinds import Grid, Search, Values, check_learns_nothing, combinations
 from .single import round_to_8bit
 from .step_reach import with_reaching_step_size
 
-UPPER = 16  # largest radius of a search that is given none, in customary radii
+UPPER = 16  # default largest radius of a search, in customary radii
 ROUNDS = 8
-MAX_ROUNDS = 24  # float32 images do not tell more halvings apart
+MAX_ROUNDS = 24  # float32 images do not distinguish more halvings
 
 
 class RadiusSearch(Search):
-    """`best(A)`: of each image the smallest radius at which a fixed-budget attack succeeds."""
+    """`best(A)`: for each image the smallest radius at which a fixed-budget attack succeeds."""
 
     kind = "best"
     searches_radius = finds_smallest = True
     runs = 8
     why_no_surrogate = "the smallest change there just fools the surrogate, not the model"
-    options_of_cells: ClassVar[Mapping[str, Any]] = {"reach": False}  # it runs with no other step size than it says
+    options_of_cells: ClassVar[Mapping[str, Any]] = {"reach": False}  # the step size is that of the parameters
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """At the largest radius of the search."""
+        """Return the threat model at the largest radius of the search."""
         return replace(threat_model, epsilon=radius_grid(row, threat_model, components).upper)
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
-        """Refuse minimum-norm and universal attacks, a threat model without a ball, and what the attack cannot do."""
+        """Raise an error for minimum-norm and universal attacks, norms without radii, and unsupported settings."""
         _check(row, rules, components, [{**given, **values} for values in combinations(grid)], ROUNDS)
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `best_effort`."""
+        """Run `search_radius`."""
         return search_radius(row, *nouns, **options)
 
 
 class RadiusGrid(NamedTuple):
-    """The grid of radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
+    """Grid of radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
 
     upper: float
     count: int
     whole: bool
 
     def at(self, node: int) -> float:
-        """The radius of a node."""
+        """Return the radius of a node."""
         if self.whole:
             return float(-(-node * int(self.upper) // self.count))
         return node * self.upper / self.count
 
     @property
     def halvings(self) -> int:
-        """How often the grid can be halved: an image is run once more than that at most."""
+        """Number of halvings of the grid: an image is run at most once more than that."""
         return (self.count - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusSearchResult(AttackResult):
-    """What `best_effort` found: the nearest example of each image over the whole search, and all that it cost.
+    """Result of `search_radius`: the nearest example of each image over the whole search, and its total cost.
 
-    `runs` is how often each image was attacked, (N,) int64; `chosen` the values of the grid that gave each image its
-    `budget`, None where nothing did. The radii were k / 2**rounds of `upper`, and of its doubles for the images that
-    nothing fooled there; `searched` is the largest radius that each image was run at, (N,) float64, inf for the largest
-    change that [0, 1] allows.
+    `runs` is the number of attack runs of each image, (N,) int64; `chosen` the values of the grid that gave each image
+    its
+    `budget`, None without an example. The radii were k / 2**rounds of `upper`, and of its doubles for images that were
+    not
+    fooled there; `searched` is the largest radius tried for each image, (N,) float64, inf for the largest change that
+    [0, 1] allows.
     """
 
     runs: Tensor
@@ -99,21 +104,29 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     reach: bool = True,
     **parameters: Any,
 ) -> RadiusSearchResult:
-    """Make a minimum-norm attack of a fixed-budget one: search each image for its smallest successful radius.
+    """Turn a fixed-budget attack into a minimum-norm one: search the smallest successful radius of each image.
 
-    One run at the largest radius, then bisection: at most rounds + 1 runs for an image. Without an epsilon, images that
-    nothing fools there are run at twice the radius, and again, up to the largest change that [0, 1] allows; an image
-    that is fooled there is bisected between the two. The images of a round run together where the library takes a
-    radius for each of them (`Implementation.per_image_radii`), else those on the same radius do. For an attack that
-    succeeds at every radius above its first success this is the minimum over the whole grid; for another it is a radius
-    at which it succeeds although it fails one step below.
+    One run at the largest radius, then bisection: at most rounds + 1 runs per image. Without an epsilon, images that
+    are
+    not fooled there are run at twice the radius, and again, up to the largest change that [0, 1] allows; an image that
+    is
+    fooled there is bisected between the two. The images of a round run together if the library takes a radius for each
+    of
+    them (`Implementation.per_image_radii`), otherwise those with equal radii. For an attack that succeeds at every
+    radius
+    above its first success this is the minimum over the whole grid; for others it is a radius at which it succeeds
+    although
+    it fails one step below.
 
     Every combination of a `grid` is searched; from the second on an image is tried below its best radius so far only:
-    one step below first, then by bisection. A row that gets one image at a time draws the same random numbers in every
-    run of an image. A run that crashes ends the search of its images, whose best so far stands; its queries are lost.
+    one step below first, then by bisection. An implementation that gets one image at a time draws the same random
+    numbers
+    in every run of an image. A run that crashes ends the search of its images, whose best examples so far stay; its
+    queries
+    are lost.
 
     Args:
-        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
@@ -122,22 +135,22 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         rounds: halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole numbers).
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
-        first: place of the first image in the whole data set, or of each, as in `run_attack`.
-        logits: of the clean images, where they are known, as in `run_attack`.
+        first: index of the first image in the whole data set, or of each, as in `run_attack`.
+        logits: logits of the clean images, if known, as in `run_attack`.
         grid: further parameters, and the values to try of each.
-        pixels: success and distance count on the examples rounded to 8 bits, and those are returned.
+        pixels: whether success and distance are measured on 8-bit examples, which are returned.
         progress: called with the number of images that the work since the last call amounts to.
-        reach: where the library's step size, times the steps, is shorter than the largest radius and none is given,
-            it is "2.5 epsilon / steps"; the result's parameters say so. False: the library's, whatever it reaches.
-        **parameters: canonical parameters; `max_queries` holds for the whole search of an image. `step_size` may be
+        reach: if no step size is given, and the library's times the steps is below the largest radius, use
+            "2.5 epsilon / steps", as in the result's parameters. False to keep the library's step size.
+        **parameters: canonical parameters; `max_queries` applies to the whole search of an image. `step_size` may be
             relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 
     Returns:
-        The result of a minimum-norm implementation called `best(foolbox:pgd)`: queries and seconds of the whole search,
-        the nearest example seen in it, and `budget`, the smallest successful radius.
+        The result of a minimum-norm implementation named `best(foolbox:pgd)`: queries and seconds of the whole search,
+        the nearest example found in it, and `budget`, the smallest successful radius.
 
     Raises:
-        Unsupported: for a minimum-norm or universal row, a threat model without a ball, or what the row cannot do.
+        Unsupported: for a minimum-norm or universal attack, a norm without radii, or unsupported settings.
         InvalidInput: if an argument has a wrong value.
         AttackFailed: if the run at the largest radius crashed on every image.
     """
@@ -190,7 +203,7 @@ def search_radius(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 def _check(
     row: Implementation, rules: ThreatModel, components: int, settings: Sequence[Values], rounds: int
 ) -> tuple[RadiusGrid, list[dict[str, Any]]]:
-    """The radii of a search over images of so many components, and its settings at the largest of them."""
+    """Return the radii of a search over images of this size, and its settings at the largest radius."""
     check_learns_nothing(row)
     radii = radius_grid(row, rules, components, rounds)
     top = replace(rules, epsilon=radii.upper)
@@ -198,21 +211,21 @@ def _check(
 
 
 def radius_grid(row: Implementation, threat_model: ThreatModel, components: int, rounds: int = ROUNDS) -> RadiusGrid:
-    """The grid of a search over images of `components` = C x H x W.
+    """Return the grid of a search over images of `components` = C x H x W.
 
     Raises:
-        Unsupported: for a minimum-norm or universal row, or a threat model without a ball.
+        Unsupported: for a minimum-norm or universal attack, or a norm without radii.
         InvalidInput: if the number of rounds is out of range.
     """
     if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"{row.name} looks for the smallest change by itself: expected a fixed-budget attack")
+        raise Unsupported(f"{row.name} is a minimum-norm attack: expected a fixed-budget attack")
     if row.universal:
-        raise Unsupported(f"{row.name} makes one perturbation for all images: no image has a radius of its own")
+        raise Unsupported(f"{row.name} makes one perturbation for all images, so images have no separate radii")
     upper = threat_model.epsilon
     if upper is None:
         customary = default_epsilon(threat_model.norm, components)
         if customary is None:
-            raise Unsupported(f"expected a norm with a ball to search the radius of, got {threat_model.norm}")
+            raise Unsupported(f"expected a norm with radii to search, got {threat_model.norm}")
         upper = min(UPPER * customary, largest_change(threat_model.norm, components))
     if not isinstance(rounds, int) or not 1 <= rounds <= MAX_ROUNDS:
         raise InvalidInput(f"expected rounds as a whole number from 1 to {MAX_ROUNDS}, got {rounds!r}")
@@ -222,12 +235,12 @@ def radius_grid(row: Implementation, threat_model: ThreatModel, components: int,
 
 
 def largest_change(norm: str, components: int) -> float:
-    """The largest change in a norm that images in [0, 1] of so many components can have."""
+    """Return the largest change in a norm of images in [0, 1] with this number of components."""
     return {"linf": 1.0, "l2": components**0.5}.get(norm, float(components))
 
 
 def wider_radii(radii: RadiusGrid, largest: float) -> list[RadiusGrid]:
-    """The grids of twice the radius, and so on, up to the largest change there can be."""
+    """Return the grids of twice the radius, and so on, up to the largest possible change."""
     wider, upper = [], radii.upper
     while upper < largest:
         upper = min(2 * upper, largest)
@@ -248,12 +261,12 @@ def run_at(
     """Run an attack at a radius for each image.
 
     Args:
-        row: of the attack; radii that differ need one that takes them (`supports_per_image_radii`).
+        row: the implementation; different radii need one that takes them (`supports_per_image_radii`).
         classifier: the model under attack.
         inputs: clean images, shape (n, C, H, W).
         labels: shape (n,).
         threat_model: norm and targeted.
-        radii: float64, shape (n,); None: the attack looks for the smallest change by itself.
+        radii: float64, shape (n,); None for a minimum-norm attack.
         settings: canonical parameters, with a step size that may be relative to the radius.
         **options: as for `run_attack`; canonical parameters among them replace those of `settings`.
     """
@@ -268,23 +281,24 @@ def run_at(
 
 
 def alike(values: Tensor, *, mixed: bool) -> list[Tensor]:
-    """The images that can be run together, as places in `values`: all where radii may be mixed, else those of one."""
+    """Return the images that can run together, as indices into `values`: all if radii may be mixed, else equal ones."""
     if mixed:
         return [torch.arange(len(values), device=values.device)]
     return [(values == value).nonzero()[:, 0] for value in values.unique()]
 
 
-# One run: its images, their radii, the number of the settings, and what each image has cost so far.
+# One run: its images, their radii, the number of the settings, and the queries used by each image.
 Attack = Callable[[Tensor, Tensor, int, Tensor], AttackResult]
 
 
 class Bisection:
     """Bisection over a grid of radii, synchronous over images: the smallest node at which each is fooled.
 
-    A round is one run of the attack where the library takes a radius for each image, else one for each node.
-    `state` starts as the result of the first settings at the largest radius on all images; `finish` completes it.
-    `choice` is the number of the settings that reached the smallest node of each image, None where nothing did;
-    `searched` the largest radius that each image was run at, with all settings where it was not fooled.
+    A round is one run of the attack if the library takes a radius for each image, otherwise one for each node. `state`
+    starts as the result of the first settings at the largest radius on all images; `finish` completes it. `choice` is
+    the
+    number of the settings that reached the smallest node of each image, None without an example; `searched` the largest
+    radius tried for each image, with all settings if it was not fooled.
     """
 
     def __init__(
@@ -300,7 +314,7 @@ class Bisection:
     ):
         self.state = BestExamples(start, inputs, pixels=pixels)
         self._attack, self._radii, self._mixed = attack, radii, mixed
-        self._node = torch.full_like(start.labels, radii.count + 1)  # one above the grid: nothing has succeeded yet
+        self._node = torch.full_like(start.labels, radii.count + 1)  # one above the grid: no success yet
         self.choice: list[int | None] = [None] * len(start.labels)
         self._closed = ~start.attacked
         self._crashed = torch.zeros_like(self._closed)
@@ -314,7 +328,7 @@ class Bisection:
         self._count(start.attacked.nonzero()[:, 0])
 
     def extend(self, radii: RadiusGrid) -> bool:
-        """Go on at larger radii with the images that nothing has fooled; False if there is none."""
+        """Continue at larger radii with the images that are not fooled; False if all are."""
         left = self.state.best.attacked & self._reached.isinf() & ~self._crashed
         self._closed = ~left
         self._failed_at = int(radii.count * self._radii.upper / radii.upper)
@@ -325,8 +339,9 @@ class Bisection:
     def search_below(self, number: int, max_queries: int | None) -> None:
         """Search one choice of settings below the best node of each image.
 
-        The first has been run at the largest radius already; the others, and all after `extend`, are tried one node
-        below the best first, and bisected where they succeed there.
+        The first settings have been run at the largest radius already. The others, and all after `extend`, are tried
+        one node
+        below the best first, and bisected if they succeed there.
         """
         low, high = torch.full_like(self._node, self._failed_at), self._node.clone()
         started = number == 0 and not self._failed_at
@@ -348,22 +363,22 @@ class Bisection:
             aim = (low + high) // 2
 
     def finish(self) -> AttackResult:
-        """Report the images that needed fewer runs than planned; the best, with the radius of each image's node."""
+        """Report images that needed fewer runs than planned; return the best, with the radius of each image's node."""
         best = self.state.finish()
         self._progress(int(best.attacked.sum()) - self._reported)
         return replace(best, budget=self._reached.where(best.attacked, 0.0))
 
     def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
-        """Attack these images at their nodes; which are fooled, shape (rows,) bool."""
+        """Attack these images at their nodes; return which are fooled, shape (rows,) bool."""
         missed = torch.zeros_like(self._closed[rows])
         radii = self._radii_at(nodes)
         try:
             result = self._attack(rows, radii, number, self.state.queries_used[rows])
-        except Unsupported:  # the library cannot be run at so small a radius: nothing is fooled there
+        except Unsupported:  # the library does not support so small a radius: not fooled
             return missed
         except (AttackFailed, ModelFailed) as error:
             nodes_tried = alike(nodes, mixed=False)
-            if len(nodes_tried) > 1:  # one radius may be to blame: each for itself
+            if len(nodes_tried) > 1:  # one radius may be the cause: try each separately
                 for some in nodes_tried:
                     missed[some] = self._attempt(rows[some], nodes[some], number)
                 return missed

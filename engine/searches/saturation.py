@@ -1,4 +1,4 @@
-"""The radius at which an attack is to be evaluated: where its success stops growing (CANARY, 3.2.1)."""
+"""Saturation radius of an attack: where its success stops growing (CANARY, 3.2.1)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,41 +19,42 @@ from .radius_search import largest_change
 from .single import round_to_8bit
 
 THRESHOLD = 0.01
-LEAST_L0 = 3.0  # a pixel in colour: below it some attacks cannot run, JSMA changes two components at a time
-DOUBLINGS = range(-4, 5)  # of the customary radius: linf 0.25/255 to 64/255
-_HALVINGS = 8  # of the smallest radius, where that already loses nothing
-_ROUNDING = 1e-9  # of the difference of two ratios
+LEAST_L0 = 3.0  # one colour pixel: some attacks cannot run below it; JSMA changes two components at a time
+DOUBLINGS = range(-4, 5)  # powers of two of the customary radius: linf 0.25/255 to 64/255
+_HALVINGS = 8  # halvings of the smallest radius, if it has the highest success already
+_ROUNDING = 1e-9  # tolerance in the difference of two ratios
 _SPENT = ("forwards", "backwards", "seconds")
 
 
 class AtSaturation(Search):
-    """`at-saturation(A)`: a fixed-budget attack at the radius where its success stops growing, one for all images."""
+    """`at-saturation(A)`: a fixed-budget attack at its saturation radius, which is the same for all images."""
 
     kind = "at-saturation"
     searches_radius = runs_once = chooses_radius = True
     runs = 8
-    why_no_surrogate = "the radius would be chosen by asking the model, which the attacker cannot"
+    why_no_surrogate = "the radius would be chosen by querying the model, which the attacker cannot"
 
     def first_rules(self, row: Implementation, threat_model: ThreatModel, components: int) -> ThreatModel:
-        """At the largest of the radii that are run whatever comes of them."""
+        """Return the threat model at the largest of the radii that are always run."""
         del row
         return replace(threat_model, epsilon=max(saturation_radii(threat_model, components)))
 
     def check(self, row: Implementation, rules: ThreatModel, components: int, given: Values, grid: Grid) -> None:
-        """Refuse minimum-norm attacks, a threat model without a ball, and what the attack cannot do at a radius."""
+        """Raise an error for minimum-norm attacks, norms without radii, and unsupported settings."""
         del grid
         _check(row, rules, components, given)
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `at_saturation`."""
+        """Run `at_saturation`."""
         return at_saturation(row, *nouns, **options)
 
 
 class Saturation(NamedTuple):
-    """Where the ratio stops growing, None if it was not seen to; the budgets, ascending, and the ratio at each.
+    """Saturation radius, None if the ratio still grows; the radii tried, ascending, and the ratio at each.
 
-    `attacked` is the number of images that the ratios are of; `violations` how many results at each budget prove
-    nothing: they count as not fooled.
+    `attacked` is the number of images behind the ratios; `violations` the number of invalid results at each radius,
+    which
+    count as not fooled.
     """
 
     epsilon: float | None
@@ -78,39 +79,44 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> Saturation:
-    """Run a fixed-budget attack at several budgets, and find the smallest one that loses nothing against the best.
+    """Find the smallest radius at which a fixed-budget attack reaches its maximum success.
 
-    The paper walks from a first budget: up while the misclassification ratio grows significantly, then down while it
-    does not fall significantly. It says neither where to start, nor how long the steps are, nor what is significant.
-    Here all budgets are run and the answer is the smallest whose ratio is at most `threshold` below the highest: where
-    the walk ends if its ratio only grows, but neither a flat start, where nothing succeeds yet, nor many small losses
-    on the way down can mislead it. A ratio counts the images that the classifier gets right when clean, of a model that
-    draws random numbers the shares of their draws.
+    The paper walks from a first radius: up while the misclassification ratio grows significantly, then down while it
+    does
+    not fall significantly. It gives neither the first radius, nor the step length, nor the significance. Here all radii
+    are
+    run, and the result is the smallest whose ratio is at most `threshold` below the highest. That is where the walk
+    ends if
+    the ratio only grows, but neither a flat start, where nothing succeeds yet, nor many small losses on the way down
+    can
+    mislead it. A ratio counts the images that the classifier gets right when clean, for a random model by the rates of
+    their samples.
 
     Args:
-        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
-        norm: of the budgets.
-        budgets: at least two radii; None: the customary one (`default_epsilon`) times 1/16, 1/8, ... 16.
-        threshold: difference of ratios from which on it is significant, 0 to 1; below 1 / N none is tolerated.
-        targets: target classes, shape (N,): the attack is targeted then.
+        norm: norm of the radii.
+        budgets: at least two radii; None for the customary one (`default_epsilon`) times 1/16, 1/8, ... 16.
+        threshold: smallest significant difference of ratios, 0 to 1; below 1 / N no difference is tolerated.
+        targets: target classes, shape (N,), for a targeted attack.
         seed: random seed.
         progress: called with the number of images done after each library call.
-        **parameters: canonical parameters; `step_size` may be relative to the radius, as in `best_effort`.
+        **parameters: canonical parameters; `step_size` may be relative to the radius, as in `search_radius`.
 
     Returns:
-        The budget; None if nothing succeeds, or the ratio still grows at the largest budget. It cannot beyond 1.
+        The radius, the radii tried and the ratio at each. The radius is None if nothing succeeds, or if the ratio still
+        rises at the largest radius (it cannot rise beyond 1).
 
     Raises:
-        Unsupported: for a minimum-norm row, which has no budget, or what the row cannot do.
-        InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
-        AttackFailed: if the library crashed on every image at a budget.
+        Unsupported: if the attack is a minimum-norm attack, or does not support a parameter.
+        InvalidInput: if an argument has a wrong value, or the classifier misclassifies every clean image.
+        AttackFailed: if the library crashed on every image at a radius.
     """
     row = resolve_implementation(implementation)
     if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no budget to choose")
+        raise Unsupported(f"{row.name} is a minimum-norm attack: it has no radius to choose")
     if not 0 <= threshold <= 1:
         raise InvalidInput(f"expected a threshold from 0 to 1, got {threshold}")
     check_images(inputs)
@@ -124,7 +130,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     for ball, values in zip(balls, settings, strict=True):
         result = run_attack(row, classifier, inputs, labels, ball, **shared, **values)
         if not result.attacked.any():
-            raise InvalidInput("expected at least one image that the classifier gets right, got none")
+            raise InvalidInput("the classifier misclassifies every clean image")
         attacked = int(result.attacked.sum())
         ratios[ball.epsilon or 0.0] = _share_fooled(result)
         violations.append(int(result.invalid.sum()))
@@ -134,11 +140,13 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
 
 @dataclass(frozen=True, kw_only=True)
 class SaturatedResult(AttackResult):
-    """What an attack found at its saturating radius; passes and seconds are those of the runs at all radii.
+    """Result of an attack at its saturation radius; passes and seconds include the runs at all radii.
 
-    `saturation` has the radii that were run and the share fooled at each, `failed` those where the library crashed on
-    every image or cannot be run, with why. `radius` is where the result is from:
-    `saturation.epsilon`, or, where the share still grew at the largest radius or nothing was fooled, that radius.
+    `saturation` has the radii tried and the rate fooled at each, `failed` those at which the library crashed on every
+    image
+    or cannot run, with the reason. `radius` is the radius of the result: `saturation.epsilon`, or the largest radius
+    tried
+    if the rate still rose there or nothing was fooled.
     """
 
     saturation: Saturation
@@ -161,15 +169,16 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> SaturatedResult:
-    """Run a fixed-budget attack at radii that double, and keep the run at the smallest that loses nothing.
+    """Run a fixed-budget attack at doubling radii, and return the run at its saturation radius.
 
-    Nine radii are run; while the share of fooled images still grows at the last one and the threat model sets no
-    limit, twice as large ones follow, up to the largest change that [0, 1] allows, where it cannot grow any more; while
-    the first one loses nothing, half as large ones follow, up to eight. The radius is the smallest whose share is at
-    most 0.01 below the highest. It belongs to all images together: the run is what `run_attack` gives at that radius.
+    Nine radii are run. While the rate of fooled images still grows at the last one and the threat model sets no limit,
+    twice as large ones follow, up to the largest change that [0, 1] allows. While the first one has the highest
+    success,
+    half as large ones follow, up to eight. The result is from the smallest radius whose rate is at most 0.01 below the
+    highest. The radius is common to all images: the run is that of `run_attack` at this radius.
 
     Args:
-        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        implementation: a fixed-budget implementation, or its name: "foolbox:pgd".
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
@@ -177,14 +186,14 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
             one (`default_epsilon`) at first.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: random seed.
-        first: place of the first image in the whole data set.
-        logits: of the clean images, where they are known.
-        pixels: success and distance count on images of 8 bits, also in the search.
+        first: index of the first image in the whole data set.
+        logits: logits of the clean images, if known.
+        pixels: whether success and distance are measured on 8-bit images, also in the search.
         progress: called with the number of images that the work since the last call amounts to.
-        **parameters: canonical parameters; `max_queries` holds at each radius, and `step_size` may be relative to it.
+        **parameters: canonical parameters; `max_queries` applies at each radius, and `step_size` may be relative to it.
 
     Raises:
-        Unsupported: for a minimum-norm row, which has no radius, or what the row cannot do.
+        Unsupported: for a minimum-norm attack, which has no radius, or unsupported settings.
         InvalidInput: if an argument has a wrong value.
         AttackFailed: if the library crashed on every image at every radius.
     """
@@ -237,25 +246,25 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
 
 
 def _nothing_ran(row: Implementation, errors: Sequence[AttackFailed | Unsupported]) -> Exception:
-    """What to raise where no radius gave a result: a refusal if there is nothing else, that of the largest radius."""
+    """Return the error if no radius gave a result: a crash if there was one, otherwise that of the largest radius."""
     crash = next((error for error in errors if isinstance(error, AttackFailed)), None)
     return errors[-1] if crash is None else AttackFailed(f"{row.name} crashed at every radius: {crash}")
 
 
 def _check(row: Implementation, threat_model: ThreatModel, components: int, parameters: Values) -> None:
-    """Refuse what no run could do, at any of the radii."""
+    """Raise an error for settings that no run supports, at any of the radii."""
     check_learns_nothing(row)
     if canonical_attack(row).kind != "fixed-budget":
-        raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no radius to choose")
+        raise Unsupported(f"{row.name} is a minimum-norm attack: it has no radius to choose")
     for radius in saturation_radii(threat_model, components):
         check_support(row, replace(threat_model, epsilon=radius), resolve_step_size(parameters, radius))
 
 
 def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
-    """The radii that are run whatever comes of them, ascending: nine, each twice the one before, up to a limit.
+    """Return the radii that are always run, ascending: nine, each twice the one before, up to a limit.
 
     Raises:
-        Unsupported: for a threat model without a ball.
+        Unsupported: for a norm without radii.
     """
     if threat_model.epsilon is None:
         return default_budgets(threat_model.norm, components)
@@ -265,7 +274,7 @@ def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
 
 
 def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> list[float]:
-    """The radii that follow while the share grows; none beyond a limit that was given."""
+    """Return the radii that follow while the rate grows; [] beyond a given limit."""
     largest, wider = largest_change(threat_model.norm, components), [upper]
     while threat_model.epsilon is None and wider[-1] < largest:
         wider.append(min(2 * wider[-1], largest))
@@ -273,7 +282,7 @@ def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> li
 
 
 def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
-    """The radii that follow while the smallest one loses nothing; of l0 none below `LEAST_L0` components."""
+    """Return the radii that follow while the smallest one is saturated; for l0 at least `LEAST_L0` components."""
     halves = [lower / 2**number for number in range(1, _HALVINGS + 1)]
     if threat_model.norm != "l0":
         return halves
@@ -281,29 +290,29 @@ def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
 
 
 def _share_fooled(result: AttackResult) -> float:
-    """How many of the attacked images are fooled, of a model that draws random numbers by the shares of their draws."""
+    """Return the rate of attacked images that are fooled, for a random model by the rates of their samples."""
     return float(result.fooled_rate.sum()) / max(1, int(result.attacked.sum()))
 
 
 def _near(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> list[float]:
-    """The radii, ascending, whose ratio is not significantly below the highest one."""
+    """Return the radii, ascending, whose ratio is not significantly below the highest one."""
     least = max(ratios.values()) - threshold - _ROUNDING
     return [radius for radius, ratio in ratios.items() if ratio >= least]
 
 
 def _may_grow(ratios: Mapping[float, float], threshold: float = THRESHOLD) -> bool:
-    """Whether a larger radius may fool more: nothing is fooled yet, or most are at the last radius, and not all."""
+    """Whether a larger radius may fool more: nothing is fooled yet, or the last radius is the best and not perfect."""
     highest = max(ratios.values())
     return highest == 0 or (highest < 1 and _near(ratios, threshold)[0] == max(ratios))
 
 
 def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, largest: float = torch.inf) -> float | None:
-    """The smallest radius whose ratio is near the highest, if more cannot be had: None if that was not seen.
+    """Return the smallest radius whose ratio is near the highest; None if larger radii may fool more.
 
     Args:
         ratios: by radius, ascending.
-        threshold: difference of ratios from which on it is significant.
-        largest: radius beyond which there is none.
+        threshold: smallest significant difference of ratios.
+        largest: largest possible radius.
     """
     if max(ratios.values()) > 0 and (max(ratios) == largest or not _may_grow(ratios, threshold)):
         return _near(ratios, threshold)[0]
@@ -311,10 +320,10 @@ def _settled(ratios: Mapping[float, float], threshold: float = THRESHOLD, larges
 
 
 def default_budgets(norm: Norm, components: int) -> list[float]:
-    """The customary radius times 1/16, 1/8, ... 16, ascending; Unsupported for a norm without a ball."""
+    """Return the customary radius times 1/16, 1/8, ... 16, ascending; Unsupported for a norm without radii."""
     customary = default_epsilon(norm, components)
     if customary is None:
-        raise Unsupported(f"expected a norm with a ball to choose a budget in, got {norm}")
+        raise Unsupported(f"expected a norm with radii, got {norm}")
     largest = components if norm in ("l0", "l1") else torch.inf
     sizes = [min(customary * 2.0**doubling, largest) for doubling in DOUBLINGS]
     return sorted({max(LEAST_L0, float(int(size))) if norm == "l0" else size for size in sizes})

@@ -1,4 +1,4 @@
-"""An attack by itself, on the model or on a surrogate; and what any result is on images of 8 bits."""
+"""Runs of one attack, on the model or on a surrogate; and conversion of results to 8-bit images."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
     pixels: bool = False,
     **options: Any,
 ) -> AttackResult:
-    """Run an implementation as `run_attack` does, or on a surrogate as `run_transfer` does.
+    """Run an implementation like `run_attack`, or on a surrogate like `run_transfer`.
 
     Args:
         row: the implementation.
@@ -39,14 +39,14 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
-        surrogate: what the examples are made on; an attack that has learned there asks the classifier itself.
-        with_curves: note after how many passes the nearest adversarial point of each image was how near, for a
-            minimum-norm attack where that is what the judge sees.
-        pixels: success and distance count on images of 8 bits.
+        surrogate: model that the examples are made on; an attack fitted there queries the classifier itself.
+        with_curves: whether to record the distance of each image's nearest adversarial example against passes, for a
+            minimum-norm attack in the judge's precision.
+        pixels: whether success and distance are measured on 8-bit images.
         **options: as for `run_attack`.
 
     Raises:
-        DavylampError: whatever the attack raises.
+        DavylampError: any error of the attack.
     """
     if surrogate is not None and not row.learned:
         result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **options)
@@ -54,7 +54,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
         with_curves
         and canonical_attack(row).kind == "minimum-norm"
         and not (
-            # What fools one draw, or in fewer bits than the judge's, is no example.
+            # Points that fool one sample, or in lower precision than the judge's, are not examples.
             pixels or classifier.random or inputs.is_cuda or _is_rounded(precision_of(row, options))
         )
     ):
@@ -67,7 +67,7 @@ def run_single(  # noqa: PLR0913 - the nouns of run_attack by position, the choi
 
 
 def _is_rounded(precision: str | None) -> bool:
-    """Whether an attack's passes on a CPU are in fewer bits than the judge's; None: as torch is set."""
+    """Whether an attack's passes on a CPU have lower precision than the judge's; None for torch's setting."""
     return is_autocast() if precision is None else precision != "float32"
 
 
@@ -78,15 +78,15 @@ def _is_inside(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Ten
 
 
 def round_to_8bit(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
-    """The same result on images of 8 bits (RoBIC, 3): the examples rounded, success and distances those of the rounded.
+    """Convert a result to 8-bit images (RoBIC, 3): round the examples, and judge them again.
 
-    Distances are between the rounded example and the rounded clean image. An example that rounding moves out of the
-    ball is rounded towards the clean image instead, and is no success where it is outside even so. One that fails
-    before rounding is no success after it, and one whose logits are not finite after it is a violation.
+    Distances are between the rounded example and the rounded clean image. An example that rounding moves outside the
+    radius is rounded towards the clean image instead, and counts as not fooled if it is still outside. An example that
+    fails before rounding is no success after it, and non-finite logits after rounding make the result invalid.
 
     Args:
-        result: what an attack found.
-        classifier: the model that it attacked.
+        result: result of an attack.
+        classifier: the attacked model.
         inputs: the clean images, shape (N, C, H, W).
     """
     clean, adv_inputs = quantise(inputs.float()), quantise(result.adv_inputs)

@@ -1,4 +1,4 @@
-"""Settings that look like more than they are: steps that cannot reach the edge of the ball, draws averaged twice."""
+"""Checks for misleading settings: steps that cannot reach the radius, and samples averaged twice."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,24 +9,24 @@ from ...adapters.catalogue.step_size import is_relative, resolve_step_size
 from ...errors import InvalidInput, MissingLibrary
 
 REACHING = "2.5 epsilon / steps"
-# The length of a step, where another parameter has it: Adam moves a component by about its learning rate.
+# Parameter with the length of a step, if not `step_size`: Adam moves a component by about its learning rate.
 _LENGTH = {"spsa": "learning_rate"}
-_ANSWERS = "eot_iter"  # what libraries call the answers at one point whose gradients they average
+_ANSWERS = "eot_iter"  # libraries' name for the number of samples at one point whose gradients they average
 
 
 def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
-    """How far a row can move from where it starts, in units of the radius: steps x step size / epsilon.
+    """Return how far an attack can move from its start, in units of the radius: steps x step size / epsilon.
 
-    What is not given is the library's default. A search has no radius: an absolute step is not compared with one.
+    Missing parameters have the library's defaults. A search has no radius: an absolute step is not compared with one.
 
     Args:
-        row: of a fixed-budget attack.
+        row: implementation of a fixed-budget attack.
         threat_model: norm and radius.
-        parameters: canonical ones.
+        parameters: canonical parameters.
 
     Returns:
-        None where the row has no steps of a known length or not the norm, its library is not installed, or nothing can
-        be compared.
+        None if the implementation has no steps of a known length, does not support the norm or is not installed, or if
+        there is no radius.
     """
     length = _LENGTH.get(row.attack, "step_size")
     if canonical_attack(row).kind != "fixed-budget" or not (
@@ -49,28 +49,28 @@ def max_step_distance(row: Implementation, threat_model: ThreatModel, parameters
 
 
 def short_steps_warning(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
-    """A line for a row whose steps, end to end, are shorter than the radius; None for any other.
+    """Return a warning if an attack's steps together are shorter than the radius; otherwise None.
 
     Args:
-        row: of any attack.
+        row: implementation of any attack.
         threat_model: norm and radius.
-        parameters: that it gets; what is not given is the library's default.
+        parameters: its parameters; missing ones have the library's defaults.
     """
     reach = max_step_distance(row, threat_model, parameters)
     if reach is None or reach >= 1 - 1e-6:
         return None
     length = _LENGTH.get(row.attack, "step_size")
     better = f"give {length}" if length != "step_size" else f"step_size='{REACHING}' reaches it"
-    return f"{row.name}: its steps reach {reach:.2g} of the radius: what looks robust may be out of reach; {better}"
+    return f"{row.name}: its steps reach {reach:.2g} of the radius, so robustness may be overestimated; {better}"
 
 
 def note_library_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
-    """A line for a run that is given steps and no step size: the library's then holds, not that of a comparison.
+    """Return a note if steps are given without a step size, because the library's default is then used.
 
     Args:
-        row: of any attack.
+        row: implementation of any attack.
         threat_model: norm and radius.
-        parameters: that are given.
+        parameters: given parameters.
     """
     matched = canonical_attack(row).matched.get("step_size")
     if (
@@ -90,14 +90,14 @@ def note_library_step(row: Implementation, threat_model: ThreatModel, parameters
 def with_reaching_step_size(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The parameters of a search, with a step size that reaches every ball where the library's default does not.
+    """Return the parameters of a search, with a step size that reaches every radius if the library's does not.
 
-    A step size that is given stays.
+    A given step size stays.
 
     Args:
-        row: of a fixed-budget attack.
+        row: implementation of a fixed-budget attack.
         threat_model: with the largest radius of the search.
-        parameters: canonical ones.
+        parameters: canonical parameters.
     """
     if "step_size" in parameters or not accepts_parameter(row, "step_size"):
         return dict(parameters)
@@ -109,13 +109,13 @@ def with_reaching_step_size(
 
 
 def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str, Any], eot: int) -> str | None:
-    """A line for a row that averages answers at one point by itself, if each of them is already a mean; else None.
+    """Return a warning if an attack averages samples at one point that are already means; otherwise None.
 
     Args:
-        row: of any attack.
-        norm: of the threat model.
-        parameters: that it gets; what is not given is the library's default.
-        eot: answers of the random model whose mean it is shown.
+        row: implementation of any attack.
+        norm: norm of the threat model.
+        parameters: its parameters; missing ones have the library's defaults.
+        eot: samples of the random model whose mean the attack uses.
     """
     if eot < 2 or row.params.get("samples") != _ANSWERS or norm not in row.classes:
         return None
@@ -126,13 +126,13 @@ def warn_repeated_draws(row: Implementation, norm: str, parameters: Mapping[str,
     if not isinstance(samples, int) or samples < 2:
         return None
     return (
-        f"{row.name} averages {samples} answers by itself (samples): with `eot={eot}` each of its gradients costs "
-        f"{samples * eot} draws; the parameter samples=1 leaves {eot}, `eot=1` leaves {samples}"
+        f"{row.name} itself averages {samples} outputs (samples): with `eot={eot}` each of its gradients costs "
+        f"{samples * eot} samples; the parameter samples=1 reduces them to {eot}, `eot=1` to {samples}"
     )
 
 
 def _resolve(used: Mapping[str, Any]) -> float | None:
     try:
         return resolve_step_size(used, 1.0).get("step_size")
-    except InvalidInput:  # a text that is no step size: the run says so
+    except InvalidInput:  # not a step size: the run reports it
         return None

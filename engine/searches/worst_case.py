@@ -1,6 +1,6 @@
-"""Attacks one after the other on the same images: none is made on an image that one before it has fooled.
+"""Worst-case search: attacks run in turn on the same images, each on those that are not fooled yet.
 
-Of a model that draws random numbers an image is done when all of its draws are fooled: a later attack may fool more.
+For a random model an image is finished when all of its samples are fooled, because a later attack may fool more.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,30 +16,30 @@ from .best_examples import add_costs, copy_examples
 from .kinds import Search, joint_row
 from .single import run_single
 
-_VERSION = "1"  # part of the key of a cell, raised whenever the same attacks would come to something else
+_VERSION = "1"  # part of the key of a run, raised whenever the result of the same attacks changes
 
 
 class WorstCase(Search):
-    """`worst-case(A,B,...)`: attacks one after the other, each on the images that none before it has fooled."""
+    """`worst-case(A,B,...)`: attacks in turn, each on the images that none before it has fooled."""
 
     kind = "worst-case"
     stands_for_several = sums_up = True
 
     def find_row(self) -> Implementation:
-        """The implementation that stands for all: it has the norms that all of them have."""
+        """Return the implementation that represents all: it has the norms common to all."""
         rows = [find_implementation(each) for each in self.members]
         return joint_row(",".join(row.name for row in rows), rows, "Worst case", "fixed-budget")
 
     def run(self, row: Implementation, *nouns: Any, **options: Any) -> AttackResult:
-        """As `run_worst_case`."""
+        """Run `run_worst_case`."""
         return run_worst_case(dict(zip(self.members, self.rows(row), strict=True)), *nouns, **options)
 
     def version(self, row: Implementation, versions: Sequence[str] = ()) -> str:
-        """Of what is made of several attacks, of every library in it, and of the code of users' attacks.
+        """Return the version of the worst case, of every library in it, and the digests of users' attacks.
 
         Args:
-            row: stands for all.
-            versions: of each member, in order.
+            row: implementation that represents all.
+            versions: version of each member, in order.
         """
         parts = [
             version if each.given is not None else f"{each.library} {version}"
@@ -49,38 +49,40 @@ class WorstCase(Search):
 
     @staticmethod
     def check_member(search: Search, row: Implementation, threat_model: ThreatModel) -> None:
-        """Refuse what cannot be one of several attacks of which the first success counts.
+        """Raise an error for attacks that cannot be part of a worst case.
 
         Raises:
             InvalidInput: for a search, or a minimum-norm attack without a radius.
-            Unsupported: if it learns from all images, or is known as an object only.
+            Unsupported: if it is fitted on all images, or has no name.
         """
         if search.searches_radius:
             raise InvalidInput(
-                f"expected attacks at one radius with `stop_when_fooled`, got {search.name}: run it apart"
+                f"expected attacks at one radius with `stop_when_fooled`, got {search.name}; run it separately"
             )
         if canonical_attack(row).kind == "minimum-norm" and threat_model.epsilon is None:
             raise InvalidInput(
-                f"expected `epsilon` with `stop_when_fooled` and {search.name}, which looks for the smallest change: "
+                f"expected `epsilon` with `stop_when_fooled` and {search.name}, a minimum-norm attack: "
                 "without a radius any change counts"
             )
         if row.universal or row.fit:
-            raise Unsupported(f"{row.name} learns from all images, not from those that others leave: run it apart")
+            raise Unsupported(f"{row.name} is fitted on all images and cannot skip fooled ones; run it separately")
         if set(row.name) & set(",()"):
             raise Unsupported(
                 f"expected a file without commas and brackets in its name with `stop_when_fooled`: {row.name}"
             )
         if row.given is not None and row.library == "user":
-            raise Unsupported(f"{row.name} was handed over: with `stop_when_fooled` name it, my_file.py:{row.attack}")
+            raise Unsupported(f"{row.name} is an object: with `stop_when_fooled` name it, my_file.py:{row.attack}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorstCaseResult(AttackResult):
-    """What attacks came to that ran one after the other, and all that they cost.
+    """Result of a worst case of several attacks, and their total cost.
 
-    `winner` is the place of the attack whose example fools each image, (N,) int64, -1 where none did; `tried` how many
-    ran on it, (N,) int64: those behind the winner did not, unless the model draws random numbers, and on an image that
-    it gets wrong none did.
+    `winner` is the index of the attack whose example fools each image, (N,) int64, -1 without an example; `tried` is
+    the
+    number of attacks that ran on it, (N,) int64: none after the winner, unless the model is random, and none on an
+    image
+    that is wrong when clean.
     """
 
     winner: Tensor
@@ -102,10 +104,10 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 ) -> WorstCaseResult:
     """Run the attacks of a worst case in their order, each on the images that none before it has fooled.
 
-    An image is fooled if one of them fools it by the rules; of a random model the example counts that fools most of its
-    draws. What all of them leave is as suspect as each of its runs:
-    a violation in one of them is one of the whole, and the image does not count as robust. Its example is that of the
-    last run that proves something.
+    An image is fooled if one attack fools it validly; for a random model the example counts that fools most of its
+    samples.
+    If no attack fools an image, an invalid result in one run makes the whole invalid, and the image does not count as
+    robust. Its example is that of the last usable run.
 
     Args:
         members: the attacks by name, in their order.
@@ -114,14 +116,13 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
         labels: ground truth, int64, shape (N,).
         threat_model: norm, epsilon, targeted.
         targets: target classes, shape (N,), for a targeted threat model.
-        first: place of the first image in the whole data set.
-        logits: of the clean images, shape (N, K), where they are known.
-        progress: called with the number of images that no attack is left for; its method `asked`, if it has one, with
-            the passes just made.
+        first: index of the first image in the whole data set.
+        logits: logits of the clean images, shape (N, K), if known.
+        progress: called with the number of finished images; its method `asked`, if any, with the number of queries.
         **options: as for `run_single`; the parameters of each attack by its name.
 
     Raises:
-        DavylampError: whatever one of the attacks raises: what it would have left is then not known.
+        DavylampError: any error of one of the attacks, because its result is then unknown.
     """
     parameters = {name: options.pop(name) for name in members}
     places = torch.arange(len(labels), device="cpu") + first
@@ -157,23 +158,23 @@ def run_worst_case(  # noqa: PLR0913 - the nouns of run_attack by position, the 
 
 
 class _Passes:
-    """What a run of one attack reports with: its passes go on, images are done when no further attack is made."""
+    """Progress callback of one attack: passes queries on, and reports images when no further attack follows."""
 
     def __init__(self, progress: Callable[[int], object] | None):
         self._progress = progress
         self.asked: Any = getattr(progress, "asked", None)
 
     def __call__(self, images: int) -> None:
-        """Hear of images that one attack has done."""
+        """Ignore images that one attack has finished."""
 
     def report(self, images: int) -> None:
-        """Report images that are done."""
+        """Report finished images."""
         if self._progress is not None and images:
             self._progress(images)
 
 
 def _begin(result: AttackResult) -> WorstCaseResult:
-    """The result so far: that of the first attack, in tensors that can be written to."""
+    """Return the result of the first attack, in writable tensors."""
     fields: dict[str, Any] = {
         name: value.clone() if isinstance(value, Tensor) else value for name, value in vars(result).items()
     }
@@ -182,12 +183,12 @@ def _begin(result: AttackResult) -> WorstCaseResult:
 
 
 def _take(total: WorstCaseResult, rows: Tensor, result: AttackResult, place: int) -> WorstCaseResult:
-    """The result so far with a further attack on some of the images: its cost, and its examples where they count."""
+    """Add a further attack on some images: its cost, and its examples if they count."""
     add_costs(total, rows, result)
     total.tried[rows] += 1
     fooled, before, after = total.success[rows], total.fooled_rate[rows], result.fooled_rate
     better = result.success | result.usable & ((before <= after) | ~total.usable[rows])
-    better = torch.where(fooled, result.success & (before < after), better)  # fooled before: of a random model alone
+    better = torch.where(fooled, result.success & (before < after), better)  # fooled before: only for random models
     total.winner[rows[result.success & better]] = place
     copy_examples(total, rows, result, better)
     violations = list(total.violations)

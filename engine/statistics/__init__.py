@@ -1,1 +1,1 @@
-"""Estimates with intervals, paired tests and the one rule for a verdict."""
+"""Estimates with intervals, paired tests and verdicts."""

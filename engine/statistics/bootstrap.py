@@ -1,4 +1,4 @@
-"""Percentile intervals by resampling images: a replicate is a row of counts, an estimate a product of matrices."""
+"""Percentile intervals by resampling images, computed as products of matrices of counts."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,17 +12,17 @@ from ...intervals import TAIL, tail_probability
 from ...metrics import half_distortion
 from ...metrics.cost import LEVELS
 
-_AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
-_IN_CACHE = 2**19  # of them, where many are made of each other, one after the other
-_ROUNDING = 1e-12  # of an optimality, which is of the order of 1
-_FEW = 16  # images that are looked at for the largest, one after the other
+_AT_ONCE = 2**22  # numbers in memory at once, in a matrix with a row for each replicate
+_IN_CACHE = 2**19  # the same, if many such matrices are computed from one another
+_ROUNDING = 1e-12  # rounding error of an optimality, which is of the order of 1
+_FEW = 16  # images examined at a time in the search for the largest
 _GUESSES = np.geomspace(1e-6, 1e3, 128)  # rates of an exponential over the mean distance
 _NEWTON = 4  # steps from the best guess
-FEWEST = 5  # images; of fewer the bootstrap knows too little of the spread, and of one nothing
+FEWEST = 5  # images; with fewer the bootstrap underestimates the spread
 
 
 class Estimate(NamedTuple):
-    """A number, its 95 % interval and the images that it rests on; NaN where it is undefined."""
+    """A number, its 95 % interval and the number of images behind it; NaN if undefined."""
 
     value: float
     low: float
@@ -31,9 +31,10 @@ class Estimate(NamedTuple):
 
 
 class Replicates(NamedTuple):
-    """A mean as sums and counts, (R,) each: of the images themselves, then of every replicate.
+    """A mean as sums and counts, (R,) each; row 0 is the images themselves.
 
-    `n` images count, one that several attacks meet as often; `different` are the different ones, 0: all of them.
+    `n` is the number of images, counted once for each attack; `different` is the number of distinct images, 0 if all
+    are.
     """
 
     total: np.ndarray
@@ -43,18 +44,18 @@ class Replicates(NamedTuple):
 
     @property
     def ratio(self) -> np.ndarray:
-        """The mean in each, (R,); NaN where no image counts."""
+        """The mean in each replicate, (R,); NaN if it contains no defined image."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.total / self.count
 
 
 def resample(images: int, replicates: int, seed: int) -> np.ndarray:
-    """How often each image is drawn: the same arguments give the same counts, so that cells stay paired.
+    """Return how often each image is drawn. Equal arguments give equal counts, so that runs stay paired.
 
     Args:
         images: number of images, at least 1.
-        replicates: 0 for no interval.
-        seed: random seed of the draws.
+        replicates: number of replicates; 0 for no interval.
+        seed: random seed of the replicates.
 
     Returns:
         Shape (replicates + 1, images), uint8; row 0 is all ones: the images themselves.
@@ -74,14 +75,14 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
 
 
 def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
-    """The mean over the defined values of every column.
+    """Return the mean over the defined values of every column.
 
     Args:
-        counts: from `resample`, shape (R, n), as floating point numbers where many are asked for one after the other.
-        values: shape (n, S); NaN where undefined.
+        counts: from `resample`, shape (R, n), as floating point numbers if it is used many times.
+        values: shape (n, S); NaN if undefined.
 
     Returns:
-        One for each column; those that are defined on the same images share their counts.
+        One for each column; columns that are defined on the same images share their counts.
     """
     defined, endless = ~np.isnan(values), np.isinf(values)
     places: dict[bytes, int] = {}
@@ -90,27 +91,27 @@ def bootstrap_means(counts: np.ndarray, values: np.ndarray) -> list[Replicates]:
     both = np.ascontiguousarray(np.concatenate([np.where(defined & ~endless, values, 0.0), masks], axis=1))
     sums = np.concatenate([counts[rows.start : rows.stop] @ both for rows in _groups(len(counts), len(values))])
     columns = values.shape[1]
-    for image, place in zip(*endless.nonzero(), strict=True):  # PSNR of an image left as it was; not 0 times infinity
+    for image, place in zip(*endless.nonzero(), strict=True):  # PSNR of an unchanged image; avoids 0 times infinity
         sums[counts[:, image] > 0, place] = values[image, place]
     totals, counted = np.ascontiguousarray(sums[:, :columns].T), np.ascontiguousarray(sums[:, columns:].T)
     return [Replicates(totals[i], counted[of_mask[i]], int(defined[:, i].sum())) for i in range(columns)]
 
 
 def draws_of(values: np.ndarray, n: int) -> Replicates:
-    """A statistic that is no mean over images, (R,), as draws."""
+    """Return replicates of a statistic that is not a mean over images, (R,)."""
     return Replicates(values, np.ones(len(values)), n)
 
 
 def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
-    """The value and its expanded percentile interval (`tail_probability`); replicates where it is undefined are left out.
+    """Return the value and its expanded percentile interval (`tail_probability`), without undefined replicates.
 
-    There is no interval (NaN) of fewer than `FEWEST` images, nor of images that do not differ: one of no width would
-    claim that nothing else is possible. Not for shares: they have `shares`.
+    There is no interval (NaN) for fewer than `FEWEST` images, or if all replicates are equal: an interval of zero width
+    would claim certainty. Rates have intervals of their own (`proportion_interval`).
 
     Args:
         draws: the estimate on the images themselves, then in every replicate, shape (R,).
-        n: images that it rests on.
-        different: how many different ones they are; 0: all.
+        n: number of images behind it.
+        different: number of distinct images; 0 if all are.
     """
     low, high = (float(ends[0]) for ends in interval_bands(draws[:, None], tail_probability(different or n)))
     if (different or n) < FEWEST or low == high or math.isclose(low, high, rel_tol=1e-12):  # sums round
@@ -119,11 +120,11 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
 
 
 def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile interval of every column of `draws`, shape (R, C), row 0 left out: two of shape (C,).
+    """Return the percentile interval of every column of `draws`, shape (R, C), without row 0: two arrays of shape (C,).
 
     Args:
         draws: the estimate on the images themselves, then in every replicate.
-        tail: share of the replicates that is left out on each side.
+        tail: proportion of the replicates that is cut off on each side.
     """
     ordered = np.sort(draws[1:], axis=0)  # NaN last
     known = (~np.isnan(ordered)).sum(0)
@@ -137,7 +138,7 @@ def interval_bands(draws: np.ndarray, tail: float = TAIL) -> tuple[np.ndarray, n
 
 
 def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """`metrics.macro_f1` over the classes that are met, shape (R,); labels and predictions (n,)."""
+    """Compute `metrics.macro_f1` over the classes that occur, shape (R,); labels and predictions (n,)."""
     classes = np.unique(np.concatenate([labels, predicted]))
     right = labels == predicted
 
@@ -152,7 +153,7 @@ def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray)
 
 
 def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """How many of the drawn images (R, n) are of each class, (R, C); `of_images` is the class of each, (n,)."""
+    """Return the number of drawn images (R, n) of each class, (R, C); `of_images` is the class of each image, (n,)."""
     order = np.argsort(of_images, kind="stable")
     met, begins = np.unique(of_images[order], return_index=True)
     sums = np.zeros((len(drawn), len(classes)))
@@ -162,29 +163,29 @@ def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray
 
 
 def draw_levels(seconds: np.ndarray) -> np.ndarray:
-    """`metrics.time_cost_levels` of attacks whose seconds are (R, A), in each replicate among those that are known."""
+    """Compute `metrics.time_cost_levels` in each replicate, from the seconds of attacks (R, A); NaN stays undefined."""
     faster = (seconds[:, None, :] < seconds[:, :, None]).sum(2)
     known = (~np.isnan(seconds)).sum(1, keepdims=True)
     return np.where(np.isnan(seconds), math.nan, faster * LEVELS // known.clip(1))
 
 
 def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """`metrics.local_optimality` of an attack whose distances are (n,) against the best, in each replicate."""
-    if np.isinf(best).any():  # undefined on the images themselves: so is its interval
+    """Compute `metrics.local_optimality` of distances (n,) against the best ones, in each replicate."""
+    if np.isinf(best).any():  # undefined on the images themselves, so without an interval
         return np.full(len(counts), math.nan)
-    ends, place = np.unique(_largest_drawn(counts, best), return_inverse=True)  # few: large ones are nearly always met
+    ends, place = np.unique(_largest_drawn(counts, best), return_inverse=True)  # few: large ones are often drawn
     reached = [np.minimum(distances, end) for end in ends]
     sums = _products(counts, np.stack([best, best > 0, np.ones(len(best)), *reached], axis=1))
     least, right, images = sums[:, :3].T
-    with np.errstate(invalid="ignore", divide="ignore"):  # of a replicate without an image
+    with np.errstate(invalid="ignore", divide="ignore"):  # a replicate without an image
         area, least = sums[np.arange(len(sums)), 3 + place] / images, least / images
         optimality = 1 - (area - least) / (right / images * ends[place] - least)
-        whole = np.round(optimality) + 0.0  # not -0; sums round otherwise on each kind of processor
+        whole = np.round(optimality) + 0.0  # not -0; rounding differs between processors
         return np.where(np.abs(optimality - whole) < _ROUNDING, whole, optimality)
 
 
 def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest value (n,) among the images of each replicate, (R,); any value where it has none of them."""
+    """Return the largest value (n,) among the images of each replicate, (R,); arbitrary for an empty replicate."""
     order = np.argsort(-values, kind="stable")
     place, left, looked = np.zeros(len(counts), int), np.arange(len(counts)), 0
     while len(left) and looked < len(order):
@@ -195,15 +196,15 @@ def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: float | None = None) -> np.ndarray:
-    """`metrics.half_distortion` of distances (n,), in each replicate; row 0 is what the metric itself gives.
+    """Compute `metrics.half_distortion` of distances (n,) in each replicate; row 0 is the metric's own value.
 
     Args:
         counts: from `resample`, shape (R, n).
-        distances: of each image, shape (n,), >= 0.
-        measured: what the metric gives, where that is known.
+        distances: distance of each image, shape (n,), >= 0.
+        measured: value of the metric, if known.
 
     Returns:
-        Infinite where no image falls; NaN where none is right, or all fall at one distance, which no rate fits.
+        Infinite if no image is fooled; NaN if no image is right, or all are fooled at one distance, which no rate fits.
     """
     fallen = np.flatnonzero((distances > 0) & np.isfinite(distances))
     fallen = fallen[np.argsort(distances[fallen], kind="stable")]
@@ -220,12 +221,12 @@ def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: fl
 
 
 def _halves(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The half distortion of each replicate, from how many images fall at each step (R, S) of those right (R,).
+    """Compute the half distortion of each replicate, from the images fooled at each step (R, S) of those right (R,).
 
     The accuracy just after step s is a_s = 1 - (fallen up to s) / right; only steps at which an image falls count. The
-    rate r of exp(-r d) minimises the sum over them of (exp(-r d_s) - a_s)^2, without its constant: for one rate after
-    the other that is two products of matrices. From the best of a grid Newton's method goes on in ln r, no farther than
-    the neighbours; a step is none where the curvature is not positive.
+    rate r of exp(-r d) minimises the sum over them of (exp(-r d_s) - a_s)^2. Without its constant this is two matrix
+    products for one rate after the other. Newton's method in ln r refines the best rate of a grid, within its
+    neighbours; it makes no step if the curvature is not positive.
     """
     met = (fallen > 0).astype(float)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -248,14 +249,14 @@ def _halves(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndar
 
 
 def _products(counts: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Sums of columns (n, C) over the images of each replicate, (R, C)."""
+    """Return sums of columns (n, C) over the images of each replicate, (R, C)."""
     return _by_groups(lambda drawn: drawn @ columns, counts, columns, _IN_CACHE)
 
 
 def _by_groups(
     function: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, like: np.ndarray, most: int = _AT_ONCE
 ) -> np.ndarray:
-    """A function of rows of counts, applied to as many as memory holds at once."""
+    """Apply a function to rows of counts, as many at once as memory allows."""
     parts = [function(counts[rows.start : rows.stop].astype(float)) for rows in _groups(len(counts), len(like), most)]
     return np.concatenate(parts)
 

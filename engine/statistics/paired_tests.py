@@ -1,4 +1,4 @@
-"""Paired statistics of two implementations on the same images; SciPy does the arithmetic, loaded when it is needed."""
+"""Paired tests of two implementations on the same images, by SciPy."""
 
 import math
 
@@ -8,20 +8,20 @@ from numpy.typing import ArrayLike
 
 
 def min_images_for_significance(level: float) -> int:
-    """How many images must favour one of two attacks, and none the other, for McNemar's p-value to be below `level`.
+    """Return how many images must favour one attack, and none the other, for McNemar's p-value to be below `level`.
 
-    As many pairs are the least of which some outcome is significant, by McNemar's exact test and by Wilcoxon's.
+    With fewer pairs no outcome is significant, by McNemar's exact test or by Wilcoxon's.
     """
     return math.floor(math.log2(2 / level)) + 1
 
 
 def min_images_for_equivalence(margin: float, level: float = 0.9) -> int:
-    """How many images, all with the same outcome for both, put `difference_interval` inside a margin on both sides."""
+    """Return how many images with equal outcomes for both put `difference_interval` inside a margin on both sides."""
     return math.floor(math.log((1 - level) / 2) / math.log1p(-margin)) + 1
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """Exact two-sided McNemar test: are the images that only one of two attacks fools split evenly?
+    """Compute the exact two-sided McNemar test: are the images that only one of two attacks fools split evenly?
 
     Args:
         first: success of the first on each image, shape (n,), bool.
@@ -38,14 +38,14 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
-    """Two-sided Wilcoxon signed-rank test on paired distances; ties are zero differences and count for neither side.
+    """Compute the two-sided Wilcoxon signed-rank test on paired distances; zero differences are dropped.
 
     Args:
         first: distances of the first, shape (n,), finite.
         second: distances of the second on the same images, shape (n,), finite.
 
     Returns:
-        The p-value; 1 if every pair is equal, NaN if there is no pair.
+        The p-value; 1 if every pair is equal, NaN without pairs.
     """
     difference = np.asarray(first, float) - np.asarray(second, float)
     if len(difference) == 0:
@@ -57,6 +57,6 @@ def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def signed_rank_sum(first: ArrayLike, second: ArrayLike) -> float:
-    """Wilcoxon's sum of signed ranks: positive if the first distances tend to be the larger ones."""
+    """Return Wilcoxon's sum of signed ranks: positive if the first distances tend to be larger."""
     difference = np.asarray(first, float) - np.asarray(second, float)
     return float((scipy.stats.rankdata(np.abs(difference)) * np.sign(difference)).sum())

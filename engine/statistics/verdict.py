@@ -1,4 +1,4 @@
-"""The only rule that says what the paired outcomes of two implementations on the same images mean."""
+"""The rule for verdicts on paired outcomes of two implementations on the same images."""
 
 import math
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from .paired_tests import mcnemar, min_images_for_significance, signed_rank_sum,
 Verdict = Literal["identical", "equivalent", "weaker", "broken", "no difference found", "undecided"]
 
 SIGNIFICANT = 0.05
-TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above which an implementation is broken
-SAME_IMAGE = 1e-6  # float32 rounding of a step: by as much may examples differ that count as identical
-UNEQUAL_COST = 2.0  # ratio of queries from which a verdict says who had more
-MARGIN = 0.05  # of an equivalence: success rates no more than 5 points apart
-DISTANCE_MARGIN = 0.05  # and for smallest changes: the median ratio of distances no more than 5 % from 1
+TOO_MANY_VIOLATIONS = 0.1  # rate of invalid results above which an implementation is broken
+SAME_IMAGE = 1e-6  # float32 rounding of a step: largest difference between identical examples
+UNEQUAL_COST = 2.0  # ratio of queries from which a verdict mentions the unequal cost
+MARGIN = 0.05  # equivalence: success rates at most 5 points apart
+DISTANCE_MARGIN = 0.05  # equivalence of minimum-norm attacks: median ratio of distances at most 5 % from 1
 
 RULE = (
     "identical: on every image compared success, prediction, largest change and a random projection "
@@ -31,22 +31,22 @@ RULE = (
     "the smallest change, the median ratio of distances within 5 % of 1. "
     "no difference found: neither. undecided: too few images for any outcome to be significant. "
     "broken: the implementation failed, or more than a tenth of its results are invalid through its own fault. "
-    "A result that is invalid through the library's fault is a failure of the attack. One that is invalid through the "
-    "model's, or nobody's, is left out and counted; it may be either in the interval, and so in what rests on it. "
+    "A result that is invalid through the library's fault counts as a failure of the attack. One that is invalid "
+    "through the model's fault, or for an unknown reason, is omitted and counted; the interval covers either outcome. "
 )
 
 
 class PairedOutcomes(NamedTuple):
-    """What one implementation did on n images.
+    """Outcomes of one implementation on n images.
 
     Args:
-        name: of the implementation.
-        attacked: images that it was run on, (n,) bool.
+        name: name of the implementation.
+        attacked: attacked images, (n,) bool.
         success: (n,) bool.
-        distance: to the clean image in the norm of the threat model, (n,); read where both succeed.
-        violations: kinds of violation of each image, empty where it kept the rules, n tuples.
-        success_8bit: successes that last after rounding to 8 bits, (n,) bool; None: not known.
-        queries: passes of each image, forward and backward, (n,); None: not known.
+        distance: distance to the clean image in the norm of the threat model, (n,); used if both succeed.
+        violations: invalid reasons of each image, empty if the result is valid, n tuples.
+        success_8bit: successes that remain after rounding to 8 bits, (n,) bool; None if unknown.
+        queries: forward and backward passes of each image, (n,); None if unknown.
     """
 
     name: str
@@ -58,24 +58,24 @@ class PairedOutcomes(NamedTuple):
     queries: np.ndarray | None = None
 
     def invalid_by(self, *faults: Fault) -> np.ndarray:
-        """Attacked images whose result is invalid by one of these faults, or by any where none is named, (n,) bool."""
+        """Return attacked images whose result is invalid through one of these faults (default: any), (n,) bool."""
         known = {kinds: bool(kinds) and (not faults or fault_of(kinds) in faults) for kinds in set(self.violations)}
         return self.attacked & np.array([known[kinds] for kinds in self.violations], bool)
 
     @property
     def valid_success(self) -> np.ndarray:
-        """Successes that break no rule, (n,) bool."""
+        """Successes with a valid result, (n,) bool."""
         return self.success & ~self.invalid_by()
 
     @property
     def is_broken(self) -> bool:
-        """Whether more than a tenth of the attacked images are violations that the library itself caused."""
+        """Whether more than a tenth of the results on attacked images are invalid through the library's fault."""
         guilty = int(self.invalid_by("library").sum())
         return guilty > TOO_MANY_VIOLATIONS * max(1, int(self.attacked.sum()))
 
     @property
     def invalid_summary(self) -> str:
-        """Kinds of violation with their numbers: "no-gradient: 8 of 8 images"; empty: there is none."""
+        """Invalid reasons with their numbers: "no-gradient: 8 of 8 images"; empty if all results are valid."""
         if not any(self.violations):
             return ""
         kinds = [kind for names, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(names)]
@@ -85,27 +85,28 @@ class PairedOutcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """A verdict and what it rests on.
+    """A verdict with the numbers behind it.
 
     Args:
         verdict: see `RULE`.
-        weaker: name of the weaker or of the broken one; "A and B" if both are broken.
-        images: pairs that were compared.
-        left_out: attacked images that are not, as the result of one of them is invalid and no fault of its library.
-        p_success: exact McNemar test.
-        p_distance: Wilcoxon's test where both succeed.
+        weaker: name of the weaker or broken implementation; "A and B" if both are broken.
+        images: number of pairs that were compared.
+        left_out: attacked images that were omitted because a result is invalid, though not through its library's fault.
+        p_success: p-value of the exact McNemar test.
+        p_distance: p-value of Wilcoxon's test on images where both succeed.
         only_a: images that only the first fools.
         only_b: images that only the second fools.
         difference: success rate of the first less that of the second, with its interval at 1 - `level`, in which an
-            image left out may count for either. It excludes 0 if and only if the difference counts.
-        ratio: median of the first's distance over the second's where both succeed, with its interval.
-        detectable: the least number of images in favour of one that would have been significant.
-        needed: images that some outcome needs to be significant.
-        pairs: that are judged together.
-        tests: of this pair.
-        reason: why there is no comparison; else empty.
-        queries: mean queries of the weaker over those of the other, of the first over the second where neither is; NaN:
-            not known.
+            omitted image may count for either. It excludes 0 if and only if the difference is significant.
+        ratio: median of the first's distance over the second's on images where both succeed, with its interval.
+        detectable: smallest number of images in favour of one that would have been significant.
+        needed: smallest number of images with which an outcome can be significant.
+        pairs: number of pairs judged together.
+        tests: number of tests of this pair.
+        reason: why there is no comparison; otherwise empty.
+        queries: mean queries of the weaker over those of the other, or of the first over the second if neither is
+            weaker;
+            NaN if unknown.
         fades: whether the weaker one is not weaker after rounding to 8 bits.
     """
 
@@ -129,18 +130,18 @@ class PairVerdict:
 
     @property
     def p(self) -> float:
-        """The p-value of the test that decides: of success, or of the distances where that alone counts."""
+        """The p-value of the deciding test: on success, or on distances if only they differ."""
         by_distance = self.verdict == "weaker" and not self.is_apart
         return self.p_distance if by_distance else self.p_success
 
     @property
     def is_apart(self) -> bool:
-        """Whether the success rates differ, whatever the images that were left out are."""
+        """Whether the success rates differ, whatever the outcomes of the omitted images."""
         return self.difference.low > 0 or self.difference.high < 0
 
     @property
     def costs(self) -> str:
-        """What a verdict on success must not be read without: unequal queries, successes that 8 bits undo; or ""."""
+        """Caveats of a verdict on success: unequal queries, successes lost after rounding to 8 bits; or ""."""
         if self.verdict not in ("weaker", "equivalent"):
             return ""
         unequal = not math.isnan(self.queries) and not 1 / UNEQUAL_COST <= self.queries <= UNEQUAL_COST
@@ -149,7 +150,7 @@ class PairVerdict:
 
     @property
     def text(self) -> str:
-        """The verdict with what a reader needs next to it: "weaker: art:pgd", "undecided: 3 more images needed"."""
+        """The verdict with its caveats: "weaker: art:pgd", "undecided: 3 more images needed"."""
         costs = f" ({self.costs})" if self.costs else ""
         if self.weaker:
             return f"{self.verdict}: {self.weaker}{costs}"
@@ -161,12 +162,12 @@ class PairVerdict:
 
     @property
     def level(self) -> float:
-        """What a p-value must be below to count."""
+        """Significance level for a p-value."""
         return corrected_level(self.pairs * self.tests)
 
     @property
     def correction(self) -> str:
-        """Below what a p-value counts, and why, in words: the p-values themselves are as computed."""
+        """The significance level in words, with its correction; p-values are uncorrected."""
         parts = [f"{self.pairs} pairs"] * (self.pairs > 1) + [f"{self.tests} tests each"] * (self.tests > 1)
         if not parts:
             return f"{SIGNIFICANT}"
@@ -179,7 +180,7 @@ class PairVerdict:
 
     @property
     def power(self) -> str:
-        """What these images could have shown at all, in a sentence."""
+        """The smallest difference that these images can detect, as a sentence."""
         if self.reason:
             return f"not compared: {self.reason}"
         if self.images < self.needed:
@@ -191,7 +192,7 @@ class PairVerdict:
 
 
 def corrected_level(tests: int) -> float:
-    """The level of each of so many tests that are looked at together: 5 % for all, by Bonferroni's correction."""
+    """Return the level of each of several tests judged together: 5 % for all, by Bonferroni's correction."""
     return SIGNIFICANT / max(1, tests)
 
 
@@ -207,12 +208,13 @@ def decide_verdict(
     """Compare two implementations image by image, by `RULE`.
 
     Args:
-        a: the first.
-        b: the second, on the same images.
-        minimum_norm: they look for the smallest change: distances count too, with each of two tests at half the level.
-        same: images that both returned alike, (n,) bool.
-        moved: images that one of them changed, (n,) bool; None: all. Two that return the clean image agree in nothing.
-        pairs: how many are judged together, this one with them: at most 5 % of all such sets err in any of their pairs.
+        a: outcomes of the first.
+        b: outcomes of the second, on the same images.
+        minimum_norm: whether they are minimum-norm attacks: distances count too, with each of two tests at half the
+            level.
+        same: images for which both returned the same example, (n,) bool.
+        moved: images that one of them changed, (n,) bool; None for all. Two that return the clean image do not agree.
+        pairs: number of pairs judged together, including this one: at most 5 % of such sets contain an error.
     """
     both = a.attacked & b.attacked
     paired = both & ~a.invalid_by("model", "unknown") & ~b.invalid_by("model", "unknown")
@@ -245,7 +247,7 @@ def decide_verdict(
     if verdict == "weaker":
         costs["fades"] = _fades(*((a, b) if weaker == b.name else (b, a)), paired, level if numbers.is_apart else 0.0)
     elif verdict == "undecided" and numbers.p_success < numbers.level:
-        costs["reason"] = f"as {_images(left_out)} left out may decide otherwise"
+        costs["reason"] = f"as {_images(left_out)} omitted as invalid could change the verdict"
     if broken:
         verdict, weaker = "broken", broken
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
@@ -254,7 +256,7 @@ def decide_verdict(
 
 
 def compare_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> PairVerdict:
-    """The same rule for two shares of the same images, (n,) bool each, such as the robust accuracy of two models."""
+    """Compare two rates on the same images, (n,) bool each, such as the robust accuracy of two models, by `RULE`."""
     nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
     a, b = (
         PairedOutcomes(name, every, success, nothing, ((),) * len(success))
@@ -264,17 +266,20 @@ def compare_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray)
 
 
 def not_compared(broken: str, reason: str) -> PairVerdict:
-    """Where one of the two has no result: broken if its library is to blame, else undecided with the reason.
+    """Return the verdict if one of the two has no result: broken if its library crashed, otherwise undecided.
 
     Args:
-        broken: names of those whose library crashed; empty: the model, or what was asked for, is the cause.
-        reason: in words.
+        broken: names of those whose library crashed; empty if the model or the request is the cause.
+        reason: the reason as text.
     """
     return PairVerdict("broken" if broken else "undecided", broken, reason=reason)
 
 
 def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
-    """What the tests say; `ranks`: the sum of signed ranks of the distances, positive if the first's are larger."""
+    """Return the verdict of the tests.
+
+    `ranks` is the signed-rank sum of distances, positive if the first's are larger.
+    """
     if numbers.is_apart:
         return "weaker", names[0] if numbers.only_a < numbers.only_b else names[1]
     if minimum_norm and numbers.p_distance < numbers.level:
@@ -288,9 +293,9 @@ def _decide(numbers: PairVerdict, names: tuple[str, str], minimum_norm: bool, ra
 
 
 def _bounded_difference(only_a: int, only_b: int, images: int, left_out: int, level: float) -> Interval:
-    """The difference of two success rates, with an interval that excludes 0 only where McNemar's exact test does.
+    """Return the difference of two success rates, with an interval that excludes 0 only if McNemar's exact test does.
 
-    What was left out may have been for either (the bounds of Manski 2003).
+    Omitted images may count for either side (the bounds of Manski 2003).
     """
     if not images:
         return UNKNOWN
@@ -310,9 +315,9 @@ def _ratio_of_queries(a: PairedOutcomes, b: PairedOutcomes, both: np.ndarray) ->
 
 
 def _fades(strong: PairedOutcomes, weak: PairedOutcomes, paired: np.ndarray, level: float) -> bool:
-    """Whether the stronger is not so on images of 8 bits: fools fewer there, or not so many more that it counts.
+    """Whether the stronger one is no longer significantly stronger on 8-bit images.
 
-    Of smallest changes, where no difference of success has to count, the `level` is 0.
+    For distances, where no difference of success has to be significant, the `level` is 0.
     """
     if strong.success_8bit is None or weak.success_8bit is None or not paired.any():
         return False

@@ -1,10 +1,10 @@
-"""A results folder: its files, and the one read model that every view is made of.
+"""Results folders: their files, and the read model that every view uses.
 
-Files: `files` writes whole or not at all, `sealed` is a Parquet file with a checksum, `store` the folder, `contents`
-validates records, `columns` and `stored_columns` turn columns into tensors and arrays, `plans` holds the states of
-evaluations.
+Files: `atomic_files` writes files atomically, `checksummed` is a Parquet file with a checksum, `store` the folder,
+`record_validation` validates records, `columns` and `stored_columns` convert columns to tensors and arrays, and
+`plan_records` holds the states of evaluations.
 
-Reading: `outcomes` reads a folder for tables, curves, checks and pages, and `image_results` decides the result of an
-attack on each image; `transfers` and `derived_columns` add to it, `data_frames` has its pandas tables, `notes` its
-sentences. `other_records` has fittings, corruptions and detections, `imported` the results of other programs.
+Reading: `results` reads a folder for tables, curves, checks and pages, and `image_results` decides the result of an
+attack on each image. `transfers`, `shown` and `derived_columns` add to it, `data_frames` has its pandas tables,
+`notes` its sentences. `other_records` has fits, corruptions and detections, `imported` the results of other programs.
 """

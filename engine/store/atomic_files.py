@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read only if they are what they seem: never a device or a pipe."""
+"""Atomic writing of files, and reading of regular files only, never a device or a pipe."""
 
 import errno
 import os
@@ -22,21 +22,21 @@ __all__ = [
     "write_atomic",
 ]
 
-LARGEST = 1 << 32  # bytes of a file that is read at once
+LARGEST = 1 << 32  # bytes of a file that is read into memory
 
 
 def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose another file for `out`") -> Path:
-    """Write a file beside its place and move it there when every byte is on the disk; a text as UTF-8.
+    """Write a file atomically: write a draft in the same folder, sync it, and rename it. Text is encoded as UTF-8.
 
-    What is no regular file, such as /dev/stdout, is written as it is.
+    If the path is not a regular file, such as /dev/stdout, it is written directly.
 
     Args:
-        path: where; its folder has to be there.
-        data: all of it.
-        advice: what to do if that fails.
+        path: path of the file; its folder must exist.
+        data: whole content.
+        advice: what to do if writing fails.
 
     Raises:
-        Unavailable: if it cannot be written; a file that was there stays as it was.
+        Unavailable: if it cannot be written; an existing file stays as it was.
     """
     path = check_output_path(path, advice=advice)
     content = data.encode("utf-8") if isinstance(data, str) else data
@@ -51,7 +51,7 @@ def write_atomic(path: str | Path, data: bytes | str, *, advice: str = "choose a
 
 
 def replace_file(path: Path, save: Callable[[Path], object]) -> None:
-    """Let `save` write a draft beside a file, then put it in the file's place.
+    """Let `save` write a draft in the same folder, then rename it to the file's name.
 
     Raises:
         OSError: if that fails; no draft is left behind.
@@ -67,11 +67,11 @@ def replace_file(path: Path, save: Callable[[Path], object]) -> None:
 
 
 def read_regular_file(path: Path, largest: int = LARGEST) -> bytes:
-    """The bytes of a regular file.
+    """Return the bytes of a regular file.
 
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it is something else, or larger than `largest`.
+        ValueError: if it is not a regular file, or larger than `largest`.
     """
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > largest:
@@ -81,22 +81,22 @@ def read_regular_file(path: Path, largest: int = LARGEST) -> bytes:
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """A regular file, open to be read.
+    """Open a regular file for reading.
 
     Raises:
         OSError: if it cannot be opened.
-        ValueError: if it is something else.
+        ValueError: if it is not a regular file.
     """
-    # Without waiting: to open a pipe that nobody writes to would never end.
+    # Non-blocking, because opening a pipe without a writer would block forever.
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # links in a circle; a socket
-            raise ValueError(f"it is no regular file: {error.strerror}") from error
+            raise ValueError(f"it is not a regular file: {error.strerror}") from error
         raise
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         with os.fdopen(handle, "rb", closefd=False) as file:
             yield file
     finally:

@@ -1,6 +1,6 @@
-"""Tables as sealed Parquet files: any reader takes them, and any altered byte is noticed.
+"""Tables as Parquet files with a checksum: readable by any Parquet reader, and any altered byte is detected.
 
-Also the shape of a table (`TableShape`) and some columns of a file, read from its footer without the rest.
+Also the shape of a table (`TableShape`), and reading single columns of a file from its footer.
 """
 
 import hashlib
@@ -17,27 +17,28 @@ import pyarrow.parquet as pq
 from ...errors import StoreMismatch
 
 FORMAT = 1
-Source = Callable[[], AbstractContextManager[Any]]  # opens a file, as often as it is called
+Source = Callable[[], AbstractContextManager[Any]]  # opens a file; may be called repeatedly
 _MARK = b"davylamp"
 _SEALED = b"davylamp-seal"
 _SEAL = b"sha256:"
 _UNSEALED = _SEAL + b"0" * 64
-# What may differ between two runs of one cell that found the same.
+# Metadata that may differ between two equal results of one run.
 _OF_THE_RUN = {
     *("seconds", "attack_seconds", "fit_seconds", "written", "python", "platform", "versions"),
     *("device", "gpu", "traffic", "preset", "identity", "about", "chosen"),
 }
-_CLOSE = 1e-3  # of the largest number of a column: what sums in another order come to
+_CLOSE = 1e-3  # relative to the largest number of a column: effect of the summation order
 
 
 @dataclass(frozen=True)
 class TableShape:
-    """A table without its values.
+    """Shape of a table.
 
     Args:
         schema: names and types of its columns, without metadata.
-        rows: how many.
-        gaps: of the column at a place of the schema, how many rows have none; what is nested counts as one value.
+        rows: number of rows.
+        gaps: returns the number of missing values in the column at an index of the schema; a nested value counts as
+            one.
     """
 
     schema: pa.Schema
@@ -47,11 +48,13 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Record:
-    """A file's content: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
+    """Content of a file: a table with a row for each image, and metadata (`spec`, `status`, `versions`...).
 
-    Where some columns were asked for, `table` has these, `of_file` is the shape of all that the file has, and `more`
-    reads further columns of it: by their names, and of the first rows only if a number is given. `replaces` are the
-    contents of the files that it was written in place of.
+    If only some columns were requested, `table` has these and `of_file` is the shape of the whole file. `more` reads
+    further
+    columns by name, of the first rows only if a number is given. `replaces` lists the contents of the files that this
+    file
+    replaced.
     """
 
     table: pa.Table
@@ -62,25 +65,25 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        """Whether the cell ended without a result; `meta["reason"]` says why."""
+        """Whether the run ended without a result; `meta["reason"]` says why."""
         return self.meta["status"] == "failed"
 
     @property
     def shape(self) -> TableShape:
-        """Names, types, gaps and rows of all that the file has."""
+        """Names, types, gaps and rows of the whole file."""
         return shape_of_table(self.table) if self.of_file is None else self.of_file
 
 
 class DamagedRecordError(Exception):
-    """A results file that cannot be read or does not hold what its name says."""
+    """A results file that cannot be read, or whose content does not match its name."""
 
 
 class ConflictingRecordsError(DamagedRecordError):
-    """Two results of one key that say different things."""
+    """Two records of one key with different contents."""
 
 
 def pack_record(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str]) -> bytes:
-    """A file that holds a table and what it is about, with a checksum of itself."""
+    """Serialise a table and its metadata, with a checksum of the file."""
     about = {"format": FORMAT, **meta, "file": name, "replaces": replaces}
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
@@ -88,17 +91,17 @@ def pack_record(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: l
 def unpack_record(
     data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None
 ) -> Record:
-    """The record in a file.
+    """Parse the record in a file.
 
     Args:
         data: the bytes of the file.
-        name: what it should hold: "cells/KEY".
-        columns: of its table only these, as far as it has them; None: all.
-        reopen: opens the file for what its shape is asked later, so that the bytes need not be held; None: they are.
+        name: expected name of the record: "cells/KEY".
+        columns: names of columns to read, if the file has them; None for all.
+        reopen: opens the file to read its shape later, so that the bytes need not stay in memory; None to keep them.
 
     Raises:
-        Damaged: if it is altered in any byte, or holds something else.
-        StoreMismatch: if it was written in another format.
+        DamagedRecordError: if any byte is altered, or the record has a different name.
+        StoreMismatch: if it was written in a different format.
     """
     if not _is_sealed(data):
         raise DamagedRecordError("its checksum is wrong")
@@ -106,15 +109,16 @@ def unpack_record(
 
 
 def read_header(opened: Source, name: str) -> Record:
-    """Read a file's metadata without its columns and without a check of its bytes: a few kilobytes.
+    """Read a file's metadata (a few kilobytes), without its columns and without verifying its checksum.
 
     Args:
         opened: opens the file.
-        name: what it should hold: "cells/KEY".
+        name: expected name of the record: "cells/KEY".
 
     Raises:
-        Damaged: if it is no file of ours, or holds something else; not if bytes of its columns are altered.
-        StoreMismatch: if it was written in another format.
+        DamagedRecordError: if it is not a davylamp record, or has a different name; altered bytes in columns go
+            unnoticed.
+        StoreMismatch: if it was written in a different format.
     """
     return _record_of(opened, name, ())
 
@@ -134,18 +138,18 @@ def _record_of(opened: Source, name: str, columns: Collection[str] | None, reope
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        raise DamagedRecordError(f"it holds no record ({type(error).__name__})") from error
+        raise DamagedRecordError(f"it does not contain a record ({type(error).__name__})") from error
     if stated != FORMAT:
         raise StoreMismatch(f"expected results of format {FORMAT}, got {stated}")
     if held != name:
-        raise DamagedRecordError("it does not hold what its name says")
+        raise DamagedRecordError("its content does not match its file name")
     if meta.get("status") not in ("done", "failed") or not isinstance(meta.get("reason"), str):
-        raise DamagedRecordError("it does not say how it went")
+        raise DamagedRecordError("its metadata have no valid `status` and `reason`")
     return Record(table.replace_schema_metadata(None), meta, shape, replaces=replaces)
 
 
 def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
-    """12 hexadecimal digits of a hash over what was found: every number but the times."""
+    """Return 12 hexadecimal digits of a hash of the results: every number except times."""
     content = {name: value for name, value in meta.items() if name not in _OF_THE_RUN}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     for name in sorted(set(table.column_names) - {"seconds"}):
@@ -156,7 +160,7 @@ def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
 
 
 def differing_columns(one: pa.Table, other: pa.Table) -> list[str]:
-    """Columns whose values are not the same in both tables; numbers that differ by rounding are."""
+    """Return names of columns whose values differ between two tables by more than rounding."""
     if one.schema.names != other.schema.names or len(one) != len(other):
         return sorted(set(one.schema.names) ^ set(other.schema.names)) or ["number of images"]
     return [name for name in one.schema.names if name != "seconds" and not _agree(one[name], other[name])]
@@ -176,7 +180,7 @@ def _agree(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
-    """A column of numbers or of vectors of numbers, without gaps, flat; None for any other."""
+    """Flatten a column of numbers or vectors of numbers without gaps; None for any other column."""
     column = column.combine_chunks()
     if column.null_count:
         return None
@@ -188,7 +192,7 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
 
 
 def seal_table(table: pa.Table) -> bytes:
-    """A Parquet file that any reader takes, with a checksum of itself: Parquet's own leave its headers unprotected."""
+    """Serialise a table as Parquet with a checksum of the whole file, because Parquet's own omit the headers."""
     schema, sink = table.schema, pa.BufferOutputStream()
     lists = [f"{field.name}.list.element" for field in schema if pa.types.is_fixed_size_list(field.type)]
     columns = lists + [field.name for field in schema if pa.types.is_float32(field.type)]
@@ -207,7 +211,7 @@ def seal_table(table: pa.Table) -> bytes:
 
 
 def _is_sealed(data: bytes) -> bool:
-    """Whether a file is, byte for byte, what was written."""
+    """Whether a file is, byte for byte, as it was written."""
     start = data.rfind(_SEAL)
     end = start + len(_UNSEALED)
     if start < 0:
@@ -219,28 +223,28 @@ def _is_sealed(data: bytes) -> bool:
 
 
 def open_parquet(source: Any) -> pq.ParquetFile:
-    """A Parquet file, of which every byte is read by the thread that asks.
+    """Open a Parquet file that is read by the calling thread only.
 
-    Arrow's own threads, which read ahead if they may, hand buffers of a file of Python's back when it suits them: a
-    process that ended meanwhile was aborted.
+    Arrow's read-ahead threads may return buffers of a Python file object late: a process that ended meanwhile was
+    aborted.
     """
     return pq.ParquetFile(source, pre_buffer=False)
 
 
 def shape_of_table(table: pa.Table) -> TableShape:
-    """The shape of a table in memory."""
+    """Return the shape of a table in memory."""
     return TableShape(table.schema, len(table), lambda place: table.column(place).null_count)
 
 
 def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextManager[Any]]) -> TableShape:
-    """The shape of a file by its footer; a column is read where the footer does not say whether it has gaps.
+    """Return the shape of a file from its footer; a column is read if the footer does not tell whether it has gaps.
 
-    A footer counts the missing values at the bottom of what is nested: none there are none at all, some may be a gap
-    in an entry, which is no gap of the column.
+    For nested columns the footer counts missing values of the leaves: 0 means no gaps, but others may be gaps inside an
+    entry, which are not gaps of the column.
 
     Args:
-        file: open.
-        reopen: what opens it again, for the columns that are read.
+        file: the open file.
+        reopen: opens it again, for the columns that are read.
     """
     schema, metadata = file.schema_arrow.remove_metadata(), file.metadata
     first, begins = 0, []
@@ -259,17 +263,17 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
         try:
             with reopen() as source:
                 return _column_at(open_parquet(source), place).null_count
-        except pa.ArrowInvalid:  # before 26 Arrow cannot read vectors of which one is missing
+        except pa.ArrowInvalid:  # Arrow before 26 cannot read vectors with a missing one
             return metadata.num_rows
 
     return TableShape(schema, metadata.num_rows, gaps)
 
 
 def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Table:
-    """Some columns of a file as far as it has them, in its order; None: all.
+    """Read those columns that the file has, in its order; None for all.
 
-    Parquet's readers take a name for the beginning of a path, too ("a" for "a.b"): what was not asked for is dropped.
-    A table without columns has no rows, whatever the file has: `TableShape.rows` says how many there are.
+    Parquet readers also match a name to the beginning of a path ("a" to "a.b"); such extra columns are dropped. A table
+    without columns has no rows, whatever the file has: see `TableShape.rows`.
     """
     # Without threads, see `open_parquet`.
     if names is None:
@@ -281,7 +285,7 @@ def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Tabl
 
 
 def read_first_rows(file: pq.ParquetFile, names: Collection[str], rows: int) -> pa.Table:
-    """Some columns of the first rows of a file, as `read_columns` gives them; what is behind them is not decoded."""
+    """Read some columns of the first rows of a file, like `read_columns`; later rows are not decoded."""
     kept = [name for name in file.schema_arrow.names if name in names]
     batches = file.iter_batches(batch_size=rows, columns=kept, use_threads=False) if kept and rows else iter(())
     first = [batch for batch, _ in zip(batches, range(1), strict=False)]
@@ -296,7 +300,7 @@ def _column_at(file: pq.ParquetFile, place: int) -> pa.ChunkedArray:
 
 
 def _stated_gaps(metadata: pq.FileMetaData, leaves: range) -> int | None:
-    """Missing values by the statistics of all row groups; None where one of them has none."""
+    """Return missing values by the statistics of all row groups; None if one of them has no statistics."""
     total = 0
     for group in range(metadata.num_row_groups):
         columns = metadata.row_group(group)
@@ -309,7 +313,7 @@ def _stated_gaps(metadata: pq.FileMetaData, leaves: range) -> int | None:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """Columns of Parquet that a column of this type is stored as."""
+    """Return the number of Parquet columns that store a column of this type."""
     if isinstance(kind, pa.BaseExtensionType):
         return _leaves(kind.storage_type)
     if pa.types.is_nested(kind):

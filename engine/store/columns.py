@@ -1,4 +1,4 @@
-"""Tensors, images and coverage bits as columns of a record, and back: the only place where one becomes the other."""
+"""Conversion between tensors, images and coverage bits and the columns of a record."""
 
 import io
 import math
@@ -17,34 +17,34 @@ from ..attack_run import AttackRun
 from .checksummed import Record
 from .store import ResultsStore
 
-EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
+EXAMPLES = 6  # first images of the data, stored as pictures with their activation maps
 _MAP = pa.list_(pa.list_(pa.float32()))
-COVERAGE_BITS = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")  # beside a shard's first image
+COVERAGE_BITS = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")  # in a shard's first row
 
 
 def column_of_values(values: Tensor) -> pa.Array:
-    """A number or a flag for each image, shape (N,)."""
+    """Convert a number or flag for each image, shape (N,)."""
     return pa.array(values.detach().cpu().numpy())
 
 
 def column_of_logits(logits: Tensor) -> pa.Array:
-    """Logits, shape (N, K), as one float32 list of K for each image."""
+    """Convert logits, shape (N, K), to a float32 list of length K for each image."""
     flat = logits.detach().float().cpu().contiguous()
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.numpy().reshape(-1)), flat.shape[1])
 
 
 def logits_of(table: pa.Table, name: str) -> Tensor:
-    """Read the logits that `column_of_logits` stored: shape (N, K), float32."""
+    """Read the logits stored by `column_of_logits`, shape (N, K), float32."""
     column = table[name].combine_chunks()
     return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
 
 
 def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
-    """Activation maps, shape (N, h, w), as nested lists; null for images that are no examples.
+    """Convert activation maps, shape (N, h, w), to nested lists; null for images that are not examples.
 
     Args:
-        maps: None: the model has none.
-        places: of the images in the data, N of them; the first `EXAMPLES` are examples.
+        maps: None if the model has no maps.
+        places: indices of the N images in the data; the first `EXAMPLES` are examples.
     """
     if maps is None:
         return pa.nulls(len(places), _MAP)
@@ -56,7 +56,7 @@ def column_of_maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
 
 
 def maps_of(table: pa.Table, name: str) -> Tensor | None:
-    """Read the maps that `column_of_maps` stored, shape (N, h, w), float32; None where an image has no map."""
+    """Read the maps stored by `column_of_maps`, shape (N, h, w), float32; None if an image has no map."""
     column = table[name].combine_chunks()
     if column.null_count:
         return None
@@ -66,13 +66,13 @@ def maps_of(table: pa.Table, name: str) -> Tensor | None:
 
 
 def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
-    """The first images of the data as PNG files, rounded to 8 bits; null for the others."""
+    """Convert the first images of the data to PNG files, rounded to 8 bits; null for the others."""
     kept = [picture_of(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)]
     return pa.array(kept, pa.binary())
 
 
 def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str, pa.Array]:
-    """How the distance of each image fell with the passes spent on it: a list of each for every image."""
+    """Convert the curves of distance against queries: one list of each for every image."""
     passes = [[point[0] for point in curve] for curve in curves]
     distances = [[point[1] for point in curve] for curve in curves]
     return {
@@ -82,13 +82,13 @@ def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str
 
 
 def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    """Offsets of the lists of an Arrow column, and the end of the last; an entry that is null makes its list null."""
+    """Return the offsets of the lists of an Arrow column, and the end of the last; a null entry makes its list null."""
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pa.array(ends, mask=None if null is None else np.append(null, False))
 
 
 def picture_of(image: Tensor) -> bytes | None:
-    """An image, (C, H, W), as a PNG file of 8 bits; None for one of other than 1 or 3 channels."""
+    """Encode an image, (C, H, W), as an 8-bit PNG file; None unless it has 1 or 3 channels."""
     if image.shape[0] not in (1, 3):
         return None
     pixels = (quantise(image.detach().float()) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
@@ -99,7 +99,7 @@ def picture_of(image: Tensor) -> bytes | None:
 
 
 def compact_images(images: Tensor) -> np.ndarray:
-    """The images without loss: uint8 where every value lies on the 8-bit grid, else as they are."""
+    """Convert images without loss: to uint8 if every value is on the 8-bit grid, otherwise unchanged."""
     pixels = images.detach().cpu()
     grid = (pixels * 255).round()
     if torch.equal(grid / 255, pixels):
@@ -114,7 +114,7 @@ def restore_images(stored: np.ndarray) -> Tensor:
 
 
 def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
-    """The examples of a finished cell whose images were kept: shape (N, C, H, W), float32, in [0, 1].
+    """Read the stored examples of a finished run: shape (N, C, H, W), float32, in [0, 1].
 
     Raises:
         Unavailable: if a shard cannot be read.
@@ -124,7 +124,7 @@ def read_examples(store: ResultsStore, cell: AttackRun) -> Tensor:
 
 @dataclass(frozen=True)
 class Example:
-    """One of the first images, under attack or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
+    """One of the first images, adversarial or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
 
     place: int
     image: str
@@ -136,12 +136,12 @@ class Example:
 
 
 def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: bool = True) -> tuple[Example, ...]:
-    """The images of a record that have a picture; none in records of davylamp 0.1.0.
+    """Return the images of a record that have a picture; empty for records of davylamp 0.1.0.
 
     Args:
-        record: of which the pictures and maps were read.
-        prefix: of the columns: "adv_" of a cell, "" of clean predictions.
-        confidences: whether the model says how sure it is; else the confidence is NaN.
+        record: record with its pictures and maps.
+        prefix: prefix of the columns: "adv_" for a run, "" for clean predictions.
+        confidences: whether the model returns confidences; if not, the confidence is NaN.
     """
     table = record.table
     if not {f"{prefix}picture", f"{prefix}cam"} <= set(table.column_names):
@@ -168,7 +168,7 @@ def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: boo
 
 
 def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
-    """Logits of some rows, (n, K); where they were not read with the record only the first rows of them are."""
+    """Read the logits of some rows, (n, K); if they are not in memory, only the first rows are read."""
     if name in record.table.column_names:
         return logits_of(record.table.take(places), name)
     assert record.more is not None
@@ -176,7 +176,7 @@ def _logits_of_rows(record: Record, name: str, places: np.ndarray) -> Tensor:
 
 
 class Reached(NamedTuple):
-    """Neurons of a layer that a set of images covers, bool: sections (units, sections), the others (units,)."""
+    """Neurons of a layer covered by a set of images, bool: sections (units, sections), the others (units,)."""
 
     sections: np.ndarray
     above: np.ndarray
@@ -184,7 +184,7 @@ class Reached(NamedTuple):
     most_active: np.ndarray
 
     def united(self, other: "Reached") -> "Reached":
-        """Coverage by either set."""
+        """Return the coverage by either set."""
         return Reached(*(mine | theirs for mine, theirs in zip(self, other, strict=True)))
 
 
@@ -192,7 +192,7 @@ Coverage = Mapping[str, Reached]  # by layer
 
 
 def pack(coverage: Coverage) -> bytes:
-    """All bits, layer after layer."""
+    """Pack all bits, layer after layer."""
     flat = [part.reshape(-1) for reached in coverage.values() for part in reached]
     return np.packbits(np.concatenate(flat)).tobytes() if flat else b""
 
@@ -206,7 +206,7 @@ def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str
         sizes: the number of sections, then the neurons of each layer.
 
     Raises:
-        ValueError: if they do not fit.
+        ValueError: if the sizes do not match.
     """
     sections, *units = map(int, sizes)
     bits = np.unpackbits(np.frombuffer(data, np.uint8)).astype(bool)
@@ -223,7 +223,7 @@ def unpack(data: bytes, layers: Sequence[str], sizes: Sequence[int]) -> dict[str
 
 
 def coverage_of(columns: Mapping[str, np.ndarray], *, clean: bool) -> dict[str, Reached] | None:
-    """Coverage by all images of a cell, before the attack or after it; None if it was not measured."""
+    """Return the coverage by all images of a run, before or after the attack; None if it was not measured."""
     if not set(COVERAGE_BITS) <= set(columns):
         return None
     united: dict[str, Reached] = {}
@@ -238,7 +238,7 @@ def coverage_of(columns: Mapping[str, np.ndarray], *, clean: bool) -> dict[str, 
 
 
 def coverage_values(coverage: Coverage, layer: str = "") -> dict[str, float]:
-    """KMNCov, NBCov, SNACov and TKNCov of all layers together, or of one; see `metrics.coverage`."""
+    """Compute KMNCov, NBCov, SNACov and TKNCov of all layers, or of one; see `metrics.coverage`."""
     chosen: list[Any] = [coverage[layer]] if layer else list(coverage.values())
     sections, above, below, active = (
         np.concatenate([each[place].reshape(-1) for each in chosen]) for place in range(4)

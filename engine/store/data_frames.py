@@ -1,4 +1,4 @@
-"""A results folder as pandas tables: one row for each cell and image, with what the cell is about beside it."""
+"""A results folder as pandas tables: one row for each run and image, with columns that describe the run."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,30 +30,30 @@ _ORDER = ["model", "attack", "implementation", "cell"]
 
 
 def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
-    """The per-image records of all finished cells of a results folder.
+    """Load the per-image records of all finished runs of a results folder.
 
-    Columns: `cell`, `model` (with a piece of its digest where one name has several weights), `implementation` and
-    `attack` (with the surrogate, if there is one), `knowledge`, `minimum_norm`,
-    `library`, `norm`, `epsilon` (NaN: none; of an attack at saturation the limit that was given, and
-    `radius` is what was found), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
-    `model_digest`, `data_digest`, `version` (of the library, or of a user's code), then those of the records: `image`,
-    `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean),
-    `forwards`, ..., and one for each metric, by symbol; `invalid_by_model` and `invalid_by_library` say whose fault
-    what is `violated` is.
+    Columns: `cell` (key of the run), `model` (with the first digits of its digest if one name has several weights),
+    `implementation` and `attack` (with the surrogate, if there is one), `knowledge`, `minimum_norm`, `library`, `norm`,
+    `epsilon` (NaN for none; for an attack at saturation the given limit, and `radius` is the radius found), `targeted`,
+    `parameters` (JSON), `seed`, `data`, `pixels`, `model_digest`, `data_digest`, `version` (of the library, or of a
+    user's
+    code), then those of the records: `image`, `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance`
+    (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for each metric, by symbol. `invalid_by_model` and
+    `invalid_by_library` give the cause of results that are `violated`.
 
     Args:
-        folder: where `davylamp evaluate` put them.
-        heavy: also logits, activation maps and pictures.
-        columns: of the records only these, and `index`; None: all.
+        folder: a results folder of `davylamp evaluate`.
+        heavy: whether to include logits, activation maps and pictures.
+        columns: columns of the records to include besides `index`; None for all.
 
     Returns:
-        The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
-        `attrs["failed"]` the failed cells by key, with their reason, `attrs["unknown"]` the cells left out because this
-        version does not have their attack, in the same way.
+        The table. `attrs["damaged"]` lists files that were omitted as damaged, `attrs["failed"]` the failed runs by key
+        with
+        their reason, and `attrs["unknown"]` the runs omitted because this version does not have their attack.
 
     Raises:
-        Unavailable: if there is no such folder, or no cell in it.
-        StoreMismatch: if it was written in another format.
+        Unavailable: if there is no such folder, or no run in it.
+        StoreMismatch: if it was written in a different format.
     """
     import pandas as pd
 
@@ -79,11 +79,11 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
 
 
 def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
-    """The models on the clean images: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA`, `CC`.
+    """Load the predictions on clean images: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA`, `CC`.
 
     Args:
         folder: a results folder.
-        heavy: also logits, activation maps and pictures.
+        heavy: whether to include logits, activation maps and pictures.
     """
     return _joined(
         _rows(record, heavy=heavy).assign(
@@ -94,7 +94,7 @@ def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
 
 
 def load_transfer(folder: str | Path) -> "pd.DataFrame":
-    """Examples on other models: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
+    """Load transfer results: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
     return _joined(
         _rows(record, heavy=True).assign(
             cell=cell.key,
@@ -108,21 +108,23 @@ def load_transfer(folder: str | Path) -> "pd.DataFrame":
 
 
 def load_outcomes(source: "str | Path | Results") -> "pd.DataFrame":
-    """The columns of `load` that rankings need, in a tenth of the memory.
+    """Load the columns of `load` that rankings need, in a tenth of the memory.
 
-    As in tables, a model is called by a name of its own, images that were run again count once, and results of code
-    that was edited since are left out. Texts, and what is the same on all images of a cell, are categories of pandas;
-    the images of a cell are in the order of its record. Without random models there is no column `draws_fooled`.
+    As in tables, each model has a unique name, images that were run again count once, and results of code that was
+    edited
+    since are omitted. Texts, and values that are the same on all images of a run, are pandas categories; the images of
+    a
+    run are in the order of its record. Without random models there is no column `draws_fooled`.
 
     Args:
-        source: where `davylamp evaluate` put them, or what was read of it.
+        source: a results folder of `davylamp evaluate`, or results that were read.
 
     Returns:
-        The table, with `attrs` as `load` has them.
+        The table, with the `attrs` of `load`.
 
     Raises:
-        Unavailable: if there is no such folder, or no finished cell in it.
-        StoreMismatch: if it was written in another format.
+        Unavailable: if there is no such folder, or no finished run in it.
+        StoreMismatch: if it was written in a different format.
     """
     outcomes = as_results(source)
     left_out: dict[str, Any] = {"damaged": [*outcomes.damaged]}
@@ -144,7 +146,7 @@ def load_outcomes(source: "str | Path | Results") -> "pd.DataFrame":
 
 
 def run_columns(cell: AttackRun) -> dict[str, Any]:
-    """The columns of `load` that are the same for all images of a cell."""
+    """Return the columns of `load` that are the same for all images of a run."""
     row, epsilon = cell.row, cell.as_planned.threat_model.epsilon
     return {
         "cell": cell.key,
@@ -169,20 +171,20 @@ def run_columns(cell: AttackRun) -> dict[str, Any]:
 
 
 def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: Mapping[str, str]) -> "pd.DataFrame":
-    """The rows of originals, and for each example of theirs a row of each defended model that was shown it.
+    """Return the rows of undefended models, and for each of their examples a row of each defended model tested on it.
 
-    An image that the original gets wrong has no example: it is left out for all. A defended model is fooled if it is
-    right on the clean image, and wrong on the example or without finite logits there. Of a random one
-    `draws_fooled` is the share of its draws that are wrong on the example; NaN where its record, of an earlier version,
-    has none, and of other models.
+    Images that the undefended model misclassifies have no example and are omitted for all. A defended model is fooled
+    if
+    it is right on the clean image, and wrong or without finite logits on the example. For a random model `draws_fooled`
+    is the rate of its samples that are wrong on the example; NaN for other models, and for records of earlier versions.
 
     Args:
         folder: a results folder, evaluated with `--examples original` or `both`.
-        results: what `load` gives of it, or some of its rows.
+        results: the table of `load`, or some of its rows.
         originals: the undefended model of each defended one, by name.
 
     Returns:
-        The rows with the columns of `results`, and `made_on`, which is "original"; none where nothing was shown.
+        The rows with the columns of `results`, and `made_on`, which is "original"; empty if no example was tested.
     """
     import pandas as pd
 
@@ -198,7 +200,7 @@ def results_on_original(folder: str | Path, results: "pd.DataFrame", originals: 
     rows = rows.assign(attacked=rows["right"], success=rows["right"] & (rows["shown"] != rows["label"]))
     if SHARES in rows:
         rows[SHARES] = rows["share"]
-    if "invalid_by_model" in rows:  # by the original: nothing was shown
+    if "invalid_by_model" in rows:  # by the undefended model: no example was tested
         rows["invalid_by_model"] = False
     both = pd.concat([attacked, rows[list(attacked.columns)]], ignore_index=True).assign(made_on="original")
     both.attrs.update(results.attrs)
@@ -211,20 +213,20 @@ def choose_examples(
     original: str | None = None,
     examples: Literal["own", "original"] | None = None,
 ) -> "tuple[pd.DataFrame, str]":
-    """The rows of defended models on examples that were made in one way: those of each, or those of its original.
+    """Return the rows of defended models on one kind of examples: made on each, or made on its undefended model.
 
     Args:
         folder: a results folder.
-        results: what `load` gives of it, or some of its rows.
-        original: the model that all others are defences of; None: as their names say.
+        results: the table of `load`, or some of its rows.
+        original: the undefended model of all others; None to follow the model names.
         examples: "own": made on each defended model. "original": made on the undefended one. None: own if there are
             any.
 
     Returns:
-        The rows, and a note where there are some of the other kind, too; else "".
+        The rows, and a note if there are also examples of the other kind, otherwise "".
 
     Raises:
-        InvalidInput: if there are none of this kind.
+        InvalidInput: if there are no examples of this kind.
     """
     if examples not in (None, "own", "original"):
         raise InvalidInput(f"expected examples as own or original, got {examples!r}")
@@ -234,29 +236,29 @@ def choose_examples(
     shown = results_on_original(folder, results, known)
     are_attacked = bool(results["model"].isin(set(known)).any())
     if examples == "original" and shown.empty:
-        raise InvalidInput("expected examples of the original that defended models were shown (`evaluate --examples`)")
+        raise InvalidInput("no examples of the undefended model were tested on others; use `evaluate --examples`")
     if examples == "own" and not are_attacked:
-        raise InvalidInput("expected examples made on defended models themselves, got none; use examples='original'")
+        raise InvalidInput("no examples were made on defended models; use examples='original'")
     if examples == "original" or (examples is None and not are_attacked and not shown.empty):
         return shown, ""
     both = not shown.empty and examples is None
-    return results, "examples='original' ranks by what they were shown of the original" if both else ""
+    return results, "examples='original' ranks by the examples of the undefended model" if both else ""
 
 
 def check_made_alike(baseline: "pd.DataFrame", new: "pd.DataFrame") -> None:
     """Raise InvalidInput if the examples of two results were made in different ways."""
     ways = ["original" if "made_on" in each else "own" for each in (baseline, new)]
     if ways[0] != ways[1]:
-        got = f"{ways[0]} in the baseline and {ways[1]} in the other"
-        raise InvalidInput(f"expected examples made in one way, got {got}; choose one by `examples`")
+        got = f"{ways[0]} in the baseline and {ways[1]} in the new results"
+        raise InvalidInput(f"expected the same kind of examples in both, got {got}; set `examples`")
 
 
 def _none_finished(folder: str | Path, left_out: Mapping[str, Collection[str]]) -> Unavailable:
-    """The refusal of a folder without a finished cell, which says what it has instead, by number."""
+    """Build the error for a folder without a finished run, with the number of other runs."""
     failed, damaged, unknown = (len(left_out[name]) for name in ("failed", "damaged", "unknown"))
     known = f"{failed} failed, {damaged} damaged, {unknown} of unknown attacks"
     known = known if failed or damaged or unknown else "it is empty"
-    return Unavailable(f"expected finished cells in {folder}, found none ({known})")
+    return Unavailable(f"no finished runs in {folder} ({known})")
 
 
 def _finished(folder: str | Path, kind: Kind, columns: Collection[str] | None = None) -> Iterator[Record]:
@@ -266,7 +268,7 @@ def _finished(folder: str | Path, kind: Kind, columns: Collection[str] | None = 
 
 
 def _rows(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> "pd.DataFrame":
-    """The table of a record, or some columns of it; two files of one key were read whole."""
+    """Return the table of a record, or some of its columns; conflicting files of one key were read whole."""
     dropped = {*COVERAGE_BITS, *(() if heavy else HEAVY)}
     names = [name for name in record.table.column_names if name not in dropped]
     return record.table.select([name for name in names if columns is None or name in columns]).to_pandas()
@@ -291,7 +293,7 @@ def _joined(frames: Iterator["pd.DataFrame"]) -> "pd.DataFrame":
 
 
 def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame":
-    """Each example of an original that a defended model was shown: `cell`, `index`, `model`, `shown`, `share`."""
+    """Return examples of undefended models tested on defended ones: `cell`, `index`, `model`, `shown`, `share`."""
     import pandas as pd
 
     frames = []
@@ -306,7 +308,7 @@ def _shown_to(folder: str | Path, originals: Mapping[str, str]) -> "pd.DataFrame
 
 
 def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
-    """Whether each model is right on each clean image: `model`, `data`, `image`, `right`."""
+    """Return whether each model is right on each clean image: `model`, `data`, `image`, `right`."""
     clean: Any = load_clean(folder)
     if clean.empty:
         return clean
@@ -315,11 +317,11 @@ def _right_when_clean(folder: str | Path) -> "pd.DataFrame":
 
 
 def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]) -> "pd.DataFrame":
-    """Rows of several cells: texts, and what is the same on all images of a cell, as categories of pandas.
+    """Join the rows of several runs, with texts and values that are constant in a run as pandas categories.
 
     Args:
-        parts: of each cell what it is about, by column, and its columns, (n,) each; the same names in all of them, but
-            for `draws_fooled`, which is NaN where a cell lacks it and others have it.
+        parts: for each run its constant columns, and its arrays, (n,) each; the same names in all of them, except
+            `draws_fooled`, which is NaN for a run without it.
     """
     import pandas as pd
 
@@ -342,7 +344,7 @@ def _compact(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
 def _texts(columns: Sequence[np.ndarray]) -> Any:
-    """Texts of several cells, most of which share them, as categories."""
+    """Convert texts of several runs, most of which share them, to categories."""
     import pandas as pd
 
     different = {id(column): column for column in columns}

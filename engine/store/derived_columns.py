@@ -1,4 +1,4 @@
-"""Columns that no record holds: FR@K at any K, semantic confusion at any threshold, OTR, and users' metrics."""
+"""Columns that are computed on reading: FR@K at any K, semantic confusion at any threshold, OTR, and users' metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .results import RunResult
 
 _RATE = "FR@"
-STORED_RATE = "FR@K"  # as records have it, for one K
+STORED_RATE = "FR@K"  # name in records, for one K
 STORED_K = METRICS[STORED_RATE].usual
 _SEMANTIC = ("QI_Wup", "QI_Wup_T")
 _IMAGENET = 1000  # classes
@@ -39,13 +39,13 @@ def is_rate(symbol: str) -> bool:
 
 
 def needs_logits(symbol: str) -> bool:
-    """Whether a column of this symbol is made of the logits of every cell."""
-    is_stored = symbol == _RATE + str(STORED_K)  # in all cells but old ones
+    """Whether a column of this symbol needs the logits of every run."""
+    is_stored = symbol == _RATE + str(STORED_K)  # in all runs except old ones
     return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_symbol(symbol) in _SEMANTIC
 
 
 def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
-    """Whether a symbol is FR@K of another K than the record's; those of older rules count silent images, too."""
+    """Whether a symbol is FR@K of a K that is not stored; records of older rules also count non-finite images."""
     is_stored = symbol == _RATE + str(STORED_K) and STORED_RATE in outcome.columns and outcome.cell.rules >= RULES
     return is_rate(symbol) and not is_stored
 
@@ -53,13 +53,13 @@ def lacks_rate(outcome: "RunResult", symbol: str) -> bool:
 def derive_columns(
     outcome: "RunResult", logits: Tensor | None, symbols: Sequence[str], tested: Predictions | None
 ) -> dict[str, np.ndarray]:
-    """A column, (n,), for each symbol that follows from a record but is not in it.
+    """Compute a column, (n,), for each symbol that follows from a record but is not stored.
 
     Args:
-        outcome: the cell, with its logits on adversarial images if a symbol needs them.
-        logits: of its model on the clean images, (n, K); None: not known.
-        symbols: of metrics.
-        tested: what other models predict on its examples; None: not asked.
+        outcome: the run, with its logits on adversarial images if a symbol needs them.
+        logits: its model's logits on the clean images, (n, K); None if unknown.
+        symbols: symbols of metrics.
+        tested: predictions of other models on its examples; None if not requested.
     """
     further: dict[str, np.ndarray] = {}
     for name in symbols:
@@ -77,7 +77,7 @@ def derive_columns(
 
 
 def _fooling_rate(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray:
-    """FR@K of each image, (n,); NaN where an image proves nothing or the clean logits are not known."""
+    """Compute FR@K of each image, (n,); NaN for unusable images, or if the clean logits are unknown."""
     unknown = needs_confidences(symbol) and not outcome.has_confidences
     if unknown or logits is None or outcome.adv_logits is None:
         return np.full(len(outcome.columns["label"]), np.nan)
@@ -86,7 +86,7 @@ def _fooling_rate(outcome: "RunResult", logits: Tensor | None, symbol: str) -> n
 
 
 def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -> np.ndarray | None:
-    """QI_Wup@T or QI_Wup_T@T of each image, (n,), by the hierarchy of the cell or WordNet; None if it has neither."""
+    """Compute QI_Wup@T or QI_Wup_T@T, (n,), by the run's hierarchy or WordNet; None if neither applies."""
     if outcome.adv_logits is None or logits is None or not is_parametrised(symbol):
         return None
     answers = _answers(outcome)
@@ -108,7 +108,7 @@ def _semantic_column(outcome: "RunResult", logits: Tensor | None, symbol: str) -
 
 
 def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.ndarray:
-    """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
+    """Compute a user's metric by its current code, (n,); NaN if only an evaluation could compute it and did not."""
     metric, missing = find_metric(name), np.full(len(outcome.columns["label"]), np.nan)
     if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
         return missing
@@ -118,13 +118,13 @@ def _users_metric(outcome: "RunResult", logits: Tensor | None, name: str) -> np.
 
 
 def _answers(outcome: "RunResult") -> Tensor:
-    """Its logits on adversarial images, (n, K), with zeros for the images that have one that is not finite."""
+    """Return the logits on adversarial images, (n, K), with zeros for images with non-finite ones."""
     assert outcome.adv_logits is not None
     silent = outcome.non_finite
     return outcome.adv_logits.masked_fill(torch.tensor(silent)[:, None], 0.0) if silent.any() else outcome.adv_logits
 
 
 def _over_usable(outcome: "RunResult", values: np.ndarray) -> np.ndarray:
-    """Values of a metric of the predicted class, (n,), NaN where an image proves nothing or has no class."""
+    """Return a metric of the predicted class, (n,), NaN for images that are unusable or have no class."""
     results = outcome.results
     return results.leave_detected(np.where(results.usable & ~outcome.non_finite, values, np.nan))

@@ -1,7 +1,7 @@
-"""Results of other programs and leaderboards, as records: davylamp did not judge them.
+"""Results of other programs and leaderboards, as records, which davylamp did not judge.
 
 `Reference`: an attack that another program ran on the images of the folder. `PublishedRow`: a model on a leaderboard,
-by numbers over its makers' test set.
+with numbers on its authors' test set.
 """
 
 import math
@@ -19,21 +19,21 @@ from .record_validation import read_records
 from .store import ResultsStore
 
 UNJUDGED = "not judged by davylamp"
-BESIDE = "`davylamp table FOLDER --references` sets them beside ours"
+BESIDE = "`davylamp table FOLDER --references` shows them"
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """One attack that another program ran on a model and its images.
+    """One attack that a different program ran on a model and its images.
 
     Args:
-        subject: the model and its images, as the folder knows them.
-        columns: shape (n,) each, by name, in the order of the subject's images: `covered` (the program had the image),
+        subject: the model and its images, as the folder identifies them.
+        columns: shape (n,) each, by name, in the order of the subject's images: `covered` (the program has a result),
             `attacked` (covered, and right when clean), `distance` in the norm (0: wrong when clean, inf: not fooled,
-            NaN: not covered), `crashed` (the attack raised, or never asked the model, and nothing is known),
+            NaN: not covered), `crashed` (the attack raised, or never queried the model, so the result is unknown),
             `forwards`, `backwards`, `box_failure`.
-        about: `source` ("AttackBench"), `attack` ("foolbox:fmn"), `norm`, `file`, `seconds` in all, `query_budget`,
-            `model` and `dataset` as the program calls them, `images` of its file.
+        about: `source` ("AttackBench"), `attack` ("foolbox:fmn"), `norm`, `file`, total `seconds`, `query_budget`,
+            `model` and `dataset` as the program names them, `images` of its file.
     """
 
     subject: ModelOnData
@@ -47,22 +47,22 @@ class Reference:
 
     @property
     def title(self) -> str:
-        """Its name in tables: "AttackBench foolbox:fmn"."""
+        """Name in tables: "AttackBench foolbox:fmn"."""
         return f"{self.about['source']} {self.about['attack']}"
 
     @property
     def known(self) -> np.ndarray:
-        """Images of which it says how near it came, or that it did not fool them, (n,) bool."""
+        """Images with a known distance, or known as not fooled, (n,) bool."""
         return self.columns["covered"] & ~self.columns["crashed"]
 
     @property
     def success(self) -> np.ndarray:
-        """Images that it fooled by its account, (n,) bool."""
+        """Images that the program reports as fooled, (n,) bool."""
         return self.columns["attacked"] & np.isfinite(self.columns["distance"])
 
     @property
     def passes(self) -> np.ndarray:
-        """Forward plus backward passes by its account, (n,); NaN where it attacked nothing or did not count."""
+        """Reported forward plus backward passes, (n,); NaN if an image was not attacked or passes were not counted."""
         spent = self.columns["forwards"] + self.columns["backwards"]
         return np.where(self.columns["attacked"] & self.known, spent, np.nan)
 
@@ -81,9 +81,9 @@ def references_of(records: Iterable[tuple[str, Record]]) -> tuple[Reference, ...
 
 
 def envelopes_of(references: Sequence[Reference]) -> dict[tuple[str, str], np.ndarray]:
-    """The least distance of each image over all references, by key of the subject and norm.
+    """Return the smallest distance of each image over all references, by key of the subject and norm.
 
-    Shape (n,): inf where none fooled it, NaN where none knows anything of it.
+    Shape (n,): inf if no reference fooled it, NaN if no reference has a result.
     """
     envelopes: dict[tuple[str, str], np.ndarray] = {}
     for each in references:
@@ -94,7 +94,7 @@ def envelopes_of(references: Sequence[Reference]) -> dict[tuple[str, str], np.nd
 
 
 def setting_of_reference(reference: Reference, references: Sequence[Reference]) -> str:
-    """The file of a row, where several are called alike; "" where not."""
+    """Return the file of a reference if several have the same name; otherwise ""."""
     alike = [
         each
         for each in references
@@ -104,7 +104,7 @@ def setting_of_reference(reference: Reference, references: Sequence[Reference]) 
 
 
 def notes_of(references: Sequence[Reference]) -> Iterator[Finding]:
-    """What is to be said about imported rows."""
+    """Yield notes on imported rows."""
     if references:
         sources = ", ".join(sorted({str(each.about["source"]) for each in references}))
         sentence = f"{{count}} rows of {{sources}}, {UNJUDGED}: {BESIDE}"
@@ -114,34 +114,34 @@ def notes_of(references: Sequence[Reference]) -> Iterator[Finding]:
         if crashed:
             subject = f"{each.title} on {each.subject.name}"
             sentence = (
-                "{subject}, {crashed} of {attacked} images: it crashed or never asked the model: nothing is known of "
-                "them, it is no success of 0"
+                "{subject}, {crashed} of {attacked} images: the attack crashed or never queried the model; this is a "
+                "missing result, not a success rate of 0"
             )
             yield note("imported-crash", sentence, subject=subject, crashed=crashed, attacked=attacked)
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A model on a leaderboard; nothing here judged it, and its images are not known one by one.
+    """A model on a leaderboard, which davylamp did not judge and without results for single images.
 
     Args:
-        source: whose leaderboard: "RobustBench".
-        model: its identifier there.
-        title: of the paper.
-        data: the data set as they call it.
+        source: name of the leaderboard: "RobustBench".
+        model: the model's identifier there.
+        title: title of the paper.
+        data: name of the data set there.
         norm: "linf", "l2"; "corruptions".
-        epsilon: radius; NaN: none.
-        images: of their test set; 0: not known.
-        clean: accuracy on clean images, 0 to 1; NaN: not stated.
-        robust: the least accuracy under attack that they know of, 0 to 1; under corruptions the mean over them.
-        autoattack: accuracy under AutoAttack, 0 to 1; NaN: not stated.
-        unreliable: whether they flag AutoAttack as possibly too weak for it.
-        additional_data: whether it was trained with more data than the data set's.
-        architecture: as they call it.
-        venue: where the paper is.
-        authors: of the paper.
-        link: to the paper.
-        note: their footnote.
+        epsilon: radius; NaN if it has no radius.
+        images: size of the test set; 0 if unknown.
+        clean: accuracy on clean images, 0 to 1; NaN if not stated.
+        robust: lowest known accuracy under attack, 0 to 1; for corruptions the mean over them.
+        autoattack: accuracy under AutoAttack, 0 to 1; NaN if not stated.
+        unreliable: whether AutoAttack is flagged as possibly too weak for the model.
+        additional_data: whether it was trained with data besides the data set's.
+        architecture: name of the architecture there.
+        venue: venue of the paper.
+        authors: authors of the paper.
+        link: link to the paper.
+        note: footnote of the leaderboard.
     """
 
     source: str
@@ -164,17 +164,17 @@ class PublishedRow:
 
     @property
     def judge(self) -> str:
-        """The source of the numbers, for a column of tables."""
+        """Source of the numbers, for a column of tables."""
         return f"{self.source}, not davylamp"
 
 
 def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: dict[str, Any]) -> list[str]:
-    """Keep rows in a results folder, a record for each leaderboard; one that is there is replaced. Returns the keys.
+    """Store rows in a results folder, one record per leaderboard, which replaces an earlier one; return the keys.
 
     Args:
-        store: of the folder.
-        rows: of any number of leaderboards.
-        about: what else is known of all of them, as JSON types.
+        store: the folder.
+        rows: rows of any number of leaderboards.
+        about: further metadata for all of them, as JSON types.
     """
     keys = []
     for board in dict.fromkeys((row.source, row.data, row.norm) for row in rows):
@@ -189,7 +189,7 @@ def write_published(store: ResultsStore, rows: Sequence[PublishedRow], about: di
 
 
 def read_published(store: ResultsStore) -> tuple[list[PublishedRow], list[str]]:
-    """The rows of every leaderboard in a folder, the most robust first; and a line for each record that is damaged."""
+    """Return the rows of every leaderboard in a folder, most robust first, and a message for each damaged record."""
     rows: list[PublishedRow] = []
     damaged: list[str] = []
     for key, record in read_records(store, "published", damaged=damaged):
@@ -197,20 +197,20 @@ def read_published(store: ResultsStore) -> tuple[list[PublishedRow], list[str]]:
             rows += [_row_of(line) for line in record.table.to_pylist()]
         except (KeyError, TypeError, ValueError) as error:
             path = store.path("published", key)
-            damaged.append(f"{path} is damaged (it holds no published rows: {type(error).__name__})")
+            damaged.append(f"{path} is damaged (it contains no published rows: {type(error).__name__})")
     rows.sort(key=lambda row: (row.data, row.norm, -row.robust if not math.isnan(row.robust) else math.inf, row.model))
     return rows, damaged
 
 
 def published_note(store: ResultsStore) -> list[str]:
-    """A line about the published rows of a folder; [] where there are none."""
+    """Return a note on the published rows of a folder; empty without such rows."""
     rows, _ = read_published(store)
     if not rows:
         return []
     sources = ", ".join(sorted({row.source for row in rows}))
     return [
-        f"{len(rows)} rows published by {sources} are not in here: they have no answers to single images, and davylamp "
-        "did not judge them; `davylamp table FOLDER --published` sets them beside ours"
+        f"{len(rows)} rows published by {sources} are not included, because they have no results for single images and "
+        "davylamp did not judge them; `davylamp table FOLDER --published` shows them"
     ]
 
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def find_notes(outcomes: "Results") -> Iterator[Finding]:
-    """Everything that is not in the numbers of a folder: what is missing, how searches ended, how models were read."""
+    """Yield all notes on a folder: missing results, how searches ended, how model outputs were interpreted."""
     yield from (note("unsteady", line, state="warn") for line in unsteady_models(outcomes))
     yield from _about_cells(outcomes)
     yield from (note("counted-once", line) for line in outcomes.left_out)
     if outcomes.lacking:
         yield note("parts", outcomes.lacking, state="warn")
-    yield from (note("damaged", f"left out: {line}{repair_hint(line)}", state="warn") for line in outcomes.damaged)
+    yield from (note("damaged", f"omitted: {line}{repair_hint(line)}", state="warn") for line in outcomes.damaged)
     yield from _about_models(outcomes)
     yield from _detected(outcomes)
     yield from _silent_transfers(outcomes)
@@ -39,38 +39,38 @@ def find_notes(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about_cells(outcomes: "Results") -> Iterator[Finding]:
-    """The cells without a result, with the reason of each, and how searches ended."""
+    """Yield runs without a result, with the reason of each, and how searches ended."""
     for cell, reason in outcomes.failed:
         yield _about(cell, "failed", "failed: {subject}: {reason}", "warn", reason=reason)
     searched = [("saturation", each.cell, saturation_line(each.cell, each.meta)) for each in outcomes.done]
     searched += [("worst-case", each.cell, _worst_case_line(each.cell, each.columns)) for each in outcomes.done]
     yield from (_about(cell, name, line) for name, cell, line in searched if line)
     for cell, why in outcomes.unknown:
-        yield _about(cell, "unknown-attack", "left out: {why}, on {model}", "warn", why=why, model=cell.subject.name)
+        yield _about(cell, "unknown-attack", "omitted: {why}, on {model}", "warn", why=why, model=cell.subject.name)
     foreign = {each.cell.attack for each in outcomes.done if is_foreign(each.cell) and not each.cell.row.is_user_attack}
     for attack in sorted(foreign):
-        yield note("not-in-catalogue", "not in the catalogue here, described by its records: {attack}", attack=attack)
+        yield note("not-in-catalogue", "not in the catalogue, described by its records: {attack}", attack=attack)
     for cell in outcomes.running:
-        yield _about(cell, "not-finished", "not finished, left out: {subject}", "warn", seed=cell.seed)
+        yield _about(cell, "not-finished", "unfinished, omitted: {subject}", "warn", seed=cell.seed)
     if count := len(outcomes.waiting):
-        sentence = "not run yet, left out: {count} cells; `davylamp status` lists them"
+        sentence = "not run yet, omitted: {count} runs; `davylamp status` lists them"
         yield note("not-run", sentence, state="warn", count=count)
 
 
 def _about_models(outcomes: "Results") -> Iterator[Finding]:
-    """The models without clean predictions, those on chosen images, and how outputs were read."""
+    """Yield models without clean predictions, those on images selected by name, and how outputs were interpreted."""
     attacked = {each.cell.subject.key for each in outcomes.done}
     for key, subject in outcomes.subjects.items():
         if key not in outcomes.clean and key in attacked:
             sentence = (
-                "no clean predictions of {subject} on {data} (clean/{key}): metrics that need them are left out; "
-                "`davylamp evaluate` makes them again"
+                "no clean predictions for {subject} on {data} (clean/{key}), so metrics that need them are omitted; "
+                "run `davylamp evaluate` again to recreate them"
             )
             yield note("no-clean", sentence, state="warn", subject=subject.name, data=subject.data, key=key)
     chosen: dict[str, set[str]] = {}
     for each in outcomes.done:
         chosen.setdefault(each.cell.subject.name, set()).update(each.cell.subject.chosen)
-    sentence = "{subject}: {count} images were chosen by name: what is measured on them need not hold for the others"
+    sentence = "{subject}: evaluated on {count} images selected by name; the results may not hold for other images"
     for model, names in chosen.items():
         if names:
             yield note("chosen-images", sentence, subject=model, count=len(names))
@@ -78,17 +78,17 @@ def _about_models(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _about(cell: AttackRun, name: str, sentence: str, state: State = "note", **numbers: Any) -> Finding:
-    """A finding about a cell."""
+    """Build a finding about a run."""
     return note(name, sentence, state=state, subject=f"{cell.title} on {cell.subject.name}", cell=cell.key, **numbers)
 
 
 def repair_hint(line: str) -> str:
-    """Advice on a file that was left out, unless the line has it already."""
-    return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
+    """Return advice on an omitted file, unless the message contains it already."""
+    return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; run `davylamp evaluate` to recompute it"
 
 
 def unsteady_models(outcomes: "Results") -> list[str]:
-    """A line for each model that answers one image differently each time and does not say so."""
+    """Return a message for each model that returns different outputs for one image without being declared random."""
     models = [each.subject.model for each in outcomes.clean.values() if _answers_change(each.meta)]
     return _unsteady_lines(models + [each.cell.subject.model for each in outcomes.done if each.results.is_unsteady])
 
@@ -96,12 +96,12 @@ def unsteady_models(outcomes: "Results") -> list[str]:
 def list_unsteady(
     store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]], cells: Iterable[AttackRun]
 ) -> list[str]:
-    """`unsteady_models` of a plan; the evaluation has read and checked the files, of which only this is read here.
+    """Return `unsteady_models` for the models and runs of a plan, reading only the needed parts of files.
 
     Args:
         store: results.
-        subjects: of the plan.
-        cells: of the plan.
+        subjects: models with their data in the plan.
+        cells: runs of the plan.
     """
     models = []
     for subject, _ in subjects:
@@ -116,11 +116,11 @@ def list_unsteady(
 
 
 def list_model_hints(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
-    """How a model's output was read, where there was a choice, and why it may get nothing right, in a line for each.
+    """Return notes on how each model's outputs were interpreted, and on models with an accuracy at chance.
 
     Args:
         store: results, with the predictions on the clean images.
-        subjects: of a plan.
+        subjects: models with their data in a plan.
     """
     known = {subject.key: subject for subject, _ in subjects}
     records = {key: record for key in known if (record := usable_record(store, "clean", key)) is not None}
@@ -134,27 +134,27 @@ def list_model_hints(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, 
 
 
 def list_changed(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
-    """A line for each model of which a folder has cells that were made with other weights, code or answers."""
+    """Return a message for each model whose weights, code or outputs have changed since the folder was written."""
     known: dict[str, set[str]] = {}
     for _, record in read_records(store, "clean", (), headers=True):
         subject = ModelOnData(**record.meta["subject"])
         known.setdefault(subject.model, set()).add(subject.model_digest)
     return [
-        f"{subject.model}: {_what_changed(subject.model)} than when this folder was filled (now "
-        f"{subject.model_digest[:6]}, before {', '.join(sorted(digest[:6] for digest in known[subject.model]))}): new "
-        "cells, of another model"
+        f"{subject.model}: {_what_changed(subject.model)} have changed since this folder was written (now "
+        f"{subject.model_digest[:6]}, before {', '.join(sorted(digest[:6] for digest in known[subject.model]))}); "
+        "starting new runs"
         for subject, _ in subjects
         if subject.model in known and subject.model_digest not in known[subject.model]
     ]
 
 
 def describe_saturation(result: Any) -> dict[str, Any]:
-    """The entry of a record about its search for saturation, which `saturation_line` reads.
+    """Return the metadata of a search for the saturation radius, which `saturation_line` reads.
 
-    The radius, whether success was seen to stop growing there, the radii that were run, and the share fooled at each.
+    The radius, whether success stopped growing there, the radii that were run, and the rate fooled at each.
 
     Args:
-        result: of `engine.searches.saturation`.
+        result: result of `engine.searches.saturation`.
     """
     search = result.saturation
     return {
@@ -170,14 +170,14 @@ def describe_saturation(result: Any) -> dict[str, Any]:
 
 
 def list_saturations(store: ResultsStore, cells: Iterable[AttackRun]) -> list[str]:
-    """At which radius each finished cell at saturation was run, and why, a line each."""
+    """Return for each finished run at saturation its radius and the reason."""
     saturated = [cell for cell in cells if cell.search.kind == "at-saturation"]
     metas = [store.read("cells", cell.key).meta for cell in saturated if store.path("cells", cell.key).is_file()]
     return [line for meta in metas if (line := saturation_line(AttackRun.from_record(meta), meta))]
 
 
 def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
-    """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
+    """Return the radius of a run at saturation, the radii tried and the reason; "" for any other run."""
     search = meta.get("saturation")
     if not (cell.search.kind == "at-saturation" and isinstance(search, Mapping)):
         return ""
@@ -186,21 +186,21 @@ def saturation_line(cell: AttackRun, meta: Mapping[str, Any]) -> str:
     share = f"fools {_count(shares[radius] * n)} of {n} images"
     most = _count(max(shares.values()) * n)
     if not max(shares.values()):
-        why = "nothing was fooled at any radius: the largest"
+        why = "largest radius tried; nothing was fooled at any radius"
     elif not search["seen"]:
-        why = f"{share}, and still more with each radius: the largest"
+        why = f"largest radius tried ({share}); success was still rising"
     else:
-        why = f"{share}, and {most} at most: the smallest within {search['threshold']:.0%} of that"
+        why = f"smallest radius ({share}) within {search['threshold']:.0%} of the highest success ({most})"
     searched = ", ".join(format_radius(norm, each) for each in shares)
     if nothing := sum(search.get("violations", ())):
-        searched += f"; {nothing} results at these radii prove nothing and count as not fooled"
+        searched += f"; {nothing} results at these radii are invalid and count as not fooled"
     if lost := search.get("failed"):
         searched += f"; it crashed at {', '.join(format_radius(norm, each) for each, _ in lost)}: {lost[0][1]}"
     return f"{cell.title} on {cell.subject.name}: {norm} {format_radius(norm, radius)}: {why} (run at {searched})"
 
 
 def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
-    """How many of the images left to it each attack of a worst case fooled, in a line; "" for any other cell."""
+    """Return how many of its remaining images each attack of a worst case fooled; "" for any other run."""
     if cell.search.kind != "worst-case" or not {"winner", "tried"} <= columns.keys():
         return ""
     winner, tried, parts = columns["winner"], columns["tried"], []
@@ -208,18 +208,18 @@ def _worst_case_line(cell: AttackRun, columns: Mapping[str, np.ndarray]) -> str:
         left = int((tried > place).sum())
         parts.append(f"{member.attack} fooled {int((winner == place).sum())} of {left}{' left' if place else ''}")
     spared = int((len(cell.members) - tried[winner >= 0]).sum())
-    return f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on fooled images not made"
+    return f"{cell.title} on {cell.subject.name}: {', '.join(parts)}; {spared} attacks on fooled images skipped"
 
 
 def _detected(outcomes: "Results") -> Iterator[Finding]:
-    """For each model with a detector: how many examples it detects, and what they count as."""
+    """Yield for each model with a detector how many examples it detects, and how they count."""
     counts: dict[str, np.ndarray] = {}
     for each in outcomes.done:
         if each.results.has_detector:
             here = np.array([each.results.detected.sum(), each.results.attacked.sum()])
             counts[each.cell.subject.name] = counts.get(each.cell.subject.name, 0) + here
     sentence = (
-        "{subject}: {detected} of {attacked} examples are detected: they count as not misclassified in "
+        "{subject}: {detected} of {attacked} examples are detected and count as not misclassified in "
         f"{', '.join(NOT_MISCLASSIFIED)}"
     )
     for model, (detected, attacked) in counts.items():
@@ -228,29 +228,29 @@ def _detected(outcomes: "Results") -> Iterator[Finding]:
 
 
 def least_of_estimates(rows: Sequence[tuple[str, Sequence["RunResult"]]]) -> list[Finding]:
-    """Which models' worst case is the least of several estimates, shares of draws, and so on average too low.
+    """Return a note on models whose worst case is the lowest of several estimated rates, which is biased low.
 
     Args:
-        rows: the name of each model, and the cells that its worst case is over.
+        rows: the name of each model, and the runs behind its worst case.
     """
     several = (sum(len(each.cell.members) for each in cells if each.is_random) > 1 for _, cells in rows)
     models = dict.fromkeys(model for (model, _), is_low in zip(rows, several, strict=True) if is_low)
     sentence = (
-        "{models}: random, so the worst case is on each image the least of several shares of draws, which tends to lie "
-        "below the least of the true shares: more --draws bring it nearer"
+        "{models}: for a random model the worst case takes the lowest of several estimated rates per image, which is "
+        "biased low; more --draws reduce the bias"
     )
     return [note("least-of-draws", sentence, models=", ".join(models))] if models else []
 
 
 def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
-    """For each model that gave no finite logits on examples of others: on how many."""
+    """Yield for each model with non-finite logits on other models' examples their number."""
     counts: dict[str, int] = {}
     for predictions in (outcomes.transfers or {}).values():
         for tested, predicted in predictions.items():
             counts[tested] = counts.get(tested, 0) + int(np.isnan(predicted).sum())
     sentence = (
-        "left out of transfer: {count} examples on which {subject} gives NaN or infinite logits: neither transferred "
-        "nor not"
+        "omitted from transfer rates: {count} examples for which {subject} returns NaN or infinite logits; they count "
+        "neither as transferred nor as not transferred"
     )
     for key, count in counts.items():
         if count:
@@ -259,13 +259,13 @@ def _silent_transfers(outcomes: "Results") -> Iterator[Finding]:
 
 
 def _output_lines(metas: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each model whose output was not taken as it came: unwrapped, probabilities, or labels only."""
+    """Return a note for each model whose output was converted: unwrapped, probabilities, or labels only."""
     notes = {str(meta.get("output_note", "")): str(meta.get("subject", {}).get("model", "")) for meta in metas}
     return [note if model in note else f"{model}: {note}" for note, model in notes.items() if note]
 
 
 def _answers_change(meta: Mapping[str, Any]) -> bool:
-    """Whether a model's probes saw other answers to the same images, and it is not said to draw random numbers."""
+    """Whether a model returned different outputs for the same images and is not declared random."""
     probe = meta.get("probes", {}).get("deterministic", {})
     return bool(probe.get("changed") or probe.get("differs")) and not probe.get("random")
 
@@ -276,17 +276,17 @@ def _unsteady_lines(models: Iterable[str]) -> list[str]:
 
 def _what_changed(model: str) -> str:
     if is_address(model):
-        return "its server answers otherwise, or describes its model otherwise,"
-    return "it has other weights, code, settings or another version"
+        return "the server's answers or metadata"
+    return "its weights, code, settings or version"
 
 
 def _count(images: float) -> str:
-    """A number of images; of a random model it is a sum of shares of draws."""
+    """Format a number of images, which is fractional for random models."""
     return f"{images:.0f}" if abs(images - round(images)) < 1e-6 else f"{images:.1f}"
 
 
 def _read_header(store: ResultsStore, kind: Kind, key: str) -> Record | None:
-    """A record's header; None if it cannot be used, which is reported elsewhere."""
+    """Return a record's header; None if it cannot be used, which is reported elsewhere."""
     with suppress(DavylampError):
         return usable_record(store, kind, key, headers=True)
     return None

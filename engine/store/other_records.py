@@ -1,4 +1,4 @@
-"""Records beside the runs of attacks: fittings, predictions on corrupted images, and scores of trained detectors."""
+"""Records other than runs of attacks: fits, predictions on corrupted images, and scores of trained detectors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from .results import Results, RunResult
 
 _COSTS = ("fit_forwards", "fit_backwards", "fit_seconds")
-_DIGITS = 20  # of a detector file's digest, in the name of a record
+_DIGITS = 20  # digits of a detector file's digest in a record's name
 
 
 def fit_table(fitted: Fitted) -> pa.Table:
-    """The learned arrays as a table: a row for each number, with its array's name; shapes are in `describe_fit`."""
+    """Convert the fitted arrays to a table: a row for each number, with its array's name, without shapes."""
     names = np.repeat(np.array([*fitted.arrays], object), [array.size for array in fitted.arrays.values()])
     values = np.concatenate([array.astype(np.float32).ravel() for array in fitted.arrays.values()])
     return pa.table({"array": pa.array(names), "value": pa.array(values)})
 
 
 def describe_fit(fitted: Fitted) -> dict[str, Any]:
-    """Metadata of a fitting, without its numbers and seconds, as JSON types."""
+    """Return the metadata of a fit, without its numbers and seconds, as JSON types."""
     rules = fitted.threat_model
     return {
         "implementation": fitted.implementation,
@@ -50,10 +50,10 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
 
 
 def fitted_of(record: Record) -> Fitted:
-    """Read the record of a fitting.
+    """Read the record of a fit.
 
     Raises:
-        Damaged: if it holds something else, or numbers that are not those that its digest is of.
+        DamagedRecordError: if it contains something else, or numbers that do not match its digest.
     """
     try:
         about, seconds = dict(record.meta["fit"]), float(record.meta["fit_seconds"])
@@ -65,14 +65,14 @@ def fitted_of(record: Record) -> Fitted:
         rules = ThreatModel(**about.pop("threat_model"))
         fitted = Fitted(threat_model=rules, arrays=arrays, seconds=seconds, **about)
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedRecordError(f"it holds nothing that was fitted ({type(error).__name__})") from error
+        raise DamagedRecordError(f"it contains no fitted arrays ({type(error).__name__})") from error
     if fitted.digest != digest:
-        raise DamagedRecordError("what was fitted is not what its digest says")
+        raise DamagedRecordError("the digest of the fitted arrays does not match")
     return fitted
 
 
 def load_fitted(folder: str | Path) -> dict[str, Fitted]:
-    """Read what the attacks of a results folder learned, by key of the fitting (`Cell.fit_key`), without failed ones.
+    """Load the fitted attacks of a results folder by key of the fit (`AttackRun.fit_key`), without failed ones.
 
     Raises:
         Unavailable: if there is no such folder.
@@ -82,7 +82,7 @@ def load_fitted(folder: str | Path) -> dict[str, Fitted]:
 
 
 def fit_costs(meta: Mapping[str, Any]) -> dict[str, float]:
-    """Cost of a fitting, once for all images, by symbol; empty for a cell whose attack was not fitted before."""
+    """Return the cost of a fit for all images, by symbol; empty if the run's attack was not fitted before."""
     fit = meta.get("fit")
     if not isinstance(fit, Mapping):
         return {}
@@ -97,17 +97,17 @@ class CorruptionCell:
     """A model on images with one corruption at one severity, or on the frames of a sequence.
 
     Args:
-        model: its name.
-        model_digest: of all that can change what it answers.
+        model: name of the model.
+        model_digest: hash of everything that can change its outputs.
         data: name of the clean images, or of the set on disk.
-        data_digest: of the clean pixels and labels; of a set on disk, of the names and sizes of its files.
-        images: how many.
+        data_digest: hash of the clean pixels and labels; for a set on disk, of the names and sizes of its files.
+        images: number of images.
         corruption: its name; "" for the clean images.
         severity: 1 to 5; 0 for clean images and sequences.
         sequence: whether `corruption` names a sequence of frames.
-        seed: of everything random.
-        source: what made the images: the library with its version; "" for images that are read or clean.
-        torch: its version, "2.5".
+        seed: random seed.
+        source: library that made the images, with its version; "" for images that are read or clean.
+        torch: torch's version, "2.5".
         device: "cpu", "cuda".
     """
 
@@ -126,37 +126,37 @@ class CorruptionCell:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The fields that `key` is a hash of, as JSON types."""
+        """The fields that `key` hashes, as JSON types."""
         return asdict(self)
 
     @cached_property
     def key(self) -> str:
-        """Name of the record: 20 hexadecimal digits of a hash over the spec."""
+        """Name of the record: 20 hexadecimal digits of a hash of the spec."""
         return json_digest({"corruption": self.spec})
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """Equal for two cells whose numbers can be compared: images, seed and device."""
-        read = self.data.partition(":")[0] in ON_DISK  # each corruption has files there, and so a digest, for itself
+        """Images, seed and device: equal for two runs whose numbers can be compared."""
+        read = self.data.partition(":")[0] in ON_DISK  # each corruption has its own files and digest there
         return self.data, "" if read else self.data_digest, self.images, self.seed, self.device
 
     @property
     def title(self) -> str:
-        """Its name in progress and messages: "fog:3 on NAME"."""
+        """Name in progress and messages: "fog:3 on NAME"."""
         what = f"sequence {self.corruption}" if self.sequence else f"{self.corruption}:{self.severity}"
         return f"{what if self.corruption else 'clean'} on {self.model}"
 
 
 @dataclass(frozen=True)
 class CorruptionRecord:
-    """A cell with what was found.
+    """A corruption run with its predictions.
 
     Args:
-        cell: what it is about.
-        names: of the images.
+        cell: the run.
+        names: names of the images.
         labels: (n,).
-        predicted: (n,), or (n, frames) of a sequence; -1 where the model gave no finite answer.
-        picture: the first image as PNG, with its corruption; None: not kept.
+        predicted: (n,), or (n, frames) for a sequence; -1 for non-finite logits.
+        picture: the first image as PNG, with its corruption; None if not stored.
     """
 
     cell: CorruptionCell
@@ -167,12 +167,12 @@ class CorruptionRecord:
 
     @property
     def wrong(self) -> np.ndarray:
-        """1 for each image whose prediction is not its label, (n,)."""
+        """1 for each misclassified image, otherwise 0, (n,)."""
         return (self.predicted != self.labels).astype(float)
 
 
 def corruption_table_of(names: list[str], labels: np.ndarray, predicted: np.ndarray, picture: bytes | None) -> pa.Table:
-    """A record's table: `index`, `image`, `label`, `predicted` (or `frames`, a list), `picture` of the first image."""
+    """Build a record's table: `index`, `image`, `label`, `predicted` (or `frames`, a list), first `picture`."""
     columns: dict[str, Any] = {"index": pa.array(range(len(labels))), "image": pa.array(names), "label": labels}
     if predicted.ndim == 2:
         flat = pa.array(predicted.astype(np.int32).reshape(-1))
@@ -184,7 +184,7 @@ def corruption_table_of(names: list[str], labels: np.ndarray, predicted: np.ndar
 
 
 def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionRecord | None:
-    """The record of a cell; None if there is none that is whole and did not fail."""
+    """Return the record of a corruption run; None if there is no such record, or it is damaged or failed."""
     record = usable_record(store, "corruptions", cell.key)
     try:
         return None if record is None or record.failed else _open(cell.key, record)
@@ -193,11 +193,11 @@ def read_corruption(store: ResultsStore, cell: CorruptionCell) -> CorruptionReco
 
 
 def read_corruptions(folder: str | Path) -> tuple[list[CorruptionRecord], dict[str, str]]:
-    """Every record of a folder, clean ones first, and by title why the others cannot be used.
+    """Return every record of a folder, clean ones first, and by title why the others cannot be used.
 
     Raises:
         Unavailable: if there is no such folder.
-        StoreMismatch: if it was written in another format.
+        StoreMismatch: if it was written in a different format.
     """
     records, failed = [], {}
     for key, record in ResultsStore(folder, create=False).read_all("corruptions"):
@@ -220,7 +220,7 @@ def _open(key: str, record: Record) -> CorruptionRecord:
     """Read a record of predictions on corrupted images.
 
     Raises:
-        Damaged: if it holds something else.
+        DamagedRecordError: if it contains something else.
     """
     try:
         cell = CorruptionCell(**record.meta["spec"])
@@ -233,9 +233,9 @@ def _open(key: str, record: Record) -> CorruptionRecord:
         predicted = predicted.reshape(len(labels), -1) if cell.sequence else predicted
         picture = table["picture"].to_pylist()[0] if len(table) else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedRecordError(f"corruptions/{key} does not hold what it should ({type(error).__name__})") from error
+        raise DamagedRecordError(f"corruptions/{key} is not a valid record ({type(error).__name__})") from error
     if cell.key != key or len(labels) != cell.images or predicted.dtype.kind != "i" or labels.dtype.kind != "i":
-        raise DamagedRecordError(f"corruptions/{key} is about something else than its name says")
+        raise DamagedRecordError(f"the metadata of corruptions/{key} do not match its file name")
     return CorruptionRecord(cell, names, labels, predicted, picture)
 
 
@@ -248,15 +248,15 @@ def _title_of(meta: Mapping[str, Any], key: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class DetectorScores:
-    """The scores of one detector on the n images of a cell: what every rate, area and line follows from.
+    """Scores of one detector on the n images of a run.
 
     Args:
-        file: of the detector, as it was named when it was measured.
+        file: path of the detector's file, as given when it was measured.
         digest: SHA-256 of that file.
-        name: of the detector.
+        name: name of the detector.
         calibration: scores of clean images that neither trained nor test it, (m,).
-        clean: of the clean images, (n,).
-        adversarial: of the examples, (n,).
+        clean: scores of the clean images, (n,).
+        adversarial: scores of the examples, (n,).
         seen: which images the detector was trained or calibrated on, (n,) bool.
     """
 
@@ -270,7 +270,7 @@ class DetectorScores:
 
 
 def keep_scores(store: ResultsStore, outcome: "RunResult", scores: DetectorScores) -> None:
-    """Write a record, which `read_scores` gives back as long as the cell's stays the same.
+    """Store detector scores; `read_scores` returns them until the run's record changes.
 
     Raises:
         Unavailable: if the disk is full or not writable.
@@ -285,13 +285,13 @@ def keep_scores(store: ResultsStore, outcome: "RunResult", scores: DetectorScore
 
 
 def read_scores(store: ResultsStore, outcome: "RunResult", digest: str) -> DetectorScores | None:
-    """The scores that a detector gave a cell; None: not measured, damaged, or the cell was run again since."""
+    """Return the scores of a detector on a run; None if not measured, damaged, or older than the run's record."""
     record = usable_record(store, "detections", _key(outcome, digest))
     return None if record is None else _scores_of(store, outcome, record)
 
 
 def list_scores(outcomes: "Results") -> Iterator[tuple["RunResult", DetectorScores]]:
-    """Every kept detection of a folder's finished cells, by cell, then by detector."""
+    """Yield every stored detection of a folder's finished runs, by run, then by detector."""
     kept: dict[str, list[Record]] = {}
     for key, record in read_records(outcomes.store, "detections"):
         kept.setdefault(key.partition("-")[0], []).append(record)
@@ -316,5 +316,5 @@ def _key(outcome: "RunResult", digest: str) -> str:
 
 
 def _content(store: ResultsStore, outcome: "RunResult") -> str:
-    """Name of the cell's file, which has a hash of its content."""
+    """Return the name of the run's file, which contains a hash of its content."""
     return store.path("cells", outcome.cell.key).name

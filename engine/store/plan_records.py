@@ -1,6 +1,6 @@
-"""How the evaluations of a folder stand: what was asked for, the pieces of cells under way, and the state of each cell.
+"""States of a folder's evaluations: the plan, the shards of unfinished runs, and the state of each run.
 
-A plan is a file with the cells of an evaluation, which stays until all of them are finished.
+A plan is a file with the runs of an evaluation, which is removed when all of them are finished.
 """
 
 import json
@@ -20,11 +20,11 @@ from .store import KINDS, Kind, ResultsStore
 
 ReadPiece = Callable[[str], "Record | None"]
 _FAILED = "failed"
-_NAMED = 8  # parts that a line names
+_NAMED = 8  # parts named in a message
 
 
 class CellState(NamedTuple):
-    """A cell of a folder and its status; `meta` has versions, times and device, once a record exists."""
+    """A run of a folder and its status; `meta` has versions, times and device, once a record exists."""
 
     key: str
     cell: AttackRun
@@ -34,35 +34,36 @@ class CellState(NamedTuple):
 
     @classmethod
     def of(cls, key: str, record: Record) -> "CellState":
-        """The state of a cell that has a record; the reason of one whose attack is unknown here says so."""
+        """Return the state of a run that has a record; the reason tells if its attack is unknown in this version."""
         meta, cell = dict(record.meta), AttackRun.from_record(record.meta)
         return cls(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
 
 
 class FolderStatus(NamedTuple):
-    """Contents of a folder: every cell with its state, and a line for every damaged file."""
+    """Contents of a folder: every run with its state, and a message for every damaged file."""
 
     states: list[CellState]
     damaged: list[str]
 
 
 def list_cells(folder: str | Path) -> list[CellState]:
-    """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
+    """Return every run of a folder with its state: "done", "failed", "running" (claimed by a process) or "waiting"."""
     return survey_folder(folder, ("parts", "cells"), headers=False).states
 
 
 def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, headers: bool = True) -> FolderStatus:
-    """The state of every cell, and what is damaged, by one look at each file.
+    """Return the state of every run, and damaged files, reading each file once.
 
     Args:
         folder: a results folder.
-        kinds: of the records that are looked at.
-        headers: only what each file says of itself is read, a few kilobytes; bytes that were altered elsewhere in it go
-            unnoticed here, and are found by all that reads its numbers. False: every byte is checked.
+        kinds: kinds of records to read.
+        headers: whether to read only the header of each file, a few kilobytes, without detecting altered bytes
+            elsewhere
+            (reading its numbers detects them). If False, every byte is checked.
 
     Raises:
         Unavailable: if there is no such folder.
-        StoreMismatch: if it was written in another format.
+        StoreMismatch: if it was written in a different format.
     """
     store = ResultsStore(folder, create=False)
     running = {name.partition("-")[0] for name in store.claimed()}
@@ -83,7 +84,7 @@ def survey_folder(folder: str | Path, kinds: Collection[Kind] = KINDS, *, header
 
 
 class PartStatus(NamedTuple):
-    """How one part of an evaluation stands: of its pieces those that are not there, and those that are at work."""
+    """Status of one part of an evaluation: its number of shards, missing ones and running ones."""
 
     number: int
     of: int
@@ -95,13 +96,13 @@ class PartStatus(NamedTuple):
 def write_plan(
     store: ResultsStore, cells: Sequence[AttackRun], parts: Mapping[str, Sequence[int]] | None = None, of: int = 0
 ) -> None:
-    """Write down what an evaluation is to run, so that others see how much of it is there.
+    """Store the runs of an evaluation, so that other processes can see its progress.
 
     Args:
         store: the folder.
-        cells: of the whole evaluation.
-        parts: by key of a cell the part of each of its shards, for an evaluation in parts.
-        of: how many parts there are.
+        cells: runs of the whole evaluation.
+        parts: part of each shard of a run, by key of the run, for an evaluation in parts.
+        of: number of parts.
 
     Raises:
         Unavailable: if the disk is full or not writable.
@@ -118,13 +119,13 @@ def write_plan(
 
 
 def remove_plan(store: ResultsStore, cells: Sequence[AttackRun]) -> None:
-    """Remove the note of an evaluation that ended, and every other of which nothing is left to run."""
+    """Remove the plan of an evaluation that ended, and every other finished plan."""
     store.remove("plans", _plan_key(cells))
     forget_finished(store)
 
 
 def forget_finished(store: ResultsStore) -> None:
-    """Remove the notes of evaluations all of whose cells are there: the last of several parts does."""
+    """Remove plans whose runs are all finished; the last of several parts does this."""
     there = set(store.keys("cells"))
     for key, record in read_records(store, "plans"):
         with suppress(KeyError):  # a foreign file
@@ -133,7 +134,7 @@ def forget_finished(store: ResultsStore) -> None:
 
 
 def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
-    """Write down which models and implementations could not take part; of `others`, that they can by now.
+    """Store which models and implementations failed, and remove `others` from the stored failures.
 
     Raises:
         Unavailable: if the disk is full or not writable.
@@ -151,7 +152,7 @@ def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable
 
 
 def find_failed(store: ResultsStore) -> dict[str, str]:
-    """Models and implementations that could not take part in an evaluation so far, each with the reason."""
+    """Return models and implementations that failed in an evaluation, with the reason of each."""
     with suppress(DavylampError, KeyError, TypeError, ValueError):
         record = usable_record(store, "plans", _FAILED)
         return {} if record is None else {str(name): str(why) for name, why in dict(record.meta["failed"]).items()}
@@ -159,7 +160,7 @@ def find_failed(store: ResultsStore) -> dict[str, str]:
 
 
 def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
-    """Cells by key that an evaluation was asked for and that have no file, in its order."""
+    """Return planned runs without a file by key, in the order of the plan."""
     there = set(store.keys("cells"))
     missing: dict[str, AttackRun] = {}
     for _, record in read_records(store, "plans"):
@@ -168,13 +169,13 @@ def find_missing(store: ResultsStore) -> dict[str, AttackRun]:
 
 
 def list_parts(store: ResultsStore) -> list[PartStatus]:
-    """Every part that has pieces of an evaluation in parts which is not finished, in their order."""
+    """Return the status of every part with shards in unfinished evaluations, in their order."""
     cells, pieces, running = set(store.keys("cells")), set(store.keys("parts")), store.claimed()
     states: list[PartStatus] = []
     for _, record in read_records(store, "plans"):
         if "parts" not in record.table.column_names:
             continue
-        with suppress(KeyError, TypeError, ValueError, AttributeError):  # a foreign file has none
+        with suppress(KeyError, TypeError, ValueError, AttributeError):  # a foreign file has no parts
             of, shares = int(record.meta["of"]), _shares(record)
             for number, names in sorted(shares.items()):
                 missing = {name for name in names if name not in pieces and name.partition("-")[0] not in cells}
@@ -183,7 +184,7 @@ def list_parts(store: ResultsStore) -> list[PartStatus]:
 
 
 def _shares(record: Record) -> dict[int, list[str]]:
-    """The pieces of each part, as a plan has them."""
+    """Return the shards of each part of a plan."""
     shares: dict[int, list[str]] = {}
     for key, owners in zip(*(record.table[name].to_pylist() for name in ("cell", "parts")), strict=True):
         for shard, number in enumerate(owners):
@@ -192,17 +193,17 @@ def _shares(record: Record) -> dict[int, list[str]]:
 
 
 def missing_line(states: Sequence[PartStatus]) -> str:
-    """A line that names the parts of an evaluation with missing pieces; "" if there are none."""
+    """Return a message on parts of an evaluation with missing shards; "" if no shard is missing."""
     lacking = [state for state in states if state.missing]
     if not lacking:
         return ""
     names = [f"{state.number}/{state.of} ({state.missing} of {state.pieces})" for state in lacking[:_NAMED]]
     more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
-    return f"pieces missing of parts {', '.join(names)}{more}: the command of such a part resumes it"
+    return f"shards missing from parts {', '.join(names)}{more}; run a part's command again to resume it"
 
 
 def _read_plan(record: Record) -> Iterator[tuple[str, AttackRun]]:
-    """The cells of a plan by key; a foreign file has none."""
+    """Return the runs of a plan by key; empty for a foreign file."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
         # davylamp 0.1.0 wrote no `about`
@@ -216,15 +217,15 @@ def _plan_key(cells: Sequence[AttackRun], of: int = 0) -> str:
 
 
 def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
-    """Put the pieces of a cell together if all are there, and remove them.
+    """Join the shards of a run if all are finished, and remove them.
 
     Args:
-        store: where they are.
-        cell: whose.
-        read: a piece by its key; None: it is not there, or cannot be used.
+        store: the folder.
+        cell: the run.
+        read: returns a shard by its key; None if it is missing or unusable.
 
     Returns:
-        Whether the cell was written.
+        Whether the run was written.
 
     Raises:
         Unavailable: if the store cannot be written.
@@ -239,18 +240,18 @@ def join_shards(store: ResultsStore, cell: AttackRun, read: ReadPiece) -> bool:
 
 
 def remove_pieces(store: ResultsStore, cell: AttackRun) -> None:
-    """Remove what there is of the pieces of a cell."""
+    """Remove the shards of a run."""
     for shard in range(cell.shards):
         store.remove("parts", f"{cell.key}-{shard}")
 
 
 def join_all(store: ResultsStore) -> list[str]:
-    """Put together every cell all of whose pieces are there, in a folder into which several were merged.
+    """Join every run whose shards are all present, in a folder into which several were merged.
 
-    Pieces of what cannot be known in full are joined only if one evaluation made them all.
+    Shards of code that cannot be fully identified are joined only if one evaluation made them all.
 
     Returns:
-        The keys of the cells that were written.
+        The keys of the runs that were written.
 
     Raises:
         Unavailable: if the store cannot be written.
@@ -260,13 +261,13 @@ def join_all(store: ResultsStore) -> list[str]:
     plans: dict[str, list[Any]] = {}
     for key, record in pieces.items():
         plans.setdefault(key.partition("-")[0], []).append(record.meta.get("identity", {}).get("plan"))
-    # A foreign piece may say that there are billions: they are not looked for one by one.
+    # A foreign shard may claim billions of shards, so they are not read one by one.
     whole = [cell for key, cell in cells.items() if len(set(plans[key])) == 1 and len(plans[key]) >= cell.shards]
     return [cell.key for cell in whole if join_shards(store, cell, pieces.get)]
 
 
 def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
-    """The table of all pieces and what it is about; of pieces that do not fit together why that is."""
+    """Return the joined table of all shards and its metadata; incompatible shards give a failed record."""
     meta = dict(pieces[0].meta)
     try:
         for name in ("seconds", "attack_seconds"):
@@ -276,6 +277,6 @@ def _joined(pieces: list[Record]) -> tuple[pa.Table, Mapping[str, Any]]:
         meta["unmeasured"] = {symbol: why for piece in pieces for symbol, why in piece.meta["unmeasured"].items()}
         table = pa.concat_tables([piece.table for piece in pieces], promote_options="default")
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        reason = f"its pieces do not fit together ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
+        reason = f"its shards cannot be joined ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
         return pa.table({}), {**meta, "status": "failed", "reason": reason}
     return table, meta

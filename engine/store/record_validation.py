@@ -1,4 +1,4 @@
-"""Validation of records, of their columns and metadata: a sealed file may come from another program."""
+"""Validation of records, their columns and metadata, because a file may come from another program."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -40,11 +40,11 @@ _COLUMNS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 _COLUMNS = {**_COLUMNS, "parts": _COLUMNS["cells"]}
-NEEDED = tuple(name for name in _COLUMNS["cells"] if name != "adv_logits")  # numbers that every finished cell has
+NEEDED = tuple(name for name in _COLUMNS["cells"] if name != "adv_logits")  # numeric columns of every finished run
 _OF_CELLS = ("cells", "parts", "transfer", "detections")
 _OF_SUBJECTS = ("clean", "transfer", "references")
-_ABOUT = ("source", "attack", "norm", "file", "model", "dataset")  # of a reference
-# What any other column may hold: a number or a flag for each image, pictures and maps, or nothing.
+_ABOUT = ("source", "attack", "norm", "file", "model", "dataset")  # texts of a reference
+# Types of any other column: a number or flag for each image, pictures and maps, or nothing.
 _OTHERS = (
     pa.types.is_floating,
     pa.types.is_integer,
@@ -64,15 +64,15 @@ def read_records(
     keys: Collection[str] | None = None,
     damaged: list[str] | None = None,
 ) -> Iterator[tuple[str, Record]]:
-    """Every record of a kind that can be used, by key.
+    """Yield every usable record of a kind, by key.
 
     Args:
         store: the folder.
-        kind: of the records.
+        kind: kind of the records.
         columns: see `ResultsStore.read_all`.
-        headers: see there.
-        keys: see there.
-        damaged: gets a line for each record that cannot be used; None: they are passed over.
+        headers: see `ResultsStore.read_all`.
+        keys: see `ResultsStore.read_all`.
+        damaged: list to append a message to for each unusable record; None to skip them silently.
     """
     for key, record in store.read_all(kind, columns, headers=headers, keys=keys):
         if isinstance(record, DamagedRecordError):
@@ -87,11 +87,11 @@ def read_records(
 
 
 def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = False) -> Record | None:
-    """A record by its key; None if there is none, or it is damaged; `headers`: see `ResultsStore.read_all`.
+    """Return a record by its key; None if it is missing or damaged. `headers`: see `ResultsStore.read_all`.
 
     Raises:
-        StoreMismatch: if it was written in another format.
-        Unavailable: if it may not or cannot be read.
+        StoreMismatch: if it was written in a different format.
+        Unavailable: if it cannot be read.
     """
     try:
         record = store.read(kind, key, headers=headers)
@@ -101,18 +101,18 @@ def usable_record(store: ResultsStore, kind: Kind, key: str, *, headers: bool = 
 
 
 def record_error(kind: Kind, key: str, record: Record) -> str:
-    """Why a record cannot be used; "" if it can."""
+    """Return why a record cannot be used; "" if it can."""
     meta = record.meta
     try:
         cell = AttackRun.from_record(meta) if kind in _OF_CELLS else None
         subject = ModelOnData(**meta["subject"]) if kind in _OF_SUBJECTS else cell and cell.subject
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"
+        return f"its metadata cannot be read: {type(error).__name__} {str(error)[:100]}"
     if cell is not None and not _is_sane(cell):
-        return "it does not say what it is about: its spec holds other types"
+        return "its metadata cannot be read: its spec has wrong types"
     stated = cell.key if cell is not None else subject.key if subject is not None else key
     if key.partition("-")[0] != stated:
-        return "it is about something else than its name says"
+        return "its metadata do not match its file name"
     if why := _find_silence(kind, meta):
         return why
     if record.failed or subject is None:
@@ -121,18 +121,18 @@ def record_error(kind: Kind, key: str, record: Record) -> str:
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
-    """The missing metadata about the evaluation, program or detector behind a record; "" if it is complete."""
+    """Return the missing metadata on the evaluation, program or detector of a record; "" if it is complete."""
     made = meta.get("identity", {})
     if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
-        return "it does not say which evaluation made it"
+        return "its metadata do not name its evaluation"
     if kind == "references" and not _has_texts(meta.get("reference"), _ABOUT):
-        return "it does not say whose result it is"
+        return "its metadata do not name the program that made it"
     if kind == "detections":
         about = meta.get("detector")
         named = isinstance(meta.get("examples_of"), str) and _has_texts(about, ("file", "digest", "name"))
         scores = about.get("calibration") if isinstance(about, Mapping) else None
         if not (named and isinstance(scores, list) and scores and all(type(each) is float for each in scores)):
-            return "it does not say which detector it is about"
+            return "its metadata do not describe its detector"
     return ""
 
 
@@ -141,7 +141,7 @@ def _has_texts(about: Any, names: Iterable[str]) -> bool:
 
 
 def unknown_attack(cell: AttackRun) -> str:
-    """A line if this version of davylamp does not have a cell's attack; "" if it does."""
+    """Return a message if this version of davylamp does not have a run's attack; otherwise ""."""
     try:
         canonical_attack(cell.row)
     except UnknownName as error:
@@ -150,12 +150,12 @@ def unknown_attack(cell: AttackRun) -> str:
 
 
 def edited_since(cells: Iterable[tuple[AttackRun, Mapping[str, Any]]]) -> dict[str, str]:
-    """Cells of a user's attack as it was before its code was edited, by key, each with a line that says so.
+    """Return runs of a user's attack before its code was edited, by key, each with a message.
 
-    What counts is the code of the attack's latest result; of a second they are of one time.
+    The code of the attack's latest result counts; results within one second count as simultaneous.
 
     Args:
-        cells: with the `meta` of their records.
+        cells: runs with the `meta` of their records.
     """
     latest: dict[str, list[tuple[str, str, AttackRun]]] = {}
     for cell, meta in cells:
@@ -166,7 +166,7 @@ def edited_since(cells: Iterable[tuple[AttackRun, Mapping[str, Any]]]) -> dict[s
         last = max(written for written, _, _ in known)
         codes = {code for written, code, _ in known if written == last}
         old = [cell for _, code, cell in known if code not in codes]
-        edited |= {cell.key: f"a result of {attack} as it was before its code was edited" for cell in old}
+        edited |= {cell.key: f"a result of {attack} before its code was edited" for cell in old}
     return edited
 
 
@@ -175,12 +175,12 @@ def _code_of(cell: AttackRun) -> str:
 
 
 def order_of(cell: AttackRun) -> tuple[str, str, str]:
-    """Sort key of the cells of a folder: model, attack, key."""
+    """Return the sort key of a folder's runs: model, attack, key."""
     return cell.subject.model, cell.attack, cell.key
 
 
 def _is_sane(cell: AttackRun) -> bool:
-    """Whether the parts of a spec have the types that readers count on."""
+    """Whether the fields of a spec have the expected types."""
     texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
     texts = (*texts, *(text for each in cell.surrogate for text in (each.model, each.model_digest)))
     if cell.fitted_on is not None:
@@ -200,20 +200,20 @@ def _is_sane(cell: AttackRun) -> bool:
 
 
 def _names_its_attacks(cell: AttackRun) -> bool:
-    """Whether a worst case has parameters for each of its attacks, and for nothing else."""
+    """Whether a worst case has parameters for exactly its attacks."""
     return sorted(cell.parameters) == sorted(cell.search.members) and all(
         isinstance(each, Mapping) for each in cell.parameters.values()
     )
 
 
 def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: int) -> str:
-    """The defect of a finished record: columns, types, gaps or number of rows; "" if it has none."""
+    """Return the defect of a finished record: columns, types, gaps or number of rows; "" if it has no defect."""
     if not isinstance(meta.get("unmeasured", {}), dict):
-        return "it does not say what was not measured"
+        return "its metadata have no valid `unmeasured`"
     try:
         if fault := next(_faults_of_columns(kind, shape), ""):
             return fault
-    except OSError as error:  # of a column that is read for that
+    except OSError as error:  # a column that is read for the check
         return f"its columns cannot be read: {' '.join(str(error).split())[:100]}"
     return "" if kind == "parts" or shape.rows == images else f"it has {shape.rows} of {images} images"
 
@@ -222,12 +222,12 @@ def _faults_of_columns(kind: Kind, shape: TableShape) -> Iterator[str]:
     needed, names = _COLUMNS[kind], set(shape.schema.names)
     yield from (f"it has no column {name}" for name in needed if name not in names)
     if len(names) < len(shape.schema):
-        yield "it has two columns of one name"
+        yield "it has two columns with the same name"
     for place, field in enumerate(shape.schema):
         name = field.name
         fitting = [needed[name]] if name in needed else _OTHERS
         if not any(fits(field.type) for fits in fitting):
             yield f"its column {name} holds {field.type}"
-        # The prediction of an example may be missing in "transfer": a model without an answer.
+        # A prediction in "transfer" may be missing: the model returned no finite logits.
         elif (pa.types.is_boolean(field.type) or (name in needed and kind != "transfer")) and shape.gaps(place):
             yield f"its column {name} has gaps"

@@ -1,4 +1,4 @@
-"""The read model of a results folder: every cell and clean prediction as arrays, and what is missing."""
+"""The read model of a results folder: runs and clean predictions as arrays, and missing results."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ from .store import Record, ResultsStore
 from .stored_columns import RepeatedArrays, StoredColumns, join_columns
 from .transfers import Predictions, Transfers, read_transfers
 
-_SAME = 1e-4  # relative to the largest logit: another batch rounds otherwise
+_SAME = 1e-4  # relative to the largest logit: rounding differs between batches
 
 
 def has_confidences(meta: Mapping[str, Any]) -> bool:
-    """Whether the logits of a record are the model's, and not made from its labels."""
+    """Whether the logits of a record are the model's own, not made from its labels."""
     return meta.get("outputs") != "labels"
 
 
@@ -42,7 +42,7 @@ def has_confidences(meta: Mapping[str, Any]) -> bool:
 class CleanResult:
     """A model's predictions on clean images: arrays of shape (n,) by column, logits, (n, K), and its record's `meta`.
 
-    `examples` are the first images as pictures, where they were asked for.
+    `examples` are the first images as pictures, if they were requested.
     """
 
     subject: ModelOnData
@@ -53,18 +53,18 @@ class CleanResult:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the model gives confidences, and not only labels."""
+        """Whether the model returns confidences, not only labels."""
         return has_confidences(self.meta)
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A finished cell: arrays of shape (n,) by column, why some metrics were not measured, and its record's `meta`.
+    """A finished run: arrays of shape (n,) by column, reasons for unmeasured metrics, and its record's `meta`.
 
-    Of its columns only those that every cell has are held; the others are read from its file when they are asked for.
+    Only columns that every run has are in memory; the others are read from its file on access.
 
-    `find_silent` says which images the model gave no finite logits for (`silent`); None: none of them. Where they were
-    asked for, `examples` are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
+    `find_silent` returns the images with non-finite logits; None if there are no such images. If requested, `examples`
+    are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
     """
 
     cell: AttackRun
@@ -77,12 +77,12 @@ class RunResult:
 
     @property
     def has_confidences(self) -> bool:
-        """Whether the evaluated model gives confidences, and not only labels."""
+        """Whether the evaluated model returns confidences, not only labels."""
         return has_confidences(self.meta)
 
     @cached_property
     def non_finite(self) -> np.ndarray:
-        """Images that the model gave no finite logits for, (n,) bool; its file is read for that if it was not.
+        """Images with non-finite logits, (n,) bool; read from its file if necessary.
 
         Raises:
             Unavailable: if the file cannot be read any more, or has changed.
@@ -91,24 +91,24 @@ class RunResult:
 
     @property
     def is_minimum(self) -> bool:
-        """Whether its distances are the smallest that the attack found: minimum-norm attacks and searches."""
+        """Whether its distances are minimal: for minimum-norm attacks and searches."""
         return self.cell.search.attack_kind(self.cell.row) == "minimum-norm"
 
     @property
     def results(self) -> ImageResults:
-        """The result of the attack on each image."""
+        """Result of the attack on each image."""
         return ImageResults(self.columns, self.cell.threat_model)
 
     @property
     def is_random(self) -> bool:
-        """Whether its model draws random numbers, and was judged by many draws."""
+        """Whether its model is random and was judged on several samples."""
         return self.results.is_random
 
     @property
     def differs_unchanged(self) -> np.ndarray:
-        """Images that came back unchanged and yet are predicted otherwise, (n,) bool.
+        """Images that the attack returned unchanged although their prediction differs, (n,) bool.
 
-        None where the example is not judged as the clean image is: on 8 bits, or by draws of a random model.
+        All False if examples are judged differently from clean images: on 8 bits, or on samples of a random model.
         """
         if self.cell.pixels or self.is_random:
             return np.zeros(len(self.columns["label"]), bool)
@@ -116,32 +116,32 @@ class RunResult:
 
     @property
     def usable(self) -> np.ndarray:
-        """Images that prove something, (n,) bool: attacked, no violation, and within the radius."""
+        """Usable images, (n,) bool: attacked, valid, and within the radius."""
         return self.results.usable
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """A results folder.
+    """A results folder in memory.
 
     Args:
         store: the folder.
-        done: finished cells, ordered by model, attack and key.
-        failed: cells without a result, with the reason of each.
-        running: cells of which only some pieces are there.
-        clean: by key of the subject.
-        damaged: a line for each file that was left out because it cannot be trusted.
-        transfers: what other models predict on a cell's examples, (n,), NaN where a model gave no finite logits, by key
-            of the cell and of the tested subject; None: they were not read.
-        shown_shares: likewise of random models: the share of their draws that are wrong, (n,), where it was kept.
-        waiting: cells that an evaluation was asked for and of which nothing is there.
-        unknown: finished cells of attacks that this version does not have, or that were edited since, with a line that
-            says so.
-        refused: why a model could not be used on its clean images, by key of the subject.
-        states: every cell that has a record, by key: finished, failed or of an unknown attack.
-        lacking: which parts of an evaluation in parts lack pieces, in a line.
-        left_out: a line for each set of images that is part of a larger one of the same model, and so counts once.
-        references: what another program reports of the same images.
+        done: finished runs, ordered by model, attack and key.
+        failed: runs without a result, with the reason of each.
+        running: runs with only some shards.
+        clean: clean predictions by key of model and data.
+        damaged: a message for each file that was omitted as damaged.
+        transfers: predictions of other models on a run's examples, (n,), NaN for non-finite logits, by key of the run
+            and
+            of the tested model on data; None if they were not read.
+        shown_shares: likewise for random models: the rate of wrong samples, (n,), if it was stored.
+        waiting: planned runs without any result.
+        unknown: finished runs of attacks that this version does not have, or that were edited since, with a message.
+        refused: why a model could not be used on its clean images, by key of model and data.
+        states: every run that has a record, by key: finished, failed or of an unknown attack.
+        lacking: a message on parts of an evaluation with missing shards.
+        left_out: a message for each image set that is part of a larger one of the same model, and so counts once.
+        references: results of other programs on the same images.
     """
 
     store: ResultsStore
@@ -171,25 +171,25 @@ class Results:
 
     @property
     def unsteady(self) -> list[str]:
-        """A line for each model that answers one image differently each time and does not say so."""
+        """A message for each model that returns different outputs for one image without being declared random."""
         return unsteady_models(self)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that is not in the numbers: failed, unfinished, damaged, how searches ended, ..."""
+        """All notes: failed, unfinished and damaged runs, how searches ended, ..."""
         return tuple(find_notes(self))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The findings in words."""
+        """Sentences of the findings."""
         return sentences(self.findings)
 
     def has_detector(self, subject: ModelOnData) -> bool:
-        """Whether "detected" is a class of a model, beside those of the data."""
+        """Whether "detected" is a class of a model, besides those of the data."""
         return any(each.results.has_detector for each in self.done if each.cell.subject.key == subject.key)
 
     def is_random(self, subject: ModelOnData) -> bool:
-        """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
+        """Whether a model is random according to its records, which have rates of samples."""
         if any(each.is_random for each in self.done if each.cell.subject.key == subject.key):
             return True
         right = self.clean[subject.key].columns["CA"]
@@ -197,20 +197,20 @@ class Results:
 
     @property
     def judged_by_draws(self) -> set[str]:
-        """Names of the models that draw random numbers."""
+        """Names of the random models."""
         return {each.subject.name for each in self.clean.values() if self.is_random(each.subject)}
 
     @property
     def users_symbols(self) -> tuple[str, ...]:
-        """Users' metrics that its records hold."""
+        """Users' metrics in its records."""
         return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
 
 
 def as_results(source: str | Path | Results, symbols: Sequence[str] = ()) -> Results:
-    """Read a folder, unless it has been read; then only transfers are, where they were left out and are needed.
+    """Read a folder, or return results that were read, with their transfers if symbols need them.
 
     Args:
-        source: a results folder, or what was read of it.
+        source: a results folder, or results that were read.
         symbols: as for `read_outcomes`.
 
     Raises:
@@ -232,22 +232,23 @@ def read_outcomes(
     keep_logits: Callable[[ModelOnData], bool] | None = None,
     models: Collection[str] = (),
 ) -> Results:
-    """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
+    """Read a results folder once, without keeping large columns in memory.
 
-    Every byte of it is checked. What a cell has of metrics stays in its file until it is asked for (`StoredColumns`);
-    so do its logits, unless a symbol needs them.
+    Every byte is checked. Metric columns stay in the file until they are accessed (`StoredColumns`); so do logits,
+    unless a
+    symbol needs them.
 
     Args:
-        folder: where `davylamp evaluate` put it.
+        folder: a results folder of `davylamp evaluate`.
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
-        examples: the first images as pictures, too.
-        keep_logits: the models whose logits on adversarial images are kept; None: of no model.
-        models: only the cells of models of these names, and those whose examples were tried on them, if "OTR" is among
-            the symbols; empty: all.
+        examples: whether to read the first images as pictures.
+        keep_logits: selects models whose logits on adversarial images are kept; None for no model.
+        models: names of models whose runs are read, with runs whose examples were tested on them if "OTR" is among the
+            symbols; empty for all.
 
     Raises:
-        Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
-        StoreMismatch: if it was written in another format.
+        Unavailable: if there is no such folder, or neither a finished nor a failed run in it.
+        StoreMismatch: if it was written in a different format.
     """
     store, damaged = ResultsStore(folder, create=False), list[str]()
     repeated = RepeatedArrays()
@@ -273,7 +274,7 @@ def read_outcomes(
             return state, outcome
         return state, replace(outcome, examples=pictures_of(record, "adv_", confidences=outcome.has_confidences))
 
-    runs_users_code = any(map(is_file_name, symbols))  # which need not bear several threads
+    runs_users_code = any(map(is_file_name, symbols))  # it may not be thread-safe
     shown = ("adv_picture", "adv_cam") if examples else ()
     stored = (STORED_RATE,) if f"FR@{STORED_K}" in symbols else ()
     answers = ("adv_logits",) if keep_logits is not None or any(map(needs_logits, symbols)) else ()
@@ -312,14 +313,14 @@ def read_outcomes(
     )
     outcomes = _leave_subsets(outcomes)
     if not outcomes.done and not outcomes.failed:
-        raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")
+        raise Unavailable(f"no finished runs in {folder} ({_what_is_there(outcomes)})")
     return _with_model_names(outcomes)
 
 
 def _keys_about(
     store: ResultsStore, models: Collection[str], clean: Mapping[str, CleanResult], transfers: Transfers
 ) -> set[str]:
-    """The cells of models of these names, and those whose examples were tried on them, by what each file says."""
+    """Return keys of runs of models with these names, and of runs whose examples were tested on them."""
     tested = {key for key, each in clean.items() if each.subject.model in models}
     keys = {cell for cell, predictions in transfers.items() if not tested.isdisjoint(predictions)}
     headers = read_records(store, "cells", (), headers=True)
@@ -329,7 +330,7 @@ def _keys_about(
 def _read_clean(
     records: Iterable[tuple[str, Record]], repeated: RepeatedArrays, *, examples: bool
 ) -> tuple[dict[str, CleanResult], dict[str, str]]:
-    """The clean predictions, and why a model has none, by key of the subject."""
+    """Return the clean predictions, and why a model has no such predictions, by key of model and data."""
     clean, refused = {}, {}
     for key, record in records:
         if record.failed:
@@ -349,7 +350,7 @@ def _outcome(
     symbols: Sequence[str],
     tested: Predictions | None,
 ) -> RunResult:
-    """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
+    """Build a finished run, with a column for each symbol that needs its logits or predictions of other models."""
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
@@ -365,14 +366,14 @@ def _outcome(
 
 
 def _adv_logits(record: Record) -> Tensor | None:
-    """The logits on adversarial images, (n, K), which are read if they were not read with the record."""
+    """Return the logits on adversarial images, (n, K), reading them if necessary."""
     if "adv_logits" in record.table.column_names:
         return logits_of(record.table, "adv_logits")
     return None if record.more is None else logits_of(record.more(["adv_logits"]), "adv_logits")
 
 
 class _NonFiniteLookup:
-    """Finds images without finite logits: known, or read once. A class, as a local function cannot be pickled."""
+    """Finds images without finite logits: known, or read once. A class, because a local function cannot be pickled."""
 
     def __init__(self, record: Record, known: np.ndarray | None):
         self._more, self._known = record.more, known
@@ -385,14 +386,14 @@ class _NonFiniteLookup:
 
 
 def _silent_images(logits: Tensor) -> np.ndarray:
-    """Images with a logit that is not finite, (n,) bool; a finite sum rules them out at once."""
+    """Return images with a non-finite logit, (n,) bool; a finite sum rules them out at once."""
     if logits.sum().isfinite():
         return np.zeros(len(logits), bool)
     return ~logits.isfinite().all(1).numpy()
 
 
 def _with_model_names(outcomes: Results) -> Results:
-    """The same with each model called by a name of its own: retrained weights in one file are another model."""
+    """Give each model a unique name, because retrained weights in one file are a different model."""
     names = tell_apart(outcomes.subjects.values())
     if not names:
         return outcomes
@@ -413,7 +414,7 @@ def _with_model_names(outcomes: Results) -> Results:
 
 
 def _what_is_there(outcomes: Results) -> str:
-    """Contents of a folder without a finished cell, for a message."""
+    """Describe a folder without a finished run, for a message."""
     counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
     if outcomes.unknown:
         counts["of unknown attacks"] = outcomes.unknown
@@ -423,7 +424,7 @@ def _what_is_there(outcomes: Results) -> str:
 
 
 def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
-    """Raise UnknownName unless every one of the models is in the folder."""
+    """Raise UnknownName unless all models are in the folder."""
     known = {name for subject in outcomes.subjects.values() for name in (subject.model, subject.name)}
     for name in models or ():
         if name not in known:
@@ -431,7 +432,7 @@ def check_models(outcomes: Results, models: Sequence[str] | None) -> None:
 
 
 def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
-    """The settings that can differ between two cells of one implementation, threat model, model and seed."""
+    """Return the settings that can differ between two runs of one implementation, threat model, model and seed."""
     settings = dict(cell.parameters)
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
@@ -449,19 +450,20 @@ def distinguishing_settings(cell: AttackRun) -> dict[str, str]:
 
 
 def images_text(subject: ModelOnData) -> str:
-    """The images of a model: "demo:mnist (20)", with the first of those that were chosen by name."""
+    """Describe a model's images: "demo:mnist (20)", with the first of those that were selected by name."""
     chosen = f" chosen: {subject.chosen[0]}, ..." if subject.chosen else ""
     return f"{subject.data} ({subject.images}{chosen})"
 
 
 def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
-    """For models that were run several times on the same data: key of the larger set by the key of each part of it.
+    """Find image sets of one model that are part of a larger set: key of the larger set by key of the smaller.
 
-    Two sets are of the same images if they have the same pixels; or of one name of data the same names and labels, and
-    the model says the same of them. Of equal sets the first by name of data stands, then by key.
+    Sets are matched by equal pixels; or, if the data have the same name, by equal names and labels and equal outputs of
+    the
+    model. Among equal sets the first by name of data, then by key, is kept.
 
     Args:
-        clean: the predictions on clean images (`CleanResult`) by key of the subject.
+        clean: clean predictions by key of model and data.
     """
     families: dict[tuple[str, str], list[str]] = {}
     for key, each in clean.items():
@@ -477,7 +479,7 @@ def _find_subsets(clean: Mapping[str, CleanResult]) -> dict[str, str]:
 
 
 def _is_part(part: CleanResult, whole: CleanResult) -> bool:
-    """Whether all images of one are among those of the other: the same pixels, or of the same data each name once."""
+    """Whether all images of one set are in the other: equal pixels, or the same data with unique, matching names."""
     if part.subject.data_digest == whole.subject.data_digest:
         return True
     if part.subject.data != whole.subject.data:
@@ -494,7 +496,7 @@ def _is_part(part: CleanResult, whole: CleanResult) -> bool:
 
 
 def _leave_subsets(outcomes: Results) -> Results:
-    """The outcomes without those that were run again on more images, and a line for each set that is left out."""
+    """Remove results that were run again on more images, with a message for each removed set."""
     larger = _find_subsets(outcomes.clean)
     if not larger:
         return outcomes
@@ -520,4 +522,4 @@ def _subset_lines(outcomes: Results, clean: Mapping[str, CleanResult], larger: M
             part, subject = outcomes.clean[key].subject, outcomes.clean[whole].subject
             those = "the same images" if part.images == subject.images else f"they are among its {subject.images}"
             of = "" if part.data == subject.data else f" of {subject.data}"
-            yield f"left out: {part.model} on {part.images} images of {part.data}: {those}{of}, counted once"
+            yield f"omitted: {part.model} on {part.images} images of {part.data}: {those}{of}, counted once"

@@ -1,4 +1,4 @@
-"""What examples made on one model come to on another: decided here, on reading, for every view of a folder."""
+"""Results of examples made on one model and tested on a different one, decided on reading for every view."""
 
 import numpy as np
 import torch
@@ -9,24 +9,25 @@ from .image_results import DETECTED
 from .results import CleanResult, Results, RunResult
 from .transfers import Transferred
 
-_UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
-_DETECTOR = "on examples of the original: it has a detector"
+_UNKNOWN = "on examples of the undefended model: records of an earlier version lack the rate of samples"
+_DETECTOR = "on examples of the undefended model: it has a detector"
 
 
 def rate_when_shown(
     outcomes: Results, made: RunResult, tested: CleanResult, shown: Transferred
 ) -> tuple[np.ndarray, str]:
-    """How far the examples of a cell fool another model.
+    """Compute how far the examples of a run fool a different model.
 
     Args:
-        outcomes: of the folder.
-        made: the cell that made them.
-        tested: the other model on the clean images.
+        outcomes: results of the folder.
+        made: the run that made the examples.
+        tested: the tested model's clean predictions.
         shown: its logits on the examples, all finite.
 
     Returns:
-        MR of each image, (n,): 0 or 1, of a random model the share of its draws, NaN where it is wrong when clean; and
-        where it goes by the majority of the draws instead, "" if nowhere.
+        MR of each image, (n,): 0 or 1, or the rate of samples of a random model, NaN if it is wrong when clean; and
+        where
+        it uses the majority of the samples instead, "" if nowhere.
     """
     labels = torch.tensor(tested.columns["label"])
     fooled = METRICS["MR"].function(tested.logits, shown.logits, labels, reduction="none").double().numpy()
@@ -41,17 +42,17 @@ def rate_when_shown(
 
 
 def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[np.ndarray, np.ndarray]:
-    """How much of each image a model gets right on the examples of another: 0 or 1, or the share of its draws, (n,).
+    """Compute how robust a model is on the examples of a different one: 0 or 1, or the rate of its samples, (n,).
 
-    Where the attack has no example in the ball, the clean image has to be right.
+    If the attack has no example within the radius, the clean image counts.
 
     Args:
-        outcomes: of the folder, read with "OTR".
-        made: the cell that made the examples.
-        tested: key of the other model on its images.
+        outcomes: results of the folder, read with "OTR".
+        made: the run that made the examples.
+        tested: key of the tested model and its data.
 
     Returns:
-        What proves nothing counted as 0, and counted as 1.
+        The values with invalid results counted as 0, and counted as 1.
     """
     clean = outcomes.clean[tested].columns
     predicted = (outcomes.transfers or {})[made.cell.key][tested]
@@ -62,17 +63,17 @@ def robust_when_shown(outcomes: Results, made: RunResult, tested: str) -> tuple[
         answers, right = 1 - wrong, clean["CA"]
     shown = made.usable | ~made.results.attacked
     robust = np.where(shown, np.where(np.isnan(predicted), 0.0, answers), right).astype(float)
-    unknown = made.results.invalid  # no example was shown
+    unknown = made.results.invalid  # no example was tested
     return np.where(unknown, 0.0, robust), np.where(unknown, 1.0, robust)
 
 
 def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.ndarray | None:
-    """Valid examples of an untargeted cell that another model misclassifies, (n,) bool; None: it was shown none.
+    """Return the valid examples of an untargeted run that a model misclassifies, (n,) bool; None if not tested.
 
     Args:
-        outcomes: of the folder, read with "OTR".
-        made: the cell that made the examples.
-        tested: key of the other model on its images.
+        outcomes: results of the folder, read with "OTR".
+        made: the run that made the examples.
+        tested: key of the tested model and its data.
     """
     predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(tested)
     if predicted is None or made.cell.threat_model.targeted:
@@ -81,15 +82,15 @@ def fooled_when_shown(outcomes: Results, made: RunResult, tested: str) -> np.nda
 
 
 def change_when_shown(made: RunResult, clean: CleanResult, record: Record) -> dict[str, np.ndarray]:
-    """AIAC and ARTC of each example of a cell on another model, (n,), NaN where it does not count.
+    """Compute AIAC and ARTC of each example of a run on a different model, (n,), NaN if it does not count.
 
     Args:
-        made: the cell that made them.
-        clean: the tested model on the clean images.
-        record: what it says of the examples.
+        made: the run that made the examples.
+        clean: clean predictions of the tested model.
+        record: its transfer record on the examples.
     """
     if "adv_probability" not in record.table.column_names or not clean.has_confidences:
-        nothing = np.full(len(clean.columns["label"]), np.nan)  # it gives labels only
+        nothing = np.full(len(clean.columns["label"]), np.nan)  # it returns labels only
         return {"AIAC": nothing, "ARTC": nothing}
     before = clean.logits.double().softmax(1).numpy()
     labels, images = clean.columns["label"], np.arange(len(before))
@@ -98,7 +99,7 @@ def change_when_shown(made: RunResult, clean: CleanResult, record: Record) -> di
     adversarial = np.where(silent, 0, predicted).astype(int)
     after, left = (record.table[name].to_numpy() for name in ("adv_probability", "label_probability"))
     counts = made.usable & (clean.columns["predicted"] == labels) & ~silent
-    if DETECTED in record.table.column_names:  # no class of the data
+    if DETECTED in record.table.column_names:  # detected: no class of the data
         counts = counts & ~record.table[DETECTED].to_numpy()
     return {
         "AIAC": np.where(counts, after - before[images, adversarial], np.nan),

@@ -1,6 +1,6 @@
-"""A folder of results: one checked Parquet file for each cell, renamed into place when it is whole.
+"""Results folders on disk: one checksummed Parquet file for each run, renamed into place when it is complete.
 
-Where folders were put together by copying, a key may have several files; `select_record` says which one counts.
+In folders merged by copying, a key may have several files; `select_record` chooses one.
 """
 
 import contextlib
@@ -56,26 +56,29 @@ WRONG_ONE = "delete the wrong one"
 
 
 class ResultsStore:
-    """A results folder. Files are written whole or not at all; folders of several machines merge by copying.
+    """A results folder. Files are written atomically, and folders of several machines merge by copying.
 
-    `clean/` has the predictions on clean images by subject, `cells/` the records by cell, `parts/` the finished pieces
-    of cells under way, `fits/` what attacks that learn once have learned, `transfer/` the same examples on other
-    models, `checks/` what running a cell again on a few images gave, `corruptions/` predictions on corrupted images,
-    `detections/` what trained detectors score the examples, `images/` adversarial images, `plans/` what is still to be
-    run, `references/` what another program reports of the same images, `published/` rows of leaderboards as their
-    makers publish them, `locks/` who is at work on what.
+    `clean/` has the predictions on clean images, `cells/` the records of runs, `parts/` the finished shards of
+    unfinished
+    runs, `fits/` fitted attacks, `transfer/` predictions on other models' examples, `checks/` results of probes,
+    `corruptions/` predictions on corrupted images, `detections/` scores of trained detectors, `images/` adversarial
+    images,
+    `plans/` planned runs, `references/` results of other programs on the same images, `published/` rows of
+    leaderboards,
+    and `locks/` the locks of running tasks.
 
-    A record is `KIND/KEY.CONTENT.parquet`, where CONTENT is a hash over what was found, without the times (davylamp
-    0.1.0: `KEY.parquet`). So a copy never replaces a record by one that says something else: both are there then, and
-    reading them is a `ConflictingRecordsError` unless they differ in rounding alone, one replaces the other, or one has failed.
+    A record is `KIND/KEY.CONTENT.parquet`. CONTENT is a hash of the results, without times (davylamp 0.1.0:
+    `KEY.parquet`).
+    So copying never replaces a record by one with different results: both exist then, and reading them raises
+    `ConflictingRecordsError` unless they differ in rounding only, one replaces the other, or one has failed.
 
     Args:
-        folder: made when the first file is written, if it is not there.
-        create: False: it has to be there.
+        folder: path; created when the first file is written.
+        create: whether a new folder is allowed; if False, it must exist.
 
     Raises:
-        StoreMismatch: if the folder was written in another format.
-        Unavailable: if it cannot be made or read.
+        StoreMismatch: if the folder was written in a different format.
+        Unavailable: if it cannot be created or read.
     """
 
     def __init__(self, folder: str | Path, *, create: bool = True):
@@ -86,14 +89,14 @@ class ResultsStore:
             if not there and create:
                 self._check_place()
         except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-            raise Unavailable(f"expected a results folder that can be read, got {self.folder} ({error})") from error
+            raise Unavailable(f"could not read the results folder {self.folder} ({error})") from error
         if there:
             self._check_mark(mark)
         elif not create:
             raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {self.folder}")
 
     def prepare(self) -> None:
-        """Make the folder and its mark.
+        """Create the folder and its format file.
 
         Raises:
             OSError: if that fails.
@@ -105,15 +108,15 @@ class ResultsStore:
             replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
 
     def path(self, kind: Kind, key: str) -> Path:
-        """Path of the file of a key; if there is none, the path that davylamp 0.1.0 would have used."""
+        """Return the path of a key's file; for a new key, the path that davylamp 0.1.0 would have used."""
         return next(iter(self.files(kind, key)), self.folder / kind / f"{key}.parquet")
 
     def keys(self, kind: Kind) -> list[str]:
-        """Keys of all files of a kind, sorted."""
+        """Return the keys of all files of a kind, sorted."""
         return sorted(self._by_key(kind))
 
     def write(self, kind: Kind, key: str, table: pa.Table, meta: Mapping[str, Any]) -> None:
-        """Write a record, replacing what there is of that key.
+        """Write a record, replacing earlier files of that key.
 
         Raises:
             Unavailable: if the disk is full or not writable; nothing is left behind.
@@ -130,17 +133,17 @@ class ResultsStore:
         """Read and check a record.
 
         Args:
-            kind: of the record.
-            key: of the record.
-            columns: of its table only these, as far as it has them; None: all.
+            kind: kind of the record.
+            key: key of the record.
+            columns: names of columns to read, if the file has them; None for all.
             headers: see `read_all`.
 
         Raises:
-            Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `ConflictingRecordsError`
-                if there are two that say different things.
-            StoreMismatch: if it was written in another format.
-            FileNotFoundError: if there is none.
-            Unavailable: if it may not or cannot be read.
+            DamagedRecordError: if it is cut short, altered in any byte, of a different key, or not a regular file;
+                `ConflictingRecordsError` if there are two with different contents.
+            StoreMismatch: if it was written in a different format.
+            FileNotFoundError: if there is no such record.
+            Unavailable: if it cannot be read.
         """
         try:
             return _choose(self.files(kind, key), kind, key, columns, headers=headers)
@@ -155,14 +158,14 @@ class ResultsStore:
         headers: bool = False,
         keys: Collection[str] | None = None,
     ) -> Iterator[tuple[str, Record | DamagedRecordError]]:
-        """Every record of a kind by key; one that cannot be used is given as the error that says so.
+        """Yield every record of a kind by key; an unusable one as its error.
 
         Args:
-            kind: of the records.
-            columns: of their tables only these, as far as they have them (`Record.more` reads others); None: all.
-            headers: without a column, and what a file says of itself is believed: bytes that were altered in its
-                columns go unnoticed. Two files of one key are read whole all the same.
-            keys: only the records of these; None: all.
+            kind: kind of the records.
+            columns: names of columns to read, if the files have them (`Record.more` reads others); None for all.
+            headers: whether to read only headers, without verifying checksums: altered bytes in columns go unnoticed.
+                Several files of one key are always read whole.
+            keys: keys of the records to read; None for all.
         """
 
         def read(item: tuple[str, list[Path]]) -> tuple[str, Record | DamagedRecordError] | None:
@@ -171,16 +174,16 @@ class ResultsStore:
                 return key, _choose(files, kind, key, columns, headers=headers)
             except DamagedRecordError as damage:
                 return key, damage
-            except DavylampError as error:  # one file that cannot be read costs itself
+            except DavylampError as error:  # an unreadable file affects only itself
                 return key, DamagedRecordError(str(error))
-            except FileNotFoundError:  # another process has just put the parts together
+            except FileNotFoundError:  # another process has just joined the shards
                 return None
 
         listed = sorted(item for item in self._by_key(kind).items() if keys is None or item[0] in keys)
         yield from filter(None, map(read, listed) if headers else thread_map(read, listed))
 
     def remove(self, kind: Kind, key: str) -> None:
-        """Delete what there is of a key."""
+        """Delete all files of a key."""
         for path in self.files(kind, key):
             _remove(path)
 
@@ -189,10 +192,10 @@ class ResultsStore:
         self._write(self.images_path(name), lambda path: _save_npz(path, arrays))
 
     def read_images(self, name: str) -> np.ndarray:
-        """The adversarial images of a shard.
+        """Read the adversarial images of a shard.
 
         Raises:
-            Unavailable: if they cannot be read. A damaged file is removed, so that the next run makes it again.
+            Unavailable: if they cannot be read. A damaged file is removed, so that the next run recomputes it.
         """
         path = self.images_path(name)
         try:
@@ -204,14 +207,14 @@ class ResultsStore:
             raise Unavailable(f"could not read {path} ({error})") from error
         except (ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
             _remove(path)
-            raise Unavailable(f"{path} was damaged ({error}) and is removed; run it again to make it again") from error
+            raise Unavailable(f"removed the damaged file {path} ({error}); run the command again") from error
 
     def images_path(self, name: str) -> Path:
-        """Path of the images of a shard, `KEY-SHARD`."""
+        """Return the path of the images of a shard, `KEY-SHARD`."""
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
-        """Take a piece of work for this process; None while another one has it. It is free again if that one dies."""
+        """Lock a task for this process; None if another process has it. The lock ends with the process."""
         lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
         try:
             self.prepare()
@@ -220,29 +223,29 @@ class ResultsStore:
         except Timeout:
             return None
         except OSError as error:
-            raise Unavailable(f"could not write {lock.lock_file} ({error}); free space and run it again") from error
+            raise Unavailable(f"could not write {lock.lock_file} ({error}); free disk space and try again") from error
 
     def release(self, name: str, lock: FileLock) -> None:
-        """Give a claimed piece of work back."""
-        with contextlib.suppress(OSError):  # a disk that became read-only: the lock itself ends with this process
+        """Release the lock of a task."""
+        with contextlib.suppress(OSError):  # read-only disk: the lock ends with this process
             (self.folder / "locks" / f"{name}.lock").unlink(missing_ok=True)
         lock.release()
 
     def claimed(self) -> set[str]:
-        """Names of the pieces of work that some process has now; what one that died has left is not among them."""
+        """Return the names of tasks that running processes have locked, without those of processes that died."""
         return {path.stem for path in (self.folder / "locks").glob("*.lock") if _is_held(path)}
 
     def _check_place(self) -> None:
-        """Raise Unavailable unless the folder is there or can be made."""
+        """Raise Unavailable unless the folder exists or can be created."""
         place = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            raise Unavailable(f"expected a results folder that can be made, got {self.folder} (see {place})")
+            raise Unavailable(f"cannot create the results folder {self.folder} (see {place})")
 
     def _check_mark(self, mark: Path) -> None:
         try:
             stated = json.loads(read_regular_file(mark, _MARK_BYTES))
         except (OSError, ValueError, RecursionError) as error:
-            raise Unavailable(f"expected a results folder that can be read, got {self.folder} ({error})") from error
+            raise Unavailable(f"could not read the results folder {self.folder} ({error})") from error
         if not isinstance(stated, dict) or stated.get("format") != FORMAT:
             got = str(stated.get("format") if isinstance(stated, dict) else stated)[:40]
             raise StoreMismatch(f"expected results of format {FORMAT} in {self.folder}, got {got} in {mark.name}")
@@ -253,7 +256,7 @@ class ResultsStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, save)
         except OSError as error:
-            raise Unavailable(f"could not write {path} ({error}); free space and run it again: it resumes") from error
+            raise Unavailable(f"could not write {path} ({error}); free space and run it again to resume") from error
 
     def _by_key(self, kind: Kind) -> dict[str, list[Path]]:
         files: dict[str, list[Path]] = {}
@@ -269,25 +272,25 @@ class ResultsStore:
         return files
 
     def files(self, kind: Kind, key: str) -> list[Path]:
-        """Every file of a key: several where folders were put together by copying."""
+        """Return every file of a key: several if folders were merged by copying."""
         return self._by_key(kind).get(key, [])
 
 
 def read_files(
     files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> tuple[dict[Path, Record], dict[Path, DamagedRecordError]]:
-    """Read the files of one key, and why some cannot be used; files that are gone by now are left out.
+    """Read the files of one key, and why some cannot be used; missing files are skipped.
 
     Args:
-        files: of one key.
-        name: what they should hold: "cells/KEY".
-        columns: of the table only these, as far as the file has them; None: all. Several files are read whole, to be
-            held against one another.
-        headers: what a single file says of itself is believed, and nothing else of it is read.
+        files: files of one key.
+        name: expected name of the record: "cells/KEY".
+        columns: names of columns to read, if the file has them; None for all. Several files are read whole, for a
+            comparison.
+        headers: whether to read only the header of a single file, without verifying its checksum.
 
     Raises:
-        StoreMismatch: if one was written in another format.
-        Unavailable: if one may not or cannot be read.
+        StoreMismatch: if one was written in a different format.
+        Unavailable: if one cannot be read.
     """
     files = [*files]
     if len(files) > 1:
@@ -305,10 +308,10 @@ def read_files(
 
 
 def select_record(records: Mapping[Path, Record]) -> Path:
-    """The file that counts: not one that another replaces, nor a failure beside a result; of equal ones the first.
+    """Return the file that counts: not replaced by a different one, and not a failure besides a result; else the first.
 
     Raises:
-        Conflict: if they say different things.
+        ConflictingRecordsError: if they have different contents.
     """
     replaced = {each for path, record in records.items() for each in set(record.replaces) - {content_in(path)}}
     left = {path: record for path, record in records.items() if content_in(path) not in replaced} or records
@@ -318,24 +321,24 @@ def select_record(records: Mapping[Path, Record]) -> Path:
         if columns := differing_columns(record.table, other.table):
             difference = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
             shown = path.name if path.parent == first.parent else path
-            raise ConflictingRecordsError(f"{first} and {shown} are two results of one key: {difference}; {WRONG_ONE}")
+            raise ConflictingRecordsError(f"conflicting results: {first} and {shown} ({difference}); {WRONG_ONE}")
     return first
 
 
 def content_in(path: Path) -> str:
-    """The hash of the content in a file's name; "" in names of davylamp 0.1.0."""
+    """Return the hash of the content in a file's name; "" for names of davylamp 0.1.0."""
     return path.name.removesuffix(".parquet").partition(".")[2]
 
 
 class _RecordFile(NamedTuple):
-    """A file that was read, to be read further as long as it stays the same: device, inode, size and time."""
+    """A file that can be read further while it stays unchanged: device, inode, size and time."""
 
     path: Path
     stamp: tuple[int, ...]
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The file, open to be read.
+        """Open the file for reading.
 
         Raises:
             Unavailable: if it cannot be read any more, or has changed.
@@ -343,7 +346,7 @@ class _RecordFile(NamedTuple):
         try:
             with open_regular(self.path) as file:
                 if _stamp(os.fstat(file.fileno())) != self.stamp:
-                    raise Unavailable(f"{self.path} was changed while it was read; run it again")
+                    raise Unavailable(f"{self.path} was changed while it was read; run the command again")
                 yield file
         except (Unavailable, pa.ArrowException):
             raise
@@ -351,7 +354,7 @@ class _RecordFile(NamedTuple):
             raise Unavailable(f"could not read {self.path} ({error})") from error
 
     def more(self, names: Collection[str], rows: int | None = None) -> pa.Table:
-        """Further columns, of all rows or of the first ones.
+        """Read further columns, of all rows or of the first ones.
 
         Raises:
             Unavailable: if it cannot be read any more, or has changed.
@@ -369,7 +372,7 @@ def _stamp(about: os.stat_result) -> tuple[int, ...]:
 
 
 def _read_file(path: Path, name: str, columns: Collection[str] | None, *, headers: bool) -> Record:
-    """The record in a file; errors name the file."""
+    """Read the record in a file; errors name the file."""
     try:
         if columns is None and not headers:
             return unpack_record(read_regular_file(path), name)
@@ -381,7 +384,7 @@ def _read_file(path: Path, name: str, columns: Collection[str] | None, *, header
         return replace(record, more=file.more)
     except FileNotFoundError as error:
         if path.is_symlink():
-            raise DamagedRecordError(f"{path} is damaged (it is a link to nothing)") from error
+            raise DamagedRecordError(f"{path} is damaged (it is a broken link)") from error
         raise
     except OSError as error:
         raise Unavailable(f"could not read {path} ({error})") from error
@@ -394,11 +397,11 @@ def _read_file(path: Path, name: str, columns: Collection[str] | None, *, header
 def _choose(
     files: list[Path], kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False
 ) -> Record:
-    """The record of a key that counts, see `select_record`.
+    """Return the record of a key, see `select_record`.
 
     Raises:
-        Damaged: if all are; `ConflictingRecordsError` if they say different things.
-        FileNotFoundError: if there is none (any more).
+        DamagedRecordError: if all files are damaged; `ConflictingRecordsError` if their contents differ.
+        FileNotFoundError: if there is no such file (any more).
     """
     records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)
     if not records:
@@ -407,14 +410,14 @@ def _choose(
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a full folder of that name, or no right to: the record beside it counts
+    with contextlib.suppress(OSError):  # a non-empty folder, or no permission: the other record counts
         if path.is_dir() and not path.is_symlink():
             path.rmdir()
         path.unlink(missing_ok=True)
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process has a lock; looked at without writing, as the folder may be read-only."""
+    """Whether a process holds a lock; tested without writing, because the folder may be read-only."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""The columns of a record as arrays: what nearly everything asks for is held, the others are read when asked for."""
+"""The columns of a record as arrays: common ones in memory, the others read on access."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -10,19 +10,19 @@ from .checksummed import Record
 
 HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
 _REPEATED = ("index", "label", "image", "violations")  # the same in many records of a folder
-_KNOWN = 16  # arrays of a name that are held against a new one
-_ROOM = 2**27  # bytes of further columns of a folder that are held once they were read; a large folder reads them again
+_KNOWN = 16  # arrays of a name that are compared with a new one
+_ROOM = 2**27  # bytes of further columns of a folder that stay in memory after reading; beyond that they are read again
 
 
 class RepeatedArrays:
-    """Columns of many records as arrays; those that say the same are one array, held once."""
+    """Columns of many records as arrays; equal ones share one array."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
         self._room = _ROOM
 
     def takes(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Whether there is room to hold further arrays; if so, it is theirs."""
+        """Reserve memory for further arrays; whether there was enough."""
         needed = sum(array.nbytes for array in arrays.values())
         if needed > self._room:
             return False
@@ -30,7 +30,7 @@ class RepeatedArrays:
         return True
 
     def array_of(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        """The values of a column, (n,); not to be written to."""
+        """Return the values of a column, (n,), read-only."""
         if name not in _REPEATED:
             return column.to_numpy()
         seen = self._seen.setdefault(name, [])
@@ -44,11 +44,11 @@ class RepeatedArrays:
 
 
 class StoredColumns(Mapping[str, np.ndarray]):
-    """Arrays of shape (n,) by the name of a column, in the order of the record, then what was added to it.
+    """Arrays of shape (n,) by the name of a column, in the order of the record, then added columns.
 
     Args:
-        record: of which the columns that are held were read; pictures, maps and logits are left out.
-        repeated: holds what is the same in other records.
+        record: record with the columns to keep in memory; pictures, maps and logits are omitted.
+        repeated: shares arrays that are equal in other records.
     """
 
     def __init__(self, record: Record, repeated: RepeatedArrays):
@@ -74,14 +74,14 @@ class StoredColumns(Mapping[str, np.ndarray]):
         return len(self._names)
 
     def joined(self, further: Mapping[str, np.ndarray]) -> "StoredColumns":
-        """The same with further columns, or with others in place of some."""
+        """Return a copy with further or replaced columns."""
         other = object.__new__(StoredColumns)
         other._more, other._repeated = self._more, self._repeated
         other._held, other._names = {**self._held, **further}, {**self._names, **dict.fromkeys(further)}
         return other
 
     def holding(self, names: Collection[str]) -> "StoredColumns":
-        """The same with these columns held, as far as they are here: one look at the file for all of them."""
+        """Return a copy with these columns in memory, if they exist, reading the file once."""
         lacking = [name for name in names if name in self._names and name not in self._held]
         return self.joined(self._read(lacking)) if lacking else self
 
@@ -96,10 +96,10 @@ class StoredColumns(Mapping[str, np.ndarray]):
 
 
 def join_columns(columns: Mapping[str, np.ndarray], further: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Columns with further ones, or with others in place of some; none is read for that."""
+    """Return columns with further or replaced ones, without reading any."""
     return columns.joined(further) if isinstance(columns, StoredColumns) else {**columns, **further}
 
 
 def hold_columns(columns: Mapping[str, Any], names: Collection[str]) -> Mapping[str, np.ndarray]:
-    """The same columns, these of them read at once."""
+    """Return the columns with these of them read at once."""
     return columns.holding(names) if isinstance(columns, StoredColumns) else columns

@@ -1,4 +1,4 @@
-"""Examples of a cell on other models: what those predict, and which examples fool them."""
+"""Predictions of other models on the examples of a run, and transfer rates."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -15,19 +15,19 @@ from .record_validation import usable_record
 from .store import ResultsStore
 
 Over = Literal["fooled", "valid"]
-Predictions = Mapping[str, np.ndarray]  # of each tested model, by key of its subject: (n,) float, NaN without an answer
-Transfers = Mapping[str, Predictions]  # by key of the cell
+Predictions = Mapping[str, np.ndarray]  # by key of the tested model on data: (n,) float, NaN for non-finite logits
+Transfers = Mapping[str, Predictions]  # by key of the run
 
 
 class Transferred(NamedTuple):
-    """Predictions of another model on the examples of a cell.
+    """Predictions of a different model on the examples of a run.
 
     Args:
-        predicted: its class, (n,) float; the label where it detects the example, which counts as not fooled; NaN
-            without finite logits.
-        share: of a random model the share of its draws that are wrong, (n,); None: it is none, or that was not kept.
-        detected: what a model with a detector detects, (n,) bool; None: it has none.
-        logits: shape (n, K), of a random model those of the median draw; empty where they were not asked for.
+        predicted: predicted class, (n,) float; the label if the model detects the example, which counts as not fooled;
+            NaN for non-finite logits.
+        share: rate of wrong samples of a random model, (n,); None for other models, or if it was not stored.
+        detected: which examples the model's detector flags, (n,) bool; None without a detector.
+        logits: shape (n, K), for a random model of the median sample; empty if not requested.
     """
 
     predicted: np.ndarray
@@ -37,11 +37,11 @@ class Transferred(NamedTuple):
 
 
 def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
-    """Read a finished transfer record, with its logits if they are asked for."""
+    """Read a finished transfer record, optionally with its logits."""
     table, names = record.table, set(record.table.column_names)
     share, detected = (table[name].to_numpy() if name in names else None for name in (SHARES, DETECTED))
     predicted = table["adv_predicted"].to_numpy().astype(float)
-    if "adv_probability" in names:  # records of 0.1.0 hold a class there, of NaN
+    if "adv_probability" in names:  # records of 0.1.0 have a class for NaN
         predicted[np.isnan(table["adv_probability"].to_numpy())] = np.nan
     if detected is not None:
         predicted = np.where(detected, table["label"].to_numpy(), predicted)
@@ -49,26 +49,26 @@ def transferred_of(record: Record, *, logits: bool = False) -> Transferred:
 
 
 def lacks_logits(record: Record) -> bool:
-    """Whether a transfer record holds predictions only."""
+    """Whether a transfer record has predictions only."""
     return "adv_logits" not in record.table.column_names
 
 
 def read_shown(store: ResultsStore, cell: str, tested: str) -> Transferred | None:
-    """Read the predictions of another model on the examples of a cell; None if its logits were not kept.
+    """Read the predictions of a different model on the examples of a run; None if its logits were not stored.
 
     Args:
         store: the folder.
-        cell: key of the cell that made the examples.
-        tested: key of the subject that saw them.
+        cell: key of the run that made the examples.
+        tested: key of the tested model and its data.
     """
     record = usable_record(store, "transfer", f"{cell}-{tested}")
     return None if record is None or record.failed or lacks_logits(record) else transferred_of(record, logits=True)
 
 
 def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Transfers]:
-    """Predictions of other models on the examples of each cell, and for random ones the share of wrong draws.
+    """Read predictions of other models on the examples of each run, and for random models the rate of wrong samples.
 
-    A failed record says nothing, and one of an earlier version has no share.
+    Failed records are omitted, and those of an earlier version have no rate.
     """
     transfers: dict[str, dict[str, np.ndarray]] = {}
     shares: dict[str, dict[str, np.ndarray]] = {}
@@ -83,14 +83,14 @@ def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Tr
 def transfer_rates(
     columns: Mapping[str, np.ndarray], usable: np.ndarray, tested: Predictions, over: Over = "fooled"
 ) -> dict[str, np.ndarray]:
-    """`observable_transfer_rate` of each image on each tested model, (n,); NaN where it did not answer.
+    """Compute `observable_transfer_rate` of each image on each tested model, (n,); NaN for non-finite logits.
 
     Invalid and detected examples count as not fooled.
 
     Args:
-        columns: of the cell that made the examples.
-        usable: its images that prove something, (n,) bool.
-        tested: what other models predict on them.
+        columns: columns of the run that made the examples.
+        usable: its usable images, (n,) bool.
+        tested: predictions of other models on them.
         over: see `observable_transfer_rate`.
     """
     labels = torch.tensor(columns["label"])
@@ -106,7 +106,7 @@ def transfer_rates(
 
 
 def mean_rate(rates: Sequence[np.ndarray]) -> np.ndarray:
-    """Mean of each image over the tested models that answered, (n,); NaN where none did."""
+    """Return the mean of each image over the tested models with finite logits, (n,); NaN without such models."""
     stacked = np.stack(rates)
     known = ~np.isnan(stacked)
     return np.where(known.any(0), np.nansum(stacked, 0) / np.maximum(known.sum(0), 1), np.nan)

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon or queries, with the interval of each share, and the numbers that sum a curve up."""
+"""Accuracy against epsilon or queries, with intervals, and statistics that summarise a curve."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ from .groups import TableGroup, distinguishing_text, group_cells
 
 Against = Literal["epsilon", "grey-levels", "queries"]
 _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting", "images", "violations")
-IMPORTED = "OPT of imported"  # a statistic of curves that stand beside imported rows
-_POINTS = 128  # of a drawn curve; the budgets of the table are added
+IMPORTED = "OPT of imported"  # statistic of curves shown with imported rows
+_POINTS = 128  # points of a drawn curve, besides the budgets of the table
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,22 +37,23 @@ class Curve:
     """The accuracy of one model under one attack.
 
     Args:
-        labels: `model`, `implementation`, `norm`, `epsilon` (NaN: none, or the budget is epsilon), `targeted`,
-            `setting` (what tells it apart from curves with the same labels), `images` attacked, `violations`.
-        kind: "distances": a step curve from one run; "points": one run for each budget, and nothing known between.
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN for none, or if the budget is epsilon), `targeted`,
+            `setting` (distinguishes curves with equal labels), `images` attacked, `violations`.
+        kind: "distances": a step curve from one run; "points": one run for each budget, unknown between them.
         budgets: shape (G,), rising from 0.
-        accuracy: share of all images that are right within each budget, shape (G,); the clean accuracy at 0.
-        low: lower end of the 95 % interval of that share, shape (G,).
-        high: its upper end, shape (G,).
-        n: images.
-        half_distortion: `metrics.half_distortion`, in the unit of the budgets; of "distances" against epsilon.
-        r_squared: of its exponential.
-        empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets; of "distances".
+        accuracy: rate of all images that are right within each budget, shape (G,); the clean accuracy at 0.
+        low: lower bound of the 95 % interval of that rate, shape (G,).
+        high: its upper bound, shape (G,).
+        n: number of images.
+        half_distortion: `metrics.half_distortion`, in the unit of the budgets; for "distances" against epsilon.
+        r_squared: R squared of its exponential fit.
+        empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets; for "distances".
         optimality: `metrics.local_optimality` against the per-image best of all attacks of the folder with the same
-            model, norm and target; of "distances" against epsilon.
-        reference_optimality: the same against the per-image best of all imported rows (`Outcomes.references`), over the
-            images that these know; above 1 where the attack is nearer than all of them.
-        judged: False for an imported row, whose numbers are its program's.
+            model, norm and target; for "distances" against epsilon.
+        reference_optimality: the same against the per-image best of all imported rows (`Results.references`), over
+            their
+            images; above 1 if the attack finds smaller distances than all of them.
+        judged: False for an imported row, whose numbers come from a different program.
     """
 
     labels: Mapping[str, Any]
@@ -71,7 +72,7 @@ class Curve:
 
     @property
     def is_extrapolated(self) -> bool:
-        """Whether its half distortion is a number beyond what was measured: no half of the images was fooled."""
+        """Whether its half distortion is extrapolated: fewer than half of the images were fooled."""
         return math.isfinite(self.half_distortion.value) and not math.isfinite(self.empirical_half)
 
     @property
@@ -81,7 +82,7 @@ class Curve:
 
     @property
     def statistics(self) -> dict[str, float | Estimate]:
-        """What sums it up, by the heading that tables give it."""
+        """Summary statistics, by their heading in tables."""
         return {
             "half at": self.empirical_half,
             "D_half": self.half_distortion,
@@ -96,11 +97,11 @@ class Curves(Displayed):
     """Curves of a folder.
 
     Args:
-        against: what the budgets are.
-        unit: of the budgets, by norm.
-        shown: round budgets, by norm, at which every "distances" curve of it has a value: those of a table.
+        against: quantity of the budgets.
+        unit: unit of the budgets, by norm.
+        shown: round budgets of a table, by norm, at which every "distances" curve has a value.
         curves: ordered by norm, model, attack.
-        findings: everything that is not in the numbers.
+        findings: notes.
     """
 
     against: Against
@@ -111,12 +112,12 @@ class Curves(Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The findings in words."""
+        """Sentences of the findings."""
         return sentences(self.findings)
 
     @property
     def statistics(self) -> list[str]:
-        """Headings of what sums the curves up; what compares with imported rows only where there are any."""
+        """Headings of the summary statistics; the comparison with imported rows only if there are any."""
         return [
             name
             for name in self.curves[0].statistics
@@ -124,7 +125,7 @@ class Curves(Displayed):
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each curve and shown budget, with the band and what sums the curve up."""
+        """Return one line for each curve and shown budget, with the interval and the summary statistics."""
         lines = []
         for curve in self.curves:
             norm = curve.labels["norm"]
@@ -141,14 +142,14 @@ class Curves(Displayed):
         return pd.DataFrame(lines)
 
     def tabulated(self, norm: str) -> list[float]:
-        """The budgets of a table of one norm: the shown ones, and those at which a curve of points has one."""
+        """Return the budgets of a table of one norm: the shown ones, and those of point curves."""
         mine = [curve for curve in self.curves if curve.labels["norm"] == norm]
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
         known = {budget for curve in mine for budget in curve.budgets.tolist()}
         return sorted({*self.shown[norm], *points} & known) or sorted(self.shown[norm])
 
     def budget_text(self, norm: str, budget: float) -> str:
-        """A budget as the heading of its column."""
+        """Format a budget as the heading of its column."""
         return f"{budget:.4g}" if self.against == "queries" else format_radius(norm, budget)
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
@@ -159,7 +160,7 @@ class Curves(Displayed):
             norm, known = curve.labels["norm"], dict(zip(curve.budgets.tolist(), curve.accuracy.tolist(), strict=True))
             at = {self.budget_text(norm, budget): known.get(budget) for budget in self.tabulated(norm)}
             sums = {name: each.value if isinstance(each, Estimate) else each for name, each in curve.statistics.items()}
-            labels = {name: curve.labels[name] or None for name in names}  # of what is nowhere given no column
+            labels = {name: curve.labels[name] or None for name in names}  # no column for empty labels
             rows.append({**labels, **at, **sums})
         columns = [*names, *sorted(budgets, key=budgets.__getitem__), *self.statistics]
         frame = pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all")
@@ -168,9 +169,9 @@ class Curves(Displayed):
 
 
 class _Steps(NamedTuple):
-    """One attack on one model, all repeats: the budget that each image falls at, (n,) for each repeat.
+    """One attack on one model, all repeats: the budget at which each image is fooled, (n,) for each repeat.
 
-    Above `limit` nothing is known: images that nothing had fooled were not searched beyond it.
+    Above `limit` images that were not fooled are unknown, because the search ended there.
     """
 
     labels: dict[str, Any]
@@ -196,30 +197,33 @@ def build_curves(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Curves:
-    """Accuracy curves of a results folder.
+    """Build the accuracy curves of a results folder.
 
-    Against epsilon: from the distances of minimum-norm attacks and of `best(...)` searches; fixed-budget attacks give a
-    point for each epsilon that they were run at (step sizes relative to it are one setting), and nothing is said about
-    radii between. Against queries: an image falls at the forward plus backward passes that the attack had spent on it
-    when it ended, if it succeeded; an attack that spends the same on every image gives a point at that cost. An image
-    that is wrong when clean falls at 0, a failure at no budget. A violation proves nothing: as in robust accuracy, such
-    an image is not right at any budget above 0, which a note says. Repeats with other seeds are averaged.
+    Against epsilon: from the distances of minimum-norm attacks and of `best(...)` searches. Fixed-budget attacks give a
+    point for each epsilon of a run (step sizes relative to it are one setting), and radii between are unknown. Against
+    queries: an image is fooled at the number of forward plus backward passes when the attack succeeded; an attack with
+    the
+    same cost for every image gives a point at that cost. Misclassified clean images count at 0, robust ones never.
+    Images
+    with an invalid result are not right at any budget above 0, as in robust accuracy; a note says so. Repeats with
+    other
+    seeds are averaged.
 
     Args:
-        folder: a results folder, or what was read of it.
+        folder: a results folder, or results that were read.
         against: "epsilon", "queries", or "grey-levels": epsilon in RoBIC's unit, linf times 255 and l2 as the root mean
             square change times 255.
-        norm: only this one.
-        models: only these.
-        budgets: those of the table, >= 0; None: round numbers, for linf of grey levels.
-        bootstrap: replicates, over images; 0: no bands.
-        seed: of the resampling.
+        norm: only this norm.
+        models: only these models.
+        budgets: budgets of the table, >= 0; None for round numbers, for linf in grey levels.
+        bootstrap: replicates, over images; 0 for no intervals.
+        seed: random seed of the resampling.
 
     Raises:
         UnknownName: if there is no such norm, or no such model in the folder.
         InvalidInput: if a budget is negative, or `against` is neither.
-        Unsupported: if a norm has no grey levels, or the folder has nothing of the norm.
-        Unavailable: if there is no such folder, or no finished cell in it.
+        Unsupported: if a norm has no grey levels, or the folder has no runs of the norm.
+        Unavailable: if there is no such folder, or no finished run in it.
     """
     if against not in get_args(Against):
         raise InvalidInput(f"expected against as {', '.join(get_args(Against))}, got {against!r}")
@@ -255,7 +259,7 @@ def build_curves(
         limits += [
             note(
                 "search-limit",
-                "{subject}: not searched beyond {limit:.4g} for every image that was not fooled",
+                "{subject}: images that were not fooled were not all searched beyond {limit:.4g}",
                 subject=f"{run.labels['implementation']} on {run.labels['model']}",
                 limit=run.limit,
             )
@@ -268,20 +272,20 @@ def build_curves(
 
 
 def extrapolated_halves(curves: Sequence[Curve]) -> list[Finding]:
-    """On half distortions that lie beyond what was measured."""
+    """Return a note on half distortions beyond the measured budgets."""
     beyond = "; ".join(dict.fromkeys(curve.name for curve in curves if curve.is_extrapolated))
     sentence = f"{EXTRAPOLATED} (half at - or inf): {{curves}}"
     return [note("extrapolated", sentence, curves=beyond)] if beyond else []
 
 
 def comparable_key(outcome: RunResult) -> tuple[str, str]:
-    """The subject and norm whose imported rows a cell may stand beside; empty texts if none: targets, 8-bit images."""
+    """Return the model on data and norm for imported rows; empty texts for targeted runs and 8-bit images."""
     cell = outcome.cell
     return ("", "") if cell.threat_model.targeted or cell.pixels else (cell.subject.key, cell.threat_model.norm)
 
 
 def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
-    """Round numbers from 0 up to `top`: at most 11 in equal steps, or 1, 2, 5, 10, ... for a logarithmic axis."""
+    """Return round numbers from 0 to `top`: at most 11 in equal steps, or 1, 2, 5, 10, ... for a logarithmic axis."""
     if top <= 0 or not math.isfinite(top):
         return (0.0,)
     if log:
@@ -294,7 +298,7 @@ def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
 
 
 def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -> list[TableGroup]:
-    """The attack x model rows that are asked for, one norm after the other."""
+    """Return the chosen attack x model rows, ordered by norm."""
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
     names = {subject.name for subject in outcomes.subjects.values()}
@@ -308,13 +312,13 @@ def _choose(outcomes: Results, norm: str | None, models: Sequence[str] | None) -
         if norm in (None, group.labels["norm"]) and (not models or group.labels["model"] in models)
     ]
     if not chosen:
-        have = ", ".join(sorted({group.labels["norm"] for group in groups})) or "no finished cell"
-        raise Unsupported(f"nothing here to draw: the folder has {have}")
+        have = ", ".join(sorted({group.labels["norm"] for group in groups})) or "no finished runs"
+        raise Unsupported(f"no results to draw: the folder has {have}")
     return sorted(chosen, key=lambda group: NORMS.index(group.labels["norm"]))
 
 
 def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[list[_Steps], list[_Points]]:
-    """Attacks that say at which budget each image falls, and those that only say what fell at the budgets run."""
+    """Separate attacks with a budget for each image from those known only at the budgets of their runs."""
     if queries:
         points = [_cost_point(group) for group in groups]
         steps = [_fall_by_queries(group) for group, each in zip(groups, points, strict=True) if each is None]
@@ -325,7 +329,7 @@ def _split(groups: Sequence[TableGroup], *, queries: bool, grey: bool) -> tuple[
 
 
 def _fall_by_queries(group: TableGroup) -> _Steps:
-    """0 for an image that is wrong when clean, inf for one that never falls; so by distance."""
+    """Return step curves in queries: 0 for images that are wrong when clean, inf for images that are not fooled."""
     falls = []
     for columns in (outcome.columns for outcome in group.outcomes):
         spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
@@ -334,7 +338,7 @@ def _fall_by_queries(group: TableGroup) -> _Steps:
 
 
 def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
-    """At most at the radius, where float32 moved an example past it."""
+    """Return step curves in distance, at most the radius if float32 moved an example past it."""
     falls, limit = [], math.inf
     for outcome in group.outcomes:
         distance, threat_model = outcome.columns["distance"], outcome.cell.threat_model
@@ -348,7 +352,7 @@ def _fall_by_distance(group: TableGroup, *, grey: bool) -> _Steps:
 
 
 def _searched_to(outcome: RunResult) -> float:
-    """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
+    """Return the largest distance searched for every image; inf if all were fooled or the search had no limit."""
     columns, cell = outcome.columns, outcome.cell
     left = columns["attacked"] & ~columns["success"] & outcome.results.proven
     if not cell.search.finds_smallest or not left.any():
@@ -359,7 +363,7 @@ def _searched_to(outcome: RunResult) -> float:
 
 
 def _cost_point(group: TableGroup) -> _Points | None:
-    """A run that spends the same on every image says nothing about fewer queries: one point; None for another run."""
+    """Return the point of a run with the same cost for every image; None for other runs."""
     spent = [
         (each.columns["forwards"] + each.columns["backwards"])[each.columns["attacked"]] for each in group.outcomes
     ]
@@ -368,7 +372,7 @@ def _cost_point(group: TableGroup) -> _Points | None:
 
 
 def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
-    """Fixed-budget attacks at every epsilon they were run at; a step size relative to epsilon is one setting."""
+    """Return fixed-budget attacks at every epsilon of a run; a step size relative to epsilon is one setting."""
     loose: dict[Any, list[TableGroup]] = {}
     for group in groups:
         loose.setdefault(_setting_but_radius(group, relative=False), []).append(group)
@@ -381,7 +385,7 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
     for sweep in sweeps.values():
         sweep.sort(key=lambda group: group.labels["epsilon"])
         alike.setdefault((comparison_key(sweep[0].outcomes[0]), sweep[0].labels["implementation"]), []).append(sweep)
-    settings: dict[int, str] = {}  # what tells apart sweeps of the same attack on the same model and norm
+    settings: dict[int, str] = {}  # distinguishes sweeps of one attack, model and norm
     for peers in alike.values():
         texts = distinguishing_text([distinguishing_settings(sweep[0].outcomes[0].cell) for sweep in peers])
         settings |= {id(sweep): text for sweep, text in zip(peers, texts, strict=True)}
@@ -397,7 +401,7 @@ def _points_of(groups: Sequence[TableGroup], *, grey: bool) -> list[_Points]:
 
 
 def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, ...]:
-    """What the runs of a points curve share: everything but epsilon and the step size, or its ratio to epsilon."""
+    """Return the common setting of a points curve: all except epsilon and step size, or with the relative step size."""
     cell = group.outcomes[0].cell
     settings, epsilon = dict(distinguishing_settings(cell)), cell.threat_model.epsilon
     step = settings.pop("step_size", "")
@@ -407,10 +411,10 @@ def _setting_but_radius(group: TableGroup, *, relative: bool) -> tuple[object, .
 
 
 def _scale(outcome: RunResult, *, grey: bool) -> float:
-    """What turns a distance into grey levels: linf times 255, l2 into a root mean square times 255; 1 if not `grey`.
+    """Return the factor from distance to grey levels: linf times 255, l2 to root mean square times 255, or 1.
 
     Raises:
-        Unsupported: for another norm.
+        Unsupported: for other norms.
     """
     if not grey:
         return 1.0
@@ -432,18 +436,18 @@ def _curve_of_steps(
     nearest: Nearest | None,
     envelopes: Mapping[tuple[str, str], np.ndarray],
 ) -> Curve:
-    """The curve at the budgets of a grid; against epsilon, where `nearest` is given, also what sums it up."""
+    """Return the curve at the budgets of a grid; against epsilon (`nearest` given), also its summary statistics."""
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     weights = counts(len(run.falls[0]))
     proven = [each.results.proven for each in run.repeats]
     curve = _step_curve(run.labels, grid, run.falls, proven, has_bands=len(weights) > 1, is_bounded=True)
-    # The numbers that sum a curve up leave out what proves nothing.
+    # Summary statistics omit invalid results.
     kept = [each for each in zip(run.repeats, run.falls, proven, strict=True) if each[2].any()]
     if not kept:
         return curve
     falls = [torch.tensor(falls[known]) for _, falls, known in kept]
     half = float(np.mean([empirical_half_distortion(each) for each in falls]))
-    half = math.nan if math.isinf(half) and not math.isinf(run.limit) else half  # it may be farther
+    half = math.nan if math.isinf(half) and not math.isinf(run.limit) else half  # it may be larger
     curve = replace(curve, empirical_half=half)
     if nearest is None:
         return curve
@@ -468,7 +472,7 @@ def _curve_of_steps(
 def _reference_optimality(
     run: _Steps, weights: np.ndarray, envelopes: Mapping[tuple[str, str], np.ndarray]
 ) -> Estimate:
-    """Local optimality of a run against imported rows, over the images that both know."""
+    """Compute the local optimality of a run against imported rows, over images with both results."""
     drawn, sizes = [], []
     for outcome in run.repeats:
         envelope = envelopes.get(comparable_key(outcome))
@@ -483,7 +487,7 @@ def _reference_optimality(
 def _curve_of_reference(
     reference: Reference, model: str, setting: str, grid: np.ndarray, scale: float, *, has_bands: bool
 ) -> Curve:
-    """The curve of an imported row, over the images that it covers; those it crashed on are right at 0 only."""
+    """Return the curve of an imported row, over its images; images on which it crashed are right at 0 only."""
     covered, known = reference.columns["covered"], reference.known[reference.columns["covered"]]
     falls = reference.columns["distance"][covered] * scale
     labels = {"model": model, "implementation": f"{reference.title} ({UNJUDGED})", "norm": reference.norm}
@@ -495,9 +499,9 @@ def _curve_of_reference(
 
 
 def _curve_of_points(points: _Points, *, has_bands: bool) -> Curve:
-    """The accuracy at 0 and at each budget: the share of images that are right when clean and shown to be robust.
+    """Return the accuracy at 0 and at each budget: the rate of images that are right when clean and shown to be robust.
 
-    Of a random model an image is robust in the share of its draws, as in tables, right when clean by their majority.
+    For a random model an image is robust at the rate of its samples, as in tables, and right when clean by majority.
     """
     right = points.runs[0][1][0].columns["attacked"]
     shares = [clustered_interval(right[:, None])]
@@ -521,10 +525,9 @@ def _step_curve(
     has_bands: bool,
     is_bounded: bool,
 ) -> Curve:
-    """A curve from the budget that each image falls at, (n,) for each repeat.
+    """Build a curve from the budget at which each image is fooled, (n,) for each repeat.
 
-    Of an image whose result is not `known` nothing is said above 0: it is not right there, or at most so in the upper
-    ends of a curve that `is_bounded`.
+    Images whose result is not `known` count as wrong above 0, and as right in the upper bounds if `is_bounded`.
     """
     tiny = np.finfo(float).tiny
     pairs = list(zip(falls, known, strict=True))
@@ -536,7 +539,7 @@ def _step_curve(
 
 
 def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Proportion:
-    """The share of the images that are right at each budget."""
+    """Return the rate of images that are right at each budget."""
     if len(lasting) == 1:
         ordered, images = np.sort(lasting[0]), len(lasting[0])
         return whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
@@ -559,15 +562,15 @@ def _labels(group: TableGroup) -> dict[str, Any]:
 
 
 def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
-    """What accuracy means under targeted attacks, and what invalid results count as."""
+    """Yield notes on accuracy under targeted attacks and on invalid results."""
     if any(curve.labels["targeted"] for curve in curves):
         sentence = (
-            "of targeted attacks accuracy is the share of images that are right when clean and not driven to the "
+            "for targeted attacks accuracy is the rate of images that are right when clean and not classified as the "
         )
         yield note("targeted-accuracy", f"{sentence}target")
     sentence = (
-        "{subject}: {violations} violations count neither as fooled nor as robust: they lower the accuracy at every "
-        "budget above 0, not its upper ends"
+        "{subject}: {violations} invalid results count neither as fooled nor as robust: they lower the accuracy at "
+        "every budget above 0, but not its upper bounds"
     )
     for curve in curves:
         if curve.labels["violations"] and curve.judged:
@@ -575,7 +578,7 @@ def _find_in_curves(curves: Sequence[Curve]) -> Iterator[Finding]:
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]) -> list[float]:
-    """Round budgets up to the largest: of linf so many 255ths, if its radii are written so."""
+    """Return round budgets up to the largest: in 255ths for linf if its radii are."""
     radii = [group.labels["epsilon"] for group in groups if group.labels["norm"] == norm == "linf"]
     written = [format_radius(norm, radius) for radius in radii if radius and math.isfinite(radius)]
     if norm != "linf" or against != "epsilon" or not all(text.endswith("/255") for text in written):
@@ -584,7 +587,7 @@ def _round(top: float, norm: str, against: Against, groups: Sequence[TableGroup]
 
 
 def _grid(top: float, budgets: Sequence[float], *, log: bool) -> np.ndarray:
-    """Budgets from 0 or 1 up to `top` that a curve is drawn at, and those given, (G,), rising."""
+    """Return budgets from 0 or 1 up to `top` for drawing a curve, with the given ones, (G,), rising."""
     fine = np.geomspace(1, max(top, 1), _POINTS).round() if log else np.linspace(0, top, _POINTS + 1)
     return np.unique(np.concatenate([fine, budgets]))
 

@@ -1,4 +1,4 @@
-"""How models bear corruptions: errors, their sums and ratios to a baseline, flips along sequences, with intervals."""
+"""Robustness to corruptions: errors, their sums and ratios to a baseline, and flips along sequences, with intervals."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,17 +32,17 @@ CorruptionsBy = Literal["models", "corruptions"]
 Value = TypeVar("Value")
 _LARGE = "severities of imagenet,"  # in the source of corruptions at ImageNet's size
 _OF_IMAGENET = ("demo:imagenet", "foolbox:imagenet")
-_NO_ANSWER = 2**31 - 1  # as a class: the metric takes classes >= 0
+_NO_ANSWER = 2**31 - 1  # class for non-finite logits: the metric needs classes >= 0
 
 
 @dataclass
 class CorruptedModel:
-    """Everything of one model on one data set.
+    """All records of one model on one data set.
 
     Args:
-        model: its name.
+        model: name of the model.
         data: name of the images.
-        clean: predictions without corruption, if they are there.
+        clean: predictions without corruption, if available.
         errors: by corruption and severity.
         sequences: by name.
     """
@@ -55,32 +55,32 @@ class CorruptedModel:
 
     @property
     def records(self) -> list[CorruptionRecord]:
-        """All of them."""
+        """All records."""
         corrupted = [record for by_severity in self.errors.values() for record in by_severity.values()]
         return [*([self.clean] if self.clean else []), *corrupted, *self.sequences.values()]
 
     @property
     def images(self) -> int:
-        """How many, in the smallest record."""
+        """Number of images in the smallest record."""
         return min(len(record.labels) for record in self.records)
 
     @property
     def severities(self) -> tuple[int, ...]:
-        """Those that every corruption has."""
+        """Severities that every corruption has."""
         common = [set(by_severity) for by_severity in self.errors.values()]
         return tuple(sorted(set.intersection(*common))) if common else ()
 
     @property
     def paired(self) -> bool:
-        """Whether every record is of the same images, in the same order."""
+        """Whether every record has the same images, in the same order."""
         return len({record.names for record in self.records}) == 1
 
 
 def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
-    """The models of a folder with what they predicted on corrupted images; what cannot be used, with why.
+    """Return the models of a folder with their predictions on corrupted images, and why others cannot be used.
 
     Raises:
-        Unavailable: if there is no such folder, or nothing of the kind in it.
+        Unavailable: if there is no such folder, or it has no such predictions.
     """
     records, failed = read_corruptions(folder)
     models: dict[tuple[object, ...], CorruptedModel] = {}
@@ -99,9 +99,7 @@ def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dic
         mine.sequences = _in_order(mine.sequences, SEQUENCES)
     if not models:
         why = f" ({'; '.join(failed.values())})" if failed else ""
-        raise Unavailable(
-            f"expected predictions on corrupted images in {folder}, found none{why}: davylamp corrupt-table"
-        )
+        raise Unavailable(f"no predictions on corrupted images in {folder}{why}; run davylamp corrupt-table")
     return list(models.values()), failed
 
 
@@ -111,20 +109,20 @@ def _in_order(values: dict[str, Value], order: Iterable[str]) -> dict[str, Value
 
 
 def flips_of(record: CorruptionRecord) -> np.ndarray:
-    """Share of the frames of each image that are predicted otherwise than the frame they are compared with, (n,)."""
+    """Return the rate, per image, of frames whose prediction differs from that of the reference frame, (n,)."""
     frames = record.predicted
     reference = frames[:, :1] if _is_noise(record) else frames[:, :-1]
     return (frames[:, 1:] != reference).mean(1)
 
 
 def flip_probability_of(record: CorruptionRecord) -> float:
-    """`metrics.flip_probability` of a sequence: of noises against the first frame, the clean image, as published."""
+    """Compute `metrics.flip_probability` of a sequence; for noises against the first frame, as published."""
     frames = torch.tensor(np.where(record.predicted < 0, _NO_ANSWER, record.predicted)).long()
     return float(flip_probability(frames, against="first" if _is_noise(record) else "previous"))
 
 
 def _is_noise(record: CorruptionRecord) -> bool:
-    """Whether its frames are compared with the first one, the clean image."""
+    """Whether frames are compared with the first one, the clean image."""
     row = SEQUENCES.get(record.cell.corruption)
     return row is not None and row.noise
 
@@ -137,25 +135,25 @@ def build_corruptions(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Table:
-    """The table of a folder that `davylamp corrupt-table` filled.
+    """Build the table of a folder of `davylamp corrupt-table`.
 
     By models: `error` without corruption; mCE and RmCE as AISafety defines them, sums of error rates over the
     severities; `mCE/base`, the mean over the corruptions of the ratio to the baseline's sum (Hendrycks and Dietterich:
     times 100); FP, the mean over the sequences; mFR, the mean ratio of flip probabilities to the baseline's. By
-    corruptions: the error at each severity, CE, CE/base, FP and FP/base. Intervals are 95 %: Clopper and Pearson's of
-    an error, else percentiles of a bootstrap over the images, the same ones for every corruption and the baseline.
+    corruptions: the error at each severity, CE, CE/base, FP and FP/base. Intervals are 95 %: Clopper and Pearson's for
+    an error, otherwise percentiles of a bootstrap over the images, the same for every corruption and the baseline.
 
     Args:
         folder: a results folder.
         by: what a row is about.
         baseline: a model of the folder, or "alexnet": published errors on ImageNet-C; "": AlexNet's on ImageNet.
-        bootstrap: replicates; 0: no intervals.
-        seed: of the resampling.
+        bootstrap: replicates; 0 for no intervals.
+        seed: random seed of the resampling.
 
     Raises:
-        Unavailable: if nothing of the kind is there.
+        Unavailable: if the folder has no such predictions.
         UnknownName: if there is no such baseline.
-        Unsupported: if AlexNet's errors are of other images.
+        Unsupported: if AlexNet's errors are for other images.
     """
     models, failed = read_corrupted_models(folder)
     names = sorted({each.model for each in models})
@@ -169,12 +167,12 @@ def build_corruptions(
     kept = tuple(TableRow(row.labels, {symbol: row.metrics[symbol] for symbol in symbols}) for row in rows)
     findings = {each.detail: each for score in scores for each in score.findings}
     for name, why in failed.items():
-        findings[f"{name}: {why}"] = note("left-out", f"left out: {name}: {why}", state="warn", subject=name)
+        findings[f"{name}: {why}"] = note("left-out", f"omitted: {name}: {why}", state="warn", subject=name)
     return Table(f"corruption {by}", tuple(rows[0].labels), symbols, kept, tuple(findings.values()))
 
 
 class ErrorCurve(NamedTuple):
-    """Error rate of a model at each severity, the clean images as severity 0; `corruption` "": the mean over all."""
+    """Error rate of a model at each severity, with the clean images as severity 0; `corruption` "": mean over all."""
 
     model: str
     data: str
@@ -184,12 +182,12 @@ class ErrorCurve(NamedTuple):
 
 
 def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 1000, seed: int = 0) -> list[ErrorCurve]:
-    """The curve of every model and corruption, those of the means first.
+    """Build the curve of every model and corruption, means first.
 
     Args:
         models: from `read_corrupted_models`.
-        bootstrap: replicates of the means' intervals; 0: no intervals.
-        seed: of the resampling.
+        bootstrap: replicates of the means' intervals; 0 for no intervals.
+        seed: random seed of the resampling.
     """
     scores = [_Scores(each, "", bootstrap, seed) for each in models if each.errors]
     means = [each.mean_curve() for each in scores if each.levels]
@@ -197,22 +195,22 @@ def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 100
 
 
 def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: str) -> "CorruptedModel | str":
-    """The baseline's records, "alexnet", or "" for none."""
+    """Return the baseline's records, "alexnet", or "" without a baseline."""
     if baseline == ALEXNET:
         if mine.data.startswith(("foolbox:", "demo:", "cifar-10-c:")) and mine.data not in _OF_IMAGENET:
-            raise Unsupported(f"AlexNet's errors are published of ImageNet, got {mine.data}; name a model as baseline")
+            raise Unsupported(f"AlexNet's errors are published for ImageNet, got {mine.data}; name a model as baseline")
         return ALEXNET
     if not baseline:
         large = all(not record.cell.source or _LARGE in record.cell.source for record in mine.records)
         return ALEXNET if large and (mine.data in _OF_IMAGENET or mine.data.startswith("imagenet-c:")) else ""
     same = [each for each in models if each.model == baseline and each.data == mine.data and each.images == mine.images]
     if not same:
-        raise Unsupported(f"expected the baseline {baseline} on the {mine.images} images of {mine.data}, found none")
+        raise Unsupported(f"no results of the baseline {baseline} on the {mine.images} images of {mine.data}")
     return same[-1]
 
 
 class _Scores:
-    """The numbers of one model beside its baseline."""
+    """The numbers of one model and its baseline."""
 
     def __init__(
         self,
@@ -228,10 +226,10 @@ class _Scores:
             isinstance(base, str) or (base.paired and base.records[0].names == mine.records[0].names)
         )
         self.counts = resamples(bootstrap if paired else 0, seed)
-        self.rates = [self._errors(mine, name) for name in self.corruptions]  # of each (severities, R)
+        self.rates = [self._errors(mine, name) for name in self.corruptions]  # each (severities, R)
         references = {name: self._reference(name) for name in self.corruptions}
         self.references = {name: each for name, each in references.items() if each is not None}
-        unpaired = f"{mine.model}: records of different images: no interval but an error's"
+        unpaired = f"{mine.model}: its records have different images, so only errors have intervals"
         self.findings = [
             *_find_in_scores(mine, base, models),
             *([] if paired else [note("unpaired", unpaired, subject=mine.model)]),
@@ -239,7 +237,7 @@ class _Scores:
         ]
 
     def by_model(self) -> TableRow:
-        """Means over the corruptions."""
+        """Return the row of means over the corruptions."""
         mine, clean = self.mine, self.mine.clean
         labels = {"model": mine.model, "data": mine.data, "corruptions": len(self.corruptions)}
         labels |= {"severities": " ".join(map(str, self.levels)), "sequences": len(mine.sequences), "images": self.n}
@@ -260,7 +258,7 @@ class _Scores:
         return TableRow(labels, metrics)
 
     def by_corruption(self) -> list[TableRow]:
-        """One row for each corruption or sequence."""
+        """Return one row for each corruption or sequence."""
         rows = []
         for name in dict.fromkeys((*self.corruptions, *self.mine.sequences)):
             labels = {"model": self.mine.model, "data": self.mine.data, "corruption": name, "images": self.n}
@@ -276,12 +274,12 @@ class _Scores:
         return rows
 
     def mean_curve(self) -> ErrorCurve:
-        """The mean over the corruptions at each severity."""
+        """Return the mean over the corruptions at each severity."""
         means = np.mean(self.rates, axis=0)
         return self._curve("", self.levels, [self._estimate(float(drawn[0]), drawn) for drawn in means])
 
     def curves(self) -> list[ErrorCurve]:
-        """One for each corruption."""
+        """Return one curve for each corruption."""
         return [
             self._curve(name, tuple(sorted(levels)), [self._share(levels[level]) for level in sorted(levels)])
             for name, levels in self.mine.errors.items()
@@ -293,20 +291,20 @@ class _Scores:
         return ErrorCurve(self.mine.model, self.mine.data, name, (*start, *levels), (*before, *estimates))
 
     def _errors(self, model: CorruptedModel, name: str) -> np.ndarray:
-        """Error rates of a corruption in every replicate, (severities, R)."""
+        """Return the error rates of a corruption in every replicate, (severities, R)."""
         return np.array([self._draw(model.errors[name][level].wrong) for level in self.levels])
 
     def _reference(self, name: str) -> np.ndarray | None:
-        """The baseline's error rates of a corruption, (severities, R); None: it has none."""
+        """Return the baseline's error rates of a corruption, (severities, R); None if it has no such rates."""
         if self.base == ALEXNET:
-            known = name in BENCHMARK and self.levels == SEVERITIES  # a mean over all of them
+            known = name in BENCHMARK and self.levels == SEVERITIES  # published as a mean over all severities
             return np.full((len(self.levels), len(self.counts(self.n))), alexnet_errors([name])[0]) if known else None
         if isinstance(self.base, str) or not {*self.levels} <= {*self.base.errors.get(name, {})}:
             return None
         return self._errors(self.base, name)
 
     def _ratio(self, names: list[str]) -> Estimate:
-        """The mean ratio of errors to the baseline's."""
+        """Return the mean ratio of errors to the baseline's."""
         if not names or not self.levels:
             return NOTHING
         mine = np.array([self.rates[self.corruptions.index(name)] for name in names])
@@ -317,7 +315,7 @@ class _Scores:
         return self._estimate(float(value), mean_of_defined([*ratios]))
 
     def _flips(self, names: list[str]) -> Estimate:
-        """The mean flip probability."""
+        """Return the mean flip probability."""
         if not names:
             return NOTHING
         records = [self.mine.sequences[name] for name in names]
@@ -325,7 +323,7 @@ class _Scores:
         return self._estimate(float(np.mean([flip_probability_of(record) for record in records])), drawn)
 
     def _flip_rate(self, names: list[str]) -> Estimate:
-        """The mean ratio of flip probabilities to the baseline's."""
+        """Return the mean ratio of flip probabilities to the baseline's."""
         base = {} if isinstance(self.base, str) else self.base.sequences
         both = [(self.mine.sequences[name], base[name]) for name in names if name in base]
         if not both:
@@ -337,7 +335,7 @@ class _Scores:
         )
 
     def _undefined_ratios(self) -> Iterator[Finding]:
-        """What the means of ratios to the baseline leave out, as it has no error there or never flips."""
+        """Yield notes on ratios that are undefined because the baseline makes no error or never flips."""
         if isinstance(self.base, str):
             return
         faultless = [name for name, rates in self.references.items() if not rates[:, 0].any()]
@@ -346,11 +344,11 @@ class _Scores:
         lines = (("mCE/base", faultless, "makes no error there"), ("mFR", still, "never flips there"))
         for symbol, names, why in lines:
             if names:
-                sentence = f"{{subject}}: {{symbol}} is without {{names}}: {self.base.model} {why}"
+                sentence = f"{{subject}}: {{symbol}} omits {{names}}: {self.base.model} {why}"
                 yield note("undefined-ratio", sentence, subject=self.mine.model, symbol=symbol, names=", ".join(names))
 
     def _draw(self, values: np.ndarray) -> np.ndarray:
-        """The mean of a value of each image, in every replicate, (R,)."""
+        """Return the mean of a value of each image, in every replicate, (R,)."""
         return bootstrap_means(self.counts(len(values)), values[:, None].astype(float))[0].ratio.clip(0, 1)
 
     def _estimate(self, value: float, drawn: np.ndarray) -> Estimate:
@@ -365,7 +363,7 @@ def _point(rates: np.ndarray) -> torch.Tensor:
 
 
 def _why_nothing_is_right(mine: CorruptedModel) -> str:
-    """Why a model gets (almost) nothing right where most should be: classes in another order, and such; else ""."""
+    """Return why a model is at chance accuracy, such as a different order of classes; otherwise ""."""
     mildest = [levels[min(levels)] for levels in mine.errors.values() if levels]
     records = [mine.clean] if mine.clean is not None else mildest
     if not records:
@@ -375,7 +373,7 @@ def _why_nothing_is_right(mine: CorruptedModel) -> str:
     predicted, labels = (torch.tensor(each[answered]).long() for each in (best.predicted, best.labels))
     if not len(labels):
         return ""
-    seen = int(max(predicted.max(), labels.max())) + 1  # a record does not say how many classes there are
+    seen = int(max(predicted.max(), labels.max())) + 1  # a record does not contain the number of classes
     why = explain_predictions(predicted, labels, seen)
     images = "clean" if mine.clean is not None else f"{best.cell.corruption} {best.cell.severity}"
     return f"{mine.model}, {images}: {why}" if why else ""
@@ -384,34 +382,36 @@ def _why_nothing_is_right(mine: CorruptedModel) -> str:
 def _find_in_scores(
     mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]
 ) -> Iterator[Finding]:
-    """What the numbers do not tell."""
+    """Yield notes on the numbers."""
     made = dict.fromkeys(record.cell.source for record in mine.records if record.cell.source)
     if made:
-        sentence = "ImageNet-C-like: made in memory ({by}); the published set is stored as JPEG, and harder"
+        sentence = "ImageNet-C-like: made in memory ({by}); the published set is stored as JPEG and is harder"
         yield note("made-in-memory", sentence, by=", ".join(made))
     if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
-        sentence = "no CE/base: AlexNet's errors are published as means over all five severities; name a --baseline"
+        sentence = (
+            "no CE/base, because AlexNet's errors are published as means over all five severities; name a --baseline"
+        )
         yield note("no-baseline", sentence)
     elif base == ALEXNET and mine.errors:
-        sentence = "base: AlexNet's published errors on ImageNet-C, 50 000 images; here {images} of {data}"
+        sentence = "baseline: AlexNet's published errors on ImageNet-C, 50 000 images; here {images} of {data}"
         yield note("baseline", sentence, images=mine.images, data=mine.data)
     elif isinstance(base, CorruptedModel):
-        yield note("baseline", "base: {base} on the same images", base=base.model)
+        yield note("baseline", "baseline: {base} on the same images", base=base.model)
     yield from _find_missing(mine, models)
     if mine.sequences and isinstance(base, str):
-        sentence = "no mFR: AlexNet's flip probabilities are not published; name a model with --baseline"
+        sentence = "no mFR, because AlexNet's flip probabilities are not published; name a model with --baseline"
         yield note("no-baseline-sequences", sentence)
     known = {SEQUENCES[name].finding: name for name in mine.sequences if name in SEQUENCES}
     yield from (note("sequences", f"sequences such as {name}: {text}") for text, name in known.items() if text)
     if why := _why_nothing_is_right(mine):
         yield note("nothing-right", why, state="warn", subject=mine.model)
     if silent := sum(int((record.predicted < 0).any(axis=-1).sum()) for record in mine.records):
-        sentence = "{subject}: {count} answers that are not finite count as errors"
+        sentence = "{subject}: {count} non-finite outputs count as errors"
         yield note("not-finite", sentence, subject=mine.model, count=silent)
 
 
 def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Iterator[Finding]:
-    """What the means over the corruptions and severities lack."""
+    """Yield notes on missing corruptions, severities and clean images."""
     lacking = [name for name in BENCHMARK if name not in mine.errors]
     if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
         sentence = "{subject}: means over {count} corruptions, without {lacking}"
@@ -427,7 +427,7 @@ def _find_missing(mine: CorruptedModel, models: Sequence[CorruptedModel]) -> Ite
         alone = [
             f"{each.images}" for each in models if (each.model, each.data) == (mine.model, mine.data) and each.clean
         ]
-        why = f" of the same {mine.images} images, got {', '.join(alone)}" if alone else ""
+        why = f" for the same {mine.images} images (got {', '.join(alone)})" if alone else ""
         yield note(
-            "no-clean", "{subject}: no RmCE without the clean images{why}: --clean DATA", subject=mine.model, why=why
+            "no-clean", "{subject}: no RmCE without clean images{why}; use --clean DATA", subject=mine.model, why=why
         )

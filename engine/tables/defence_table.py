@@ -1,4 +1,4 @@
-"""What a defence changes: two models of a folder on the same images, clean and under the attacks that both met."""
+"""Effects of a defence: two models of a folder on the same images, clean and under common attacks."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,22 +25,22 @@ from .estimates import NOTHING, Counts, estimate_draws, estimate_share, mean_dra
 from .groups import TableGroup, group_cells, plain_setting_of
 from .table import Table, TableRow
 
-_RATE = "MR"  # the one rate whose difference is a metric of a defence
+_RATE = "MR"  # the only rate whose difference is a metric of a defence
 _LABELS = ("defended", "examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
 _CLEAN = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
 
 
 class _Pair(NamedTuple):
-    """The original and the defended model on the same images: the clean ones, or examples of an attack with one seed.
+    """The undefended and the defended model on the same images: clean, or examples of an attack with one seed.
 
     Args:
-        logits: of each, (n, K).
+        logits: logits of each, (n, K).
         counts: images that count in metrics of both models' outputs, (n,) bool.
-        columns: the values of each in metrics of one model, by symbol; empty on clean images.
-        most: the rate of each where what proves nothing counts as fooled, (n,).
-        invalid: results that prove nothing.
-        by_majority: where the rate of a random model is no share of its draws; "": nowhere.
-        is_clean: the images are the clean ones.
+        columns: values of each in metrics of one model, by symbol; empty on clean images.
+        most: rate of each if invalid results count as fooled, (n,).
+        invalid: number of invalid results.
+        by_majority: where a random model is judged by the majority of its samples; "" if nowhere.
+        is_clean: whether the images are clean.
     """
 
     logits: tuple[Tensor, Tensor]
@@ -53,7 +53,7 @@ class _Pair(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of the table: its labels, its repeats, the true classes (n,), and metrics that mean nothing here."""
+    """A row of the table: labels, repeats, true classes (n,), and metrics that are undefined here."""
 
     labels: dict[str, Any]
     repeats: list[_Pair]
@@ -70,30 +70,34 @@ def build_defence(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Table:
-    """The table of a defence: the defended model against the original one.
+    """Build the table of a defence: the defended model compared with the undefended one.
 
-    The first row is on the clean images: what the defence costs. Then, for each attack that was run on both models, one
-    on the examples made on each (`made_on` is "own"), and one for each whose examples of the original the defended
-    model was shown ("original": `--examples original`). CAV, CRR... are of those, over the images that are wrong when
-    clean or whose examples keep the rules on both. MRV, AMDV... are differences of the two models' means, each over its
-    images: with examples of the original only MRV, the defended one's rate being over the images that both get right
-    when clean. Repeats with other seeds are paired and averaged. Labels: `defended` (if there are several), `examples`
-    ("clean" or the implementation), `made_on`, `norm`, `epsilon`, `targeted`, `setting`, `images` (that count),
-    `violations` (of both models).
+    The first row is on the clean images: the cost of the defence. Then, for each attack on both models, one row on the
+    examples made on each (`made_on` is "own"), and one for each attack whose examples of the undefended model were
+    tested
+    on the defended one ("original": `--examples original`). CAV, CRR... cover images that are wrong when clean or whose
+    examples are valid on both. MRV, AMDV... are differences of the two models' means, each over its images; with
+    examples
+    of the undefended model there is only MRV, with the defended model's rate over images that both classify correctly
+    when
+    clean. Repeats with other seeds are paired and averaged. Labels: `defended` (if there are several), `examples`
+    ("clean"
+    or the implementation), `made_on`, `norm`, `epsilon`, `targeted`, `setting`, `images` (that count), `violations` (of
+    both models).
 
     Args:
-        folder: a results folder, or what was read of it.
-        original: name of the model without the defence.
-        defended: name of the model with it; with a `*`, every other model that it matches.
-        metrics: symbols of metrics of a defence; None: all that the folder has.
-        bootstrap: replicates, over images; 0: no intervals.
-        seed: of the resampling.
+        folder: a results folder, or results that were read.
+        original: name of the undefended model.
+        defended: name of the defended model; with a `*`, every other model that matches.
+        metrics: symbols of metrics of a defence; None for all that the folder has.
+        bootstrap: replicates, over images; 0 for no intervals.
+        seed: random seed of the resampling.
 
     Raises:
         UnknownName: if there is no such model or metric.
         Unsupported: if a metric is not about a defence.
-        InvalidInput: if the two models did not see the same labelled images.
-        Unavailable: if there is no such folder, or no cell in it.
+        InvalidInput: if the two models were not evaluated on the same labelled images.
+        Unavailable: if there is no such folder, or no run in it.
     """
     asked = _choose(metrics)
     outcomes = folder if isinstance(folder, Results) else _read_pair(folder, original, defended)
@@ -117,25 +121,25 @@ def build_defence(
         lines.append(TableRow({name: labels[name] for name in _LABELS}, {symbol: each[symbol] for symbol in kept}))
     findings = [*outcomes.findings, *_how_judged(outcomes, (original, *names), rows if "MRV" in kept else [])]
     if "MRV" in kept and any(row.labels["violations"] for row in rows):
-        ends = ", and as 1 in the upper ends of their intervals" if bootstrap else ""
-        sentence = "violations prove nothing: they count as 0 in the rates that {symbols} is the difference of{ends}"
+        ends = ", and as 1 in the upper bounds of their intervals" if bootstrap else ""
+        sentence = "invalid results count as 0 in the rates whose difference is {symbols}{ends}"
         findings.append(note("violations", sentence, symbols="MRV", ends=ends))
     return Table("defence", _LABELS, tuple(kept), tuple(lines), tuple(findings))
 
 
 def _how_judged(outcomes: Results, names: Sequence[str], rows: Sequence[_Row]) -> Iterator[Finding]:
-    """Where models that are judged by draws are among those of these names: other tables have the shares of them."""
+    """Yield notes on random models, whose samples count differently in other tables."""
     drawn = [name for name in dict.fromkeys(names) if name in outcomes.judged_by_draws]
     if not drawn:
         return
-    sentence = "{models}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+    sentence = "{models}: CAV and similar metrics use the majority of its samples, MRV, MR and RA their rate"
     yield note("majority", sentence, models=", ".join(drawn))
     exceptions: dict[str, set[str]] = {}
     for row in rows:
         exceptions.setdefault(row.labels["defended"], set()).update(pair.by_majority for pair in row.repeats)
     for name, places in exceptions.items():
         for where in sorted(places - {""}):
-            sentence = "MRV of {subject} goes by the majority of the draws {where}"
+            sentence = "MRV of {subject} uses the majority of the samples {where}"
             yield note("majority-rate", sentence, subject=name, where=where)
 
 
@@ -146,17 +150,17 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
         if symbol not in METRICS:
             raise unknown_metric(symbol)
         if symbol not in every:
-            raise Unsupported(f"{symbol} is about one model: ask for it without --defence")
+            raise Unsupported(f"{symbol} is a metric of one model; use it without --defence")
     return chosen
 
 
 def _read_pair(folder: str | Path, original: str, defended: str) -> Results:
-    """The folder with the logits of two models."""
+    """Read the folder with the logits of two models."""
     return read_outcomes(folder, keep_logits=lambda each: "*" in defended or each.is_called((original, defended)))
 
 
 def _defended_names(outcomes: Results, original: str, defended: str) -> list[str]:
-    """The models that a name, or a pattern, stands for."""
+    """Return the models that match a name or pattern."""
     if "*" not in defended:
         return [defended]
     known = list(dict.fromkeys(each.name for key, each in outcomes.subjects.items() if key in outcomes.clean))
@@ -167,7 +171,7 @@ def _defended_names(outcomes: Results, original: str, defended: str) -> list[str
 
 
 def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[CleanResult, CleanResult]]:
-    """Both models on each set of images that both saw."""
+    """Return both models on each set of images that both were evaluated on."""
     known = [outcomes.clean[key] for key in outcomes.subjects if key in outcomes.clean]
     sides = [[each for each in known if each.subject.name == name] for name in (original, defended)]
     for name, side in zip((original, defended), sides, strict=True):
@@ -177,8 +181,8 @@ def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[C
     if not same:
         seen = ["; ".join(images_text(each.subject) for each in side) for side in sides]
         raise InvalidInput(
-            f"expected images that {original} and {defended} both saw, got {seen[0]} and {seen[1]}: "
-            "evaluate both on the same"
+            f"{original} and {defended} have no images in common ({seen[0]} and {seen[1]}): "
+            "evaluate both on the same images"
         )
     for a, b in same:
         confident = a.has_confidences and b.has_confidences
@@ -189,19 +193,19 @@ def _find_pairs(outcomes: Results, original: str, defended: str) -> list[tuple[C
 
 
 def _of_same_images(a: CleanResult, b: CleanResult) -> bool:
-    """By their digest, under whatever name; else, as models may take them in other sizes, by the names of all."""
+    """Whether two models saw the same images: by digest, or by the names of all if models need different sizes."""
     labels, names = (np.array_equal(a.columns[name], b.columns[name]) for name in ("label", "image"))
     same = a.subject.data_digest == b.subject.data_digest or (a.subject.data == b.subject.data and names)
     return labels and same
 
 
 def _rows_of(outcomes: Results, models: tuple[CleanResult, CleanResult]) -> Iterator[_Row]:
-    """The rows of a defence: on the clean images, and for each attack on the examples of both and of the original."""
+    """Yield the rows of a defence: on clean images, and for each attack on both kinds of examples."""
     original, defended = models
     truth, images = torch.tensor(original.columns["label"]), original.subject.images
     meaningless = set()
     if original.logits.shape != defended.logits.shape and outcomes.has_detector(defended.subject):
-        meaningless = {"FV"}  # the class of its detector is none of the data
+        meaningless = {"FV"}  # the detector's class is not a class of the data
     if meaningless or not all(each.has_confidences for each in models):
         meaningless |= {symbol for symbol in METRICS if needs_confidences(symbol)}
     clean = _Pair(_same_width(original.logits, defended.logits), np.ones(images, bool), is_clean=True)
@@ -217,7 +221,7 @@ def _rows_of(outcomes: Results, models: tuple[CleanResult, CleanResult]) -> Iter
 def _attacks(
     outcomes: Results, models: tuple[CleanResult, CleanResult]
 ) -> Iterator[tuple[TableGroup, str, list[_Pair]]]:
-    """The attacks that both models met, paired by seed ("own"); then those of the original that it saw ("original")."""
+    """Yield attacks on both models, paired by seed ("own"), then those with transferred examples ("original")."""
     keys = [each.subject.key for each in models]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
     groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
@@ -225,7 +229,7 @@ def _attacks(
     plain = {(plain_setting_of(each.cell), *place): each for of in runs for place, each in of.items()}
     for group, of in zip(groups, runs, strict=True):
         met = []
-        for after in (each for (key, _), each in of.items() if key == keys[1]):  # perhaps at several numbers of draws
+        for after in (each for (key, _), each in of.items() if key == keys[1]):  # perhaps several numbers of samples
             place = keys[0], after.cell.seed
             before = of.get(place) or plain.get((plain_setting_of(after.cell), *place))
             met += [_attacked(outcomes, before, after)] if before is not None else []
@@ -238,7 +242,7 @@ def _attacks(
 
 
 def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _Pair:
-    """Each model on the examples that were made on it."""
+    """Return each model on the examples that were made on it."""
     both = (original, defended)
     return _Pair(
         _same_width(*(_logits(outcomes, each) for each in both)),
@@ -251,7 +255,7 @@ def _attacked(outcomes: Results, original: RunResult, defended: RunResult) -> _P
 
 
 def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pair | None:
-    """Both models on the examples that were made on the original; None if the defended one was not shown them."""
+    """Return both models on the undefended model's examples; None if the defended one was not tested on them."""
     shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
     if shown is None:
         return None
@@ -274,30 +278,30 @@ def _shown(outcomes: Results, original: RunResult, defended: CleanResult) -> _Pa
 
 
 def _most(outcome: RunResult) -> np.ndarray:
-    """The rate of each image, (n,), where what proves nothing may be fooled."""
+    """Return the rate of each image, (n,), if invalid results count as fooled."""
     return outcome.results.at_most(outcome.columns[_RATE].astype(float), METRICS[_RATE].invalid)
 
 
 def _counting(outcome: RunResult) -> np.ndarray:
-    """Examples that keep the rules, and images that are wrong when clean: they count unchanged, (n,) bool."""
+    """Return valid examples and images that are wrong when clean, which count unchanged, (n,) bool."""
     return outcome.usable | ~outcome.columns["attacked"]
 
 
 def _logits(outcomes: Results, outcome: RunResult) -> Tensor:
-    """On its adversarial images, (n, K): what was kept of them, or read again; 0 where a model gave none."""
+    """Return the logits on adversarial images, (n, K), reading them if necessary; 0 for non-finite ones."""
     if outcome.adv_logits is not None:
         return _finite(outcome.adv_logits)[0]
     return _finite(logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits"))[0]
 
 
 def _finite(logits: Tensor) -> tuple[Tensor, np.ndarray]:
-    """Logits, (n, K), with 0 in rows that are not finite, which count nowhere and no metric takes; which are, (n,)."""
+    """Return logits, (n, K), with 0 in non-finite rows, and which rows are finite, (n,)."""
     finite = logits.isfinite().all(1)
     return logits if finite.all() else logits.masked_fill(~finite[:, None], 0.0), finite.numpy()
 
 
 def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as wide as the wider: what gives labels only may have another number of classes, none of which is likely."""
+    """Pad logits to the wider of both; a model that returns labels only may have a different number of classes."""
     width = max(first.shape[1], second.shape[1])
 
     def widened(logits: Tensor) -> Tensor:
@@ -309,7 +313,7 @@ def _same_width(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> Estimate:
-    """The mean of a metric over the repeats, with the interval of a share, or of a difference, where it is one."""
+    """Return the mean of a metric over the repeats, with the interval of a rate or difference if it is one."""
     if symbol in row.meaningless:
         return NOTHING
     weights = counts(len(row.truth))
@@ -330,7 +334,7 @@ def _estimate(symbol: str, row: _Row, counts: Counts, *, has_interval: bool) -> 
 
 
 def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replicates:
-    """A metric of two models on the same images; NaN where it cannot be had of them."""
+    """Return a metric of two models on the same images; NaN if it is undefined."""
     record = METRICS[symbol]
     given = {"labels": truth}
     for name, logits in zip(("logits", "defended_logits"), pair.logits, strict=True):
@@ -352,7 +356,7 @@ def _draw(symbol: str, pair: _Pair, truth: Tensor, counts: np.ndarray) -> Replic
 
 
 def _rates(symbol: str, pair: _Pair, truth: Tensor) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """What a share is counted from, and what a difference takes from it, (n,) each, with what they are at most."""
+    """Return the images that a rate counts and a difference subtracts, (n,) each, with their upper bounds."""
     if symbol == "MRV":
         rates = [columns[_RATE].astype(float) for columns in pair.columns if _RATE in columns]
         return tuple(zip(rates, pair.most, strict=True))[::-1] if len(rates) == 2 else ()

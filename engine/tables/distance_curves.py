@@ -1,4 +1,4 @@
-"""How near the nearest adversarial point of an image is after how many passes: the median over the images."""
+"""Median distance of the nearest adversarial example against queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from ..store.results import Results, RunResult, as_results, check_models
 from .groups import group_cells
 
 _SHOWN = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-_POINTS = 160  # numbers of passes at which a curve is computed, at most
-COLUMNS = ("passes", "median", "low", "high", "fooled")  # numbers of a curve
+_POINTS = 160  # largest number of points of a curve
+COLUMNS = ("passes", "median", "low", "high", "fooled")  # numeric columns of a curve
 _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting")
 
 
 @dataclass(frozen=True, eq=False)
 class DistanceCurve:
-    """One attack on one model.
+    """Curve of one attack on one model.
 
     Args:
-        labels: `model`, `implementation`, `norm`, `epsilon` (NaN: none), `targeted`, `setting`.
-        passes: forward plus backward, ascending, up to the most that an image cost; shape (P,).
-        median: over the images, of the distance in the norm; inf where fewer than half have an example; shape (P,).
-        low: lower end of its 95 % interval, NaN where so few images have none, shape (P,).
-        high: upper end, shape (P,).
-        fooled: share of the images that have an example, shape (P,).
-        n: images: attacked, and no violation in any repeat.
-        repeats: seeds; the distance of an image is its median over them.
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN for none), `targeted`, `setting`.
+        passes: forward plus backward passes, ascending, up to the largest cost of an image; shape (P,).
+        median: median distance in the norm over the images; inf if fewer than half have an example; shape (P,).
+        low: lower bound of its 95 % interval, NaN if too few images, shape (P,).
+        high: upper bound, shape (P,).
+        fooled: rate of images that have an example, shape (P,).
+        n: number of images: attacked, with valid results in all repeats.
+        repeats: number of seeds; the distance of an image is its median over them.
     """
 
     labels: dict[str, Any]
@@ -46,14 +46,14 @@ class DistanceCurve:
     repeats: int
 
     def at(self, passes: int) -> int | None:
-        """The place in the arrays of what is known after so many passes; None before the first."""
+        """Return the index of the last point at or below a number of passes; None before the first."""
         place = int(np.searchsorted(self.passes, passes, side="right")) - 1
         return place if place >= 0 else None
 
 
 @dataclass(frozen=True, repr=False)
 class DistanceCurves(Displayed):
-    """The curves of a folder, the numbers of passes that tables show, and what is not in the numbers."""
+    """Distance curves of a folder, the numbers of passes shown in tables, and notes."""
 
     curves: tuple[DistanceCurve, ...]
     shown: tuple[int, ...]
@@ -61,11 +61,11 @@ class DistanceCurves(Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The findings in words."""
+        """Sentences of the findings."""
         return sentences(self.findings)
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each curve and number of passes."""
+        """Return one line for each curve and number of passes."""
         lines = [
             {
                 **curve.labels,
@@ -87,20 +87,21 @@ class DistanceCurves(Displayed):
 def build_distance_curves(
     folder: str | Path | Results, *, norm: str | None = None, models: Sequence[str] | None = None
 ) -> DistanceCurves:
-    """The median distance against passes of every attack whose records have it.
+    """Build the curves of median distance against passes of every attack whose records have them.
 
-    Such are searches by several attacks (`best(A,B)`), and minimum-norm attacks evaluated with `--metric curve`. The
-    interval is that of order statistics (binomial), which asks nothing of the distribution; none below 6 images.
+    These are portfolio searches (`best(A,B)`), and minimum-norm attacks evaluated with `--metric curve`. The interval
+    is
+    that of order statistics (binomial), which is distribution-free; NaN below 6 images.
 
     Args:
-        folder: a results folder, or what was read of it.
-        norm: only this one.
-        models: only these.
+        folder: a results folder, or results that were read.
+        norm: only this norm.
+        models: only these models.
 
     Raises:
-        Unsupported: if no record has a curve, or none of what was asked for.
+        Unsupported: if no chosen record has a curve.
         UnknownName: if there is no such model.
-        Unavailable: if there is no such folder, or no cell in it.
+        Unavailable: if there is no such folder, or no run in it.
     """
     outcomes = as_results(folder)
     check_models(outcomes, models)
@@ -118,15 +119,15 @@ def build_distance_curves(
     if not curves:
         where = outcomes.store.folder
         raise Unsupported(
-            f"no record of {where} has a curve of distance against passes: evaluate minimum-norm attacks with --metric "
+            f"no record in {where} has a curve of distance against passes: evaluate minimum-norm attacks with --metric "
             "curve (on the CPU), or best(A,B)"
         )
     most = max(int(curve.passes[-1]) for curve in curves)
-    sentence = "{without} attacks without such a curve are left out"
+    sentence = "omitted: {without} attacks without such a curve"
     findings = [note("no-curve", sentence, without=without)] if without else []
     for curve in (each for each in curves if each.repeats > 1):
         subject = f"{curve.labels['implementation']} on {curve.labels['model']}"
-        sentence = "{subject}: median of an image over {repeats} seeds"
+        sentence = "{subject}: the distance of each image is the median over {repeats} seeds"
         findings.append(note("median-over-seeds", sentence, subject=subject, repeats=curve.repeats))
     shown = tuple(passes for passes in _SHOWN if passes < most)
     return DistanceCurves(tuple(curves), (*shown, most), (*findings, *outcomes.findings))
@@ -152,7 +153,7 @@ def _curve(labels: dict[str, Any], repeats: list[RunResult]) -> DistanceCurve:
         nothing = np.full(len(passes), np.nan)
         return DistanceCurve(labels, passes, nothing, nothing, nothing, nothing, 0, len(repeats))
     low, high = (np.full(len(passes), np.nan) for _ in range(2))
-    place = int(binom.ppf(0.025, n, 0.5))  # order statistics number place and n + 1 - place enclose it
+    place = int(binom.ppf(0.025, n, 0.5))  # bounds: order statistics place and n + 1 - place
     if place >= 1:
         low, high = distances[place - 1], distances[n - place]
     middle = (distances[(n - 1) // 2] + distances[n // 2]) / 2
@@ -161,7 +162,7 @@ def _curve(labels: dict[str, Any], repeats: list[RunResult]) -> DistanceCurve:
 
 
 def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
-    """Numbers of passes at which something changes, thinned out geometrically where there are many, and the last."""
+    """Return the numbers of passes at which a curve changes, thinned out geometrically, and the last."""
     changes = np.unique(np.concatenate([*(np.asarray(each, dtype=np.int64) for each in curves), [spent]]))
     changes = changes[changes <= spent]
     if len(changes) <= _POINTS:
@@ -171,7 +172,7 @@ def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
 
 
 def _distances(outcome: RunResult, images: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """The nearest distance of each image after each number of passes, (images, P); inf where there is none yet."""
+    """Return the distance of each image after each number of passes, (images, P); inf without an example."""
     table = np.full((len(images), len(passes)), np.inf)
     for row, image in enumerate(images):
         known = np.asarray(outcome.columns["curve_passes"][image], dtype=np.int64)

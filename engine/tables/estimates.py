@@ -1,4 +1,4 @@
-"""From values per image and a metric's record to an estimate with its 95 % interval: the one way of every table."""
+"""Estimates with 95 % intervals from values per image and a metric's record, for every table."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,20 +24,20 @@ from ..store.columns import coverage_of, coverage_values
 from ..store.results import Results, RunResult
 from ..store.stored_columns import hold_columns
 
-EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"
+EXTRAPOLATED = "D_half is extrapolated by the fit if fewer than half of the images were fooled"
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
-Values = Sequence[Sequence[np.ndarray]]  # of each part of a row the values of its repeats, (n,) each, NaN: undefined
-Counts = Callable[[int], np.ndarray]  # the images of every replicate, from `resample`, by the number of images
-Nearest = Mapping[tuple[object, ...], np.ndarray]  # distances (n,) by `rivals`
+Values = Sequence[Sequence[np.ndarray]]  # for each part of a row the values of its repeats, (n,) each, NaN if undefined
+Counts = Callable[[int], np.ndarray]  # from the number of images to their counts in every replicate, by `resample`
+Nearest = Mapping[tuple[object, ...], np.ndarray]  # distances (n,) by `comparison_key`
 
 
 def resamples(bootstrap: int, seed: int) -> Counts:
-    """`resample` with these arguments for any number of images; what was drawn once is kept."""
+    """Return a cached `resample` with these arguments for any number of images."""
     return lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
 
 
 def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -> Replicates:
-    """The mean over parts of the mean over their repeats, or over all their images."""
+    """Return the mean over parts of the mean over their repeats, or over all their images if `pooled`."""
     every = [draws for part in parts for draws in part]
     n = sum(draws.n for draws in every)
     if not every:
@@ -52,20 +52,21 @@ def mean_draws(parts: Sequence[Sequence[Replicates]], *, pooled: bool = False) -
 
 
 def estimate_draws(draws: Replicates) -> Estimate:
-    """The value of draws and its bootstrap interval."""
+    """Return the value of replicates and its bootstrap interval."""
     return interval(draws.ratio, draws.n, draws.different)
 
 
 def estimate_share(
     parts: Values, most: Values | None = None, *, pooled: bool = False, has_interval: bool = True
 ) -> Estimate:
-    """The mean over parts of the mean over their repeats of a share, with the interval of `clustered_interval`.
+    """Estimate the mean rate over parts and their repeats, with the interval of `clustered_interval`.
 
     Args:
         parts: values from 0 to 1 of the same images.
-        most: what they are at most (the bounds of Manski 2003 for what is missing), for the upper end; None: the same.
-        pooled: every image of every repeat weighs the same.
-        has_interval: False: the value alone.
+        most: upper bounds of the values (the bounds of Manski 2003 for missing ones), for the upper bound; None for
+            equal.
+        pooled: whether every image of every repeat has the same weight.
+        has_interval: whether to compute the interval.
     """
     met = [[column for column in part if not np.isnan(column).all()] for part in parts]
     columns = [column for part in met for column in part]
@@ -84,13 +85,13 @@ def estimate_share(
 
 
 def values_of(outcome: RunResult, outcomes: Results, symbol: str, *, at_most: bool = False) -> np.ndarray:
-    """The values of a metric on the images of a cell, (n,); NaN where undefined.
+    """Return the values of a metric on the images of a run, (n,); NaN if undefined.
 
     Args:
-        outcome: the cell.
-        outcomes: its folder.
-        symbol: of the metric.
-        at_most: every image of which nobody knows counts as 1, see `ImageResults.at_most`.
+        outcome: the run.
+        outcomes: results of its folder.
+        symbol: symbol of the metric.
+        at_most: whether undecided images count as 1, see `ImageResults.at_most`.
     """
     record, columns = facts_of(symbol), outcome.columns
     clean = outcomes.clean.get(outcome.cell.subject.key)
@@ -114,15 +115,15 @@ def estimate_row(
     pooled: bool = False,
     of_model: bool = False,
 ) -> dict[str, Estimate]:
-    """Every metric of a row of a table: shares with their own interval, all others with that of the bootstrap.
+    """Estimate every metric of a row of a table: rates with their own interval, others with a bootstrap interval.
 
     Args:
-        parts: the cells that the row is the mean of, each with its repeats.
-        outcomes: their folder.
-        symbols: of metrics that are values of one cell.
-        drawn: after `prepare` of these symbols.
-        pooled: the mean over all images instead.
-        of_model: the row is about a model, whose RA is the worst case over its attacks.
+        parts: runs behind the row, each with its repeats.
+        outcomes: results of their folder.
+        symbols: metrics with values for one run.
+        drawn: replicates after `prepare` with these symbols.
+        pooled: whether to take the mean over all images.
+        of_model: whether the row is about a model, whose RA is the worst case over its attacks.
     """
     shares = [symbol for symbol in symbols if facts_of(symbol).kind == "share"]
     means = [symbol for symbol in symbols if symbol not in shares]
@@ -147,7 +148,7 @@ def estimate_row(
 def _row_values(
     parts: Sequence[Sequence[RunResult]], outcomes: Results, symbol: str, *, of_model: bool, at_most: bool = False
 ) -> Values:
-    """A share of each image in each cell of a row; of clean images, or in the worst case, an image counts once."""
+    """Return a rate of each image in each run of a row; for clean images or the worst case an image counts once."""
     record = facts_of(symbol)
     if record.stored == "clean":
         parts = [[each] for each in {each.cell.subject.key: each for part in parts for each in part}.values()]
@@ -158,24 +159,24 @@ def _row_values(
 
 
 class RunReplicates:
-    """What is drawn of the cells of a folder, kept for the tables that are made of it one after the other.
+    """Cached replicates of a folder's runs, shared by several tables.
 
     Args:
-        bootstrap: replicates; 0: no intervals.
-        seed: of the resampling.
-        kept: symbols of which the draws are kept: 16 KB of each cell with 1000 replicates.
+        bootstrap: replicates; 0 for no intervals.
+        seed: random seed of the resampling.
+        kept: symbols whose replicates are cached: 16 KB per run with 1000 replicates.
     """
 
     def __init__(self, bootstrap: int, seed: int, kept: Collection[str] = ()):
-        self.bootstrap, self.kept = bootstrap, frozenset({*kept, "seconds"})  # which CTC ranks after a row is drawn
+        self.bootstrap, self.kept = bootstrap, frozenset({*kept, "seconds"})  # CTC ranks them after the rows are drawn
         self.counts = resamples(bootstrap, seed)
         self._nearest: Nearest = {}
-        self._clean: dict[str, Replicates] = {}  # CF by subject: the same for every attack on it, and in every table
-        self._exact: dict[int, np.ndarray] = {}  # counts as floating point numbers, which products turn them into
+        self._clean: dict[str, Replicates] = {}  # CF by model on data, the same for every attack
+        self._exact: dict[int, np.ndarray] = {}  # counts as floating point numbers, for products
         self._drawn: dict[str, dict[str, Replicates]] = {}
 
     def prepare(self, outcomes: Results, symbols: Sequence[str]) -> None:
-        """Look at all cells for what one cell alone does not say: the nearest distances of OPT, and CF of a model."""
+        """Compute values that need all runs: the nearest distances for OPT, and CF of a model."""
         self._nearest = nearest_distances(outcomes.done) if "OPT" in symbols else {}
         attacked = {outcome.cell.subject.key for outcome in outcomes.done} if "CF" in symbols else set()
         for key in attacked & outcomes.clean.keys() - self._clean.keys():
@@ -185,21 +186,21 @@ class RunReplicates:
     def row(
         self, parts: Sequence[Sequence[RunResult]], outcomes: Results, symbols: Sequence[str], *, pooled: bool = False
     ) -> dict[str, Replicates]:
-        """Every symbol of the cells of a row, by `mean_draws`."""
+        """Return the mean replicates of every symbol for the runs of a row, by `mean_draws`."""
         cells = [[self.draw(each, outcomes, symbols) for each in part] for part in parts] if symbols else []
         return {
             symbol: mean_draws([[each[symbol] for each in part] for part in cells], pooled=pooled) for symbol in symbols
         }
 
     def draw(self, outcome: RunResult, outcomes: Results, symbols: Sequence[str]) -> dict[str, Replicates]:
-        """Every symbol of a finished cell; `prepare` comes first.
+        """Return the replicates of every symbol for a finished run, after `prepare`.
 
-        CTC, which is about several cells, stays NaN; so does D_half of a fixed budget.
+        CTC, which needs several runs, stays NaN; so does D_half of a fixed-budget attack.
 
         Args:
-            outcome: the cell.
-            outcomes: the folder.
-            symbols: chosen and present ones.
+            outcome: the run.
+            outcomes: results of the folder.
+            symbols: chosen symbols that are present.
         """
         known = self._drawn.get(outcome.cell.key, {})
         lacking = [symbol for symbol in symbols if symbol not in known]
@@ -225,13 +226,13 @@ class RunReplicates:
 
 
 def comparison_key(outcome: RunResult) -> tuple[object, ...]:
-    """What attacks must share for their distances to be compared: model, images, norm, target, 8-bit or not."""
+    """Return the key that attacks must share for comparable distances: model, images, norm, target, 8-bit or not."""
     cell = outcome.cell
     return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
 
 
 def nearest_distances(done: Sequence[RunResult]) -> Nearest:
-    """The least distance of each image over all attacks on the same model, norm and target, by `rivals` of a cell."""
+    """Return the smallest distance of each image over all attacks with the same `comparison_key`."""
     nearest: dict[tuple[object, ...], np.ndarray] = {}
     for outcome in done:
         key, distance = comparison_key(outcome), outcome.columns["distance"]
@@ -240,19 +241,19 @@ def nearest_distances(done: Sequence[RunResult]) -> Nearest:
 
 
 def proven_distances(outcome: RunResult) -> np.ndarray:
-    """The distances of the images whose result is valid: the others say neither how near they are nor how far."""
+    """Return the distances of images with a valid result; for the others they are unknown."""
     return outcome.columns["distance"][outcome.results.proven]
 
 
 def is_extrapolated(outcome: RunResult) -> bool:
-    """Whether D_half of a cell is a number, and lies beyond what was measured: fewer than half of the images fell."""
+    """Whether the D_half of a run is extrapolated: fewer than half of the images were fooled."""
     distances = proven_distances(outcome)
     right = distances[distances > 0]
     return outcome.is_minimum and bool(0 < 2 * np.isfinite(right).sum() < len(right))
 
 
-# Metrics of all distances of a cell together: their draws from the images of each replicate (R, n), the distances (n,)
-# of the images whose result is valid, and the nearest of any attack (n,).
+# Metrics of all distances of a run together: replicates from counts (R, n), valid distances (n,), and the nearest
+# distances of any attack (n,).
 _OF_DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
     "D_half": lambda weights, distances, _: draw_half_distortion(weights, distances),
     "OPT": draw_optimality,
@@ -260,7 +261,7 @@ _OF_DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.nd
 
 
 def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: Nearest) -> Replicates | None:
-    """A metric that is no mean over images; None if it is one, or cannot be had."""
+    """Return the replicates of a metric that is not a mean over images; None if it is one, or undefined."""
     record = facts_of(symbol)
     if "coverage" in record.needs:
         value = np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan))
@@ -277,7 +278,7 @@ def _draw_of_set(outcome: RunResult, symbol: str, counts: np.ndarray, nearest: N
 
 
 def _coverage(outcome: RunResult, symbol: str) -> float:
-    """Coverage of a cell's images after the attack, or before it ("@clean"), of all layers or one ("@LAYER")."""
+    """Return the coverage after the attack, or before it ("@clean"), of all layers or one ("@LAYER")."""
     base, *parts = symbol.split("@")
     coverage = coverage_of(outcome.columns, clean=CLEAN in parts)
     layer = next((part for part in parts if part != CLEAN), "")
@@ -287,7 +288,7 @@ def _coverage(outcome: RunResult, symbol: str) -> float:
 
 
 def mean_of_defined(values: Sequence[np.ndarray]) -> np.ndarray:
-    """Mean over the defined ones, replicate by replicate."""
+    """Return the mean over the defined values, replicate by replicate."""
     if len(values) == 1:
         return values[0]
     stacked = np.stack(values)

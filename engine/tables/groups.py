@@ -1,4 +1,4 @@
-"""Which cells make a row of a table, and what tells the rows apart."""
+"""Groups of runs that form the rows of a table, and settings that distinguish them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from ..store.notes import least_of_estimates
 from ..store.results import Results, RunResult, distinguishing_settings
 from .symbols import By
 
-_COMPARED = ("norm", "epsilon", "targeted", "setting")  # rows of models that are alike in these are compared
+_COMPARED = ("norm", "epsilon", "targeted", "setting")  # rows of models with equal values of these are compared
 Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
 
 class TableGroup(NamedTuple):
-    """The cells of a row: `parts` are averaged over, each a list of repeats (seeds); `finer` tells like rows apart."""
+    """Runs of a row: `parts` are averaged, each a list of repeats (seeds); `finer` distinguishes equal labels."""
 
     labels: dict[str, Any]
     parts: list[list[RunResult]]
@@ -28,24 +28,24 @@ class TableGroup(NamedTuple):
 
     @property
     def outcomes(self) -> list[RunResult]:
-        """The cells of all parts."""
+        """Runs of all parts."""
         return [outcome for part in self.parts for outcome in part]
 
 
 def distinguishing_text(options: Sequence[Mapping[str, str]]) -> list[str]:
-    """For each of several settings, what it has that not all of them have: "steps=5, step_size=0.02"."""
+    """Return, for each of several settings, those values that are not shared by all: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
     varied = [name for name in names if len({option.get(name) for option in options}) > 1]
     return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]
 
 
 def model_names(outcomes: Results) -> dict[str, str]:
-    """Name of every model by key of its subject; with a piece of its digest where one name has several weights."""
+    """Return the display name of every model (`ModelOnData.name`), by key of model and data."""
     return {key: subject.name for key, subject in outcomes.subjects.items()}
 
 
 def threat_labels(cell: AttackRun) -> dict[str, Any]:
-    """Norm, epsilon (NaN: none), targeted."""
+    """Return norm, epsilon (NaN for none) and targeted."""
     rules = cell.threat_model
     return {
         "norm": rules.norm,
@@ -55,12 +55,12 @@ def threat_labels(cell: AttackRun) -> dict[str, Any]:
 
 
 def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[TableGroup]:
-    """The rows in order, with their labels; failed cells are counted in the row that they belong to.
+    """Return the rows in order, with their labels; failed runs are counted in their row.
 
     Args:
-        outcomes: of a folder.
+        outcomes: results of a folder.
         by: what a row is about.
-        mixed: of models: one row for each, whatever the threat models of the attacks.
+        mixed: for models: whether there is one row for each, whatever the attacks' threat models.
     """
     every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     shared = shared_settings(cell for cell, _ in every)
@@ -79,11 +79,11 @@ def group_cells(outcomes: Results, by: By, *, mixed: bool = False) -> list[Table
 
 
 def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
-    """The outcomes of attacks that know this much of the model; None: of all.
+    """Return the results of attacks with this attacker knowledge; None for all.
 
     Raises:
         InvalidInput: if there is no such kind.
-        Unsupported: if no attack is of it.
+        Unsupported: if no attack has it.
     """
     if knowledge is None:
         return outcomes
@@ -91,18 +91,18 @@ def of_kind(outcomes: Results, knowledge: Knowledge | None) -> Results:
         raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
     done = tuple(outcome for outcome in outcomes.done if outcome.cell.knowledge in KNOWLEDGE[knowledge])
     if not done:
-        have = ", ".join(sorted({outcome.cell.knowledge for outcome in outcomes.done})) or "no finished cells"
+        have = ", ".join(sorted({outcome.cell.knowledge for outcome in outcomes.done})) or "no finished runs"
         raise Unsupported(f"expected {knowledge} attacks, got {have} only")
     failed = tuple((cell, why) for cell, why in outcomes.failed if cell.knowledge in KNOWLEDGE[knowledge])
     return replace(outcomes, done=done, failed=failed)
 
 
 def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Finding]:
-    """For each row of models whose mean lacks attacks that others have: which.
+    """Yield notes on rows of models whose mean lacks attacks that others have.
 
     Args:
         groups: the rows.
-        mixed: they are over all threat models; else only those of one threat model are held against each other.
+        mixed: whether rows are over all threat models; if not, only rows of one threat model are compared.
     """
     families: dict[tuple[str, ...], list[TableGroup]] = {}
     for group in groups:
@@ -117,12 +117,12 @@ def uneven_rows(groups: Sequence[TableGroup], *, mixed: bool) -> Iterator[Findin
             lacking = list(dict.fromkeys(name for key, name in every.items() if key not in row))
             name = group.labels["model"] if mixed else f"{group.labels['model']}, {format_threat_labels(group.labels)}"
             if lacking and (mixed or row):
-                sentence = "{subject}: its means lack {attacks}: not over what the others have"
+                sentence = "{subject}: no result for {attacks}, so its means are not comparable with the other rows"
                 yield note("uneven", sentence, subject=name, attacks=", ".join(lacking))
 
 
 def worst_case_bias_note(groups: Sequence[TableGroup]) -> list[Finding]:
-    """On the random models of rows over several results: the least of estimates is on average too low."""
+    """Return notes on random models in rows over several results, whose worst case is biased low."""
     return least_of_estimates([(group.labels["model"], group.outcomes) for group in groups])
 
 
@@ -143,7 +143,7 @@ def _group(cells: list[tuple[AttackRun, RunResult | None]], by: By, *, mixed: bo
     labels["images"] = int(sum(each.attacked.sum() for each in results))
     labels["violations"] = int(sum(each.violated.sum() for each in results))
     if first.search.chooses_radius and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
-        labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which
+        labels["epsilon"] = math.nan  # the radius differs between models: see the notes
     finer = distinguishing_settings(first)
     if by == "models":
         finer = {name: finer[name] for name in ("pixels", "data", *(() if mixed else ("target",)))}
@@ -151,7 +151,7 @@ def _group(cells: list[tuple[AttackRun, RunResult | None]], by: By, *, mixed: bo
 
 
 def _fill_settings(groups: list[TableGroup]) -> None:
-    """Fill `setting` of the rows whose labels are alike."""
+    """Fill `setting` of rows with equal labels."""
     alike: dict[tuple[Any, ...], list[TableGroup]] = {}
     for group in groups:
         names = ("model", "implementation", "norm", "epsilon", "targeted")
@@ -162,22 +162,22 @@ def _fill_settings(groups: list[TableGroup]) -> None:
 
 
 def setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """What a cell is apart from model, seed and the size of its shards: implementation, threat model, details.
+    """Return the setting of a run without model, seed and shard size: implementation, threat model, details.
 
-    Of a cell at saturation the threat model that was asked for: the radius differs from model to model.
+    For a run at saturation the requested threat model, because the radius differs between models.
     """
     return (cell.title, *_ball(cell.as_planned), *sorted(distinguishing_settings(cell).items()))
 
 
 def plain_setting_of(cell: AttackRun) -> tuple[Any, ...]:
-    """The same without the draws by which a random model is judged and attacked: what other models can share."""
+    """Return `setting_of` without the samples of a random model, for comparison with other models."""
     return setting_of(replace(cell, draws=0, eot=1))
 
 
 def shared_settings(cells: Iterable[AttackRun]) -> Callable[[AttackRun], tuple[Any, ...]]:
-    """What tells the setting of each of these cells, so that a random model shares those of the others.
+    """Return a function from a run to its setting, so that random models share the settings of others.
 
-    The draws of a random model are part of a setting only where one model has met it with several numbers of them.
+    The number of samples is part of a setting only if one model was run with several numbers.
     """
     ways: dict[tuple[Any, ...], set[tuple[int, int]]] = {}
     for cell in cells:
@@ -196,7 +196,7 @@ def _ball(cell: AttackRun) -> tuple[Any, ...]:
 
 
 def _place(cell: AttackRun, by: By) -> tuple[Any, ...]:
-    """Where the row of a cell stands in a table, and the cell in its row."""
+    """Return the sort key of a run's row in a table, and of the run in its row."""
     norm, epsilon, targeted = _ball(cell)
     ball = (norm, math.inf if epsilon is None else epsilon, targeted)
     attack = (_ORDER.index(cell.knowledge), cell.row.attack, *ball, cell.title)

@@ -1,4 +1,4 @@
-"""What the catalogue knows of the implementations that a set of cells used."""
+"""Facts from the catalogue about the implementations of runs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,13 +16,14 @@ class About:
     """An implementation under one norm.
 
     Args:
-        title: of its attack.
+        title: title of its attack.
         kind: "fixed-budget" or "minimum-norm".
         knowledge: "white-box", "score-based" or "decision-based".
         source: paper of its attack.
-        findings: known defects, id -> sentence; the row runs as the library ships it.
-        repairs: what is mended from outside.
-        defaults: of the library, by canonical parameter; empty if the library or the row is not here.
+        findings: known issues, id -> sentence; the implementation runs as the library ships it.
+        repairs: patches for current NumPy and PyTorch.
+        defaults: the library's defaults, by canonical parameter; empty if the library or implementation is not
+            installed.
     """
 
     title: str
@@ -35,7 +36,7 @@ class About:
 
 
 def about_cells(cells: Iterable[AttackRun]) -> dict[tuple[str, str], About]:
-    """By implementation, "foolbox:pgd" or "best(foolbox:pgd)", and norm."""
+    """Describe implementations, by name ("foolbox:pgd" or "best(foolbox:pgd)") and norm."""
     notes: dict[tuple[str, str], About] = {}
     for cell in cells:
         key = (cell.attack, cell.threat_model.norm)

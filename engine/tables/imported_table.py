@@ -1,4 +1,4 @@
-"""Our rows beside imported ones: of another program on the same images, and of published leaderboards."""
+"""Results of davylamp next to imported ones: of other programs on the same images, and of leaderboards."""
 
 import math
 from collections.abc import Mapping
@@ -22,20 +22,20 @@ from .table import Table, TableRow, build_table
 
 _REFERENCE_SYMBOLS = ("fooled", "median", "gap", "OPT", "passes", "seconds")
 READINGS: Mapping[str, str] = {
-    "fooled": "share of the images that were right when clean",
-    "median": "of the distances of these images, one that was not fooled infinitely far",
-    "gap": "mean of the distance minus the envelope's, over images that both fooled",
-    "OPT": "local optimality against the envelope: 1 as near, 0 nothing fooled, above 1 nearer than all its rows",
-    "passes": "forward plus backward, per attacked image, each by the count of the program that judged it",
+    "fooled": "rate among the images that were right when clean",
+    "median": "median distance of these images, infinite for images that were not fooled",
+    "gap": "mean of the distance minus the envelope's, over images fooled by both",
+    "OPT": "local optimality against the envelope: 1 equal, 0 nothing fooled, above 1 better than all imported rows",
+    "passes": "forward plus backward passes per attacked image, as counted by the program that judged it",
     "seconds": "per attacked image",
 }
 _REFERENCE_LABELS = ("model", "implementation", "judged by", "norm", "epsilon", "setting", "images", "crashed")
 _PUBLISHED_LABELS = ("model", "judged by", "data", "norm", "epsilon", "attacks", "images", "setting")
-_CLOSE = 1e-6  # between radii that are one
+_CLOSE = 1e-6  # largest difference between equal radii
 
 
 class _Distances(NamedTuple):
-    """What one run says of n images: `attacked` and `known` (n,) bool, the others (n,) float, NaN where undefined."""
+    """Results of one run on n images: `attacked` and `known` (n,) bool, the others (n,) float, NaN if undefined."""
 
     attacked: np.ndarray
     known: np.ndarray
@@ -47,18 +47,20 @@ class _Distances(NamedTuple):
 def build_references(
     folder: str | Path | Results, *, norm: str | None = None, bootstrap: int = 1000, seed: int = 0
 ) -> Table:
-    """Every untargeted row of ours and every imported one, by model and norm, the nearest to the envelope first.
+    """Build the table of untargeted runs and imported rows, by model and norm, the nearest to the envelope first.
 
-    The envelope is the least distance of each image over all imported rows of the model and norm. `READINGS` say what
-    the symbols are. Images that no imported row covers are left out everywhere, and of each row those that it knows
-    nothing of (violations, crashes). Repeats with other seeds are averaged. Intervals are 95 %: of shares as in
-    `build_table`, all others expanded percentile bootstrap intervals over the images.
+    The envelope is the smallest distance of each image over all imported rows of the model and norm. `READINGS`
+    explains
+    the symbols. Images without an imported row are omitted everywhere, and from each row its unknown ones (invalid or
+    crashed). Repeats with other seeds are averaged. Intervals are 95 %: for rates as in `build_table`, for others
+    expanded
+    percentile bootstrap intervals over the images.
 
     Args:
-        folder: a results folder, or what was read of it.
-        norm: only this one; None: all that were imported.
-        bootstrap: replicates; 0: no intervals.
-        seed: of the resampling.
+        folder: a results folder, or results that were read.
+        norm: only this norm; None for all that were imported.
+        bootstrap: replicates; 0 for no intervals.
+        seed: random seed of the resampling.
 
     Raises:
         Unsupported: if nothing was imported.
@@ -67,9 +69,7 @@ def build_references(
     """
     outcomes = as_results(folder)
     if not outcomes.references:
-        raise Unsupported(
-            "expected imported results in the folder, got none: `davylamp import attackbench PATH -o FOLDER`"
-        )
+        raise Unsupported("the folder has no imported results: run `davylamp import attackbench PATH -o FOLDER`")
     norms = {each.norm for each in outcomes.references}
     if norm is not None and norm not in norms:
         raise UnknownName("norm of imported results", norm, norms)
@@ -82,16 +82,16 @@ def build_references(
         runs = _runs(outcomes, subject, of_norm)
         rows += [_reference_row({"model": model, **labels}, each, envelope, counts) for labels, each in runs]
         if unbroken := int(np.isinf(envelope).sum()):
-            sentence = "{subject}: no imported row fooled {images} images: OPT is undefined there"
+            sentence = "{subject}: no imported row fooled {images} images, so OPT is undefined there"
             findings.append(note("undefined-opt", sentence, subject=f"{model}, {of_norm}", images=unbroken))
     rows.sort(key=lambda row: (row.labels["model"], row.labels["norm"], *_nearest_first(row)))
     findings += [note("reading", f"{symbol}: {text}") for symbol, text in READINGS.items()]
-    findings += [each for each in outcomes.findings if each.name != "imported"]  # which leads here
+    findings += [each for each in outcomes.findings if each.name != "imported"]  # it refers to this table
     return Table("references", _REFERENCE_LABELS, _REFERENCE_SYMBOLS, tuple(rows), tuple(findings))
 
 
 def _runs(outcomes: Results, subject: str, norm: str) -> list[tuple[dict[str, Any], list[_Distances]]]:
-    """Every row about a model and norm: its labels, and what each of its repeats says."""
+    """Return every row on a model and norm: its labels, and the distances of each repeat."""
     done = tuple(outcome for outcome in outcomes.done if comparable_key(outcome) == (subject, norm))
     lines = []
     for group in group_cells(replace(outcomes, done=done, failed=()), "pairs") if done else []:
@@ -115,7 +115,7 @@ def _distances_of_ours(outcome: RunResult) -> _Distances:
 
 
 def _distances_of_theirs(reference: Reference) -> _Distances:
-    """What an imported row says; its seconds are those of its file, spread over its images."""
+    """Return the distances of an imported row; the seconds of its file are spread over its images."""
     columns = reference.columns
     seconds, images = reference.about.get("seconds"), max(1, int(reference.about.get("images") or 1))
     each = np.full(len(columns["distance"]), math.nan if seconds is None else seconds / images)
@@ -123,7 +123,7 @@ def _distances_of_theirs(reference: Reference) -> _Distances:
 
 
 def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.ndarray, counts: Counts) -> TableRow:
-    """A row: each number is the mean over the repeats, on the images that an imported row covers."""
+    """Build a row: each number is the mean over the repeats, on images with an imported row."""
     weights, covered = counts(len(envelope)), ~np.isnan(envelope)
     drawn: dict[str, list[Replicates]] = {symbol: [] for symbol in _REFERENCE_SYMBOLS}
     shares = []
@@ -152,7 +152,7 @@ def _reference_row(labels: dict[str, Any], runs: list[_Distances], envelope: np.
 
 
 def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The median of values (n,) in each replicate, weights (R, n), (R,); inf where half of them are; NaN of none."""
+    """Return the median of values (n,) in each replicate, weights (R, n), (R,); inf if half are; NaN without values."""
     order = np.argsort(values, kind="stable")
     ordered, reached = values[order], np.cumsum(weights[:, order], axis=1, dtype=float)
     if not len(values):
@@ -164,23 +164,26 @@ def draw_medians(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _nearest_first(row: TableRow) -> tuple[float, float]:
-    """The nearest to the envelope first; undefined ones last, by their median."""
+    """Sort key: the nearest to the envelope first; undefined ones last, by their median."""
     return _last(-row.metrics["OPT"].value), _last(row.metrics["median"].value)
 
 
 def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> Table:
-    """Ours by model and threat model, and the published rows of a norm and radius that ours have; of all where none is.
+    """Build the table of own results by model and threat model, and published rows of the same norm and radius.
 
-    CA is the accuracy on clean images, RA the share that stays right under every attack that was run: ours the worst
-    over the attacks of the folder, of images that were right when clean and wrong times CA; theirs "best known".
-    Intervals are 95 %: ours as in `build_table`, theirs Clopper and Pearson's of the published share and the size of
-    their test set; none under corruptions, where it is a mean of shares. Rows of different images, attacks and effort
-    cannot be ranked against each other, and nothing here does.
+    Without own results of a published norm and radius, all published rows are shown.
+
+    CA is the accuracy on clean images, RA the rate that stays right under every attack: for own rows the worst over the
+    folder's attacks, times CA; for published rows "best known". Intervals are 95 %: for own rows as in `build_table`,
+    for
+    published ones Clopper and Pearson's from the published rate and the size of the test set, without corruptions,
+    whose
+    RA is a mean of rates. Rows with different images, attacks and effort are not comparable and are not ranked.
 
     Args:
         folder: a results folder with published rows.
-        bootstrap: replicates of ours; 0: no intervals.
-        seed: of the resampling.
+        bootstrap: replicates for own rows; 0 for no intervals.
+        seed: random seed of the resampling.
 
     Raises:
         Unsupported: if nothing published was imported.
@@ -190,24 +193,22 @@ def build_published(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     published, damaged = read_published(store)
     findings = [note("damaged", line, state="warn") for line in damaged]
     if not published:
-        raise Unsupported(
-            "expected published rows in the folder, got none: `davylamp import robustbench PATH -o FOLDER`"
-        )
+        raise Unsupported("the folder has no published rows: run `davylamp import robustbench PATH -o FOLDER`")
     ours = _ours(store, bootstrap, seed)
     threats = [(row.labels["norm"], row.labels["epsilon"]) for row in ours]
     near = [each for each in published if any(_same_threat(each, *threat) for threat in threats)]
     if ours and not near:
-        findings.append(note("other-threats", "no published row has a norm and radius of ours: all of them are shown"))
+        findings.append(note("other-threats", "no published row has a norm and radius of this folder; all are shown"))
     rows = [*ours, *(_theirs(each, has_interval=bootstrap > 0) for each in near or published)]
     rows.sort(key=lambda row: (str(row.labels["norm"]), _last(row.labels["epsilon"]), _last(-row.metrics["RA"].value)))
     unreliable = (each for each in near if each.note and each.unreliable)
     findings += [note("unreliable", f"{each.model} ({each.source}): {each.note}") for each in unreliable]
-    sentence = "published rows: over their images and attacks, not judged by davylamp; no rank among ours follows"
+    sentence = "published rows: on other images and attacks, not judged by davylamp, so not comparable in rank"
     return Table("published", _PUBLISHED_LABELS, ("CA", "RA"), tuple(rows), (*findings, note("published", sentence)))
 
 
 def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:
-    """A row for each of our models and threat models; [] where the folder has no finished cell."""
+    """Return a row for each model and threat model of the folder; [] without finished runs."""
     try:
         outcomes = as_results(store.folder)
     except Unavailable:
@@ -225,7 +226,7 @@ def _ours(store: ResultsStore, bootstrap: int, seed: int) -> list[TableRow]:
 
 def _theirs(row: PublishedRow, *, has_interval: bool) -> TableRow:
     extra = ["more training data"] * row.additional_data + ["AutoAttack may be unreliable"] * row.unreliable
-    is_corrupted = row.norm == "corruptions"  # its RA is a mean of shares
+    is_corrupted = row.norm == "corruptions"  # its RA is a mean of rates
     labels = {
         "model": row.model,
         "judged by": row.judge,
@@ -249,5 +250,5 @@ def _same_threat(row: PublishedRow, norm: str, epsilon: float) -> bool:
 
 
 def _last(number: float) -> float:
-    """As a key to sort by: NaN comes last."""
+    """Sort key: NaN comes last."""
     return math.inf if math.isnan(number) else number

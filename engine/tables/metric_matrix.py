@@ -1,4 +1,4 @@
-"""Metrics of models or attacks that can be set against one another: each mean is over the same attacks or models."""
+"""Comparable metrics of models or attacks: each mean is over the same attacks or models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,13 +26,13 @@ Per = Literal["attack", "implementation"]
 Subjects = Literal["models", "attacks", "implementations", "defences"]
 LAYERS: tuple[Knowledge, ...] = ("white-box", "black-box")
 _QUERIES = ("QNC_F", "QNC_B")
-_RATES = tuple(symbol for symbol, record in METRICS.items() if record.invalid == "not fooled")  # here it is missing
-_NAMED = 4  # that a note names
-_WAYS = {"own": "each defended model itself (own)", "original": "the original alone (original)"}
+_RATES = tuple(symbol for symbol, record in METRICS.items() if record.invalid == "not fooled")  # NaN if undecided
+_NAMED = 4  # names in a note
+_WAYS = {"own": "each defended model itself (own)", "original": "the undefended model (original)"}
 
 
 class MetricMatrix(NamedTuple):
-    """A line for each model or attack, a column for each metric that all of them have; and what was left out."""
+    """A line for each model or attack, a column for each metric that all of them have; and notes."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
@@ -50,31 +50,31 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     examples: Literal["own", "original"] | None = None,
     least: int = 2,
 ) -> dict[Knowledge, MetricMatrix]:
-    """The matrix of white-box attacks and that of black-box ones, as CANARY prints them; or of those that are chosen.
+    """Build the matrices of white-box and black-box attacks, as in CANARY; or of the chosen attacks.
 
     Args:
         folder: a results folder, or a CSV table of metrics, which has no layers.
         subjects: what is compared.
-        symbols: of metrics.
+        symbols: symbols of metrics.
         per: see `build_matrix`.
-        norm: see there.
-        knowledge: only these attacks; None: both layers, where there are both.
+        norm: see `build_matrix`.
+        knowledge: only these attacks; None for both layers, if there are both.
         original: see `build_defence_matrix`.
-        examples: see there.
-        least: subjects.
+        examples: see `build_defence_matrix`.
+        least: smallest number of subjects.
 
     Returns:
-        A matrix for each layer that can be had, white-box first; a layer that cannot is a note of the other. A CSV
+        A matrix for each possible layer, white-box first; the reason for a missing layer is a note of the other. A CSV
         table is under "white-box".
 
     Raises:
-        DavylampError: as `build_matrix`, `build_defence_matrix` and `read_matrix`, if no layer can be had.
+        DavylampError: as `build_matrix`, `build_defence_matrix` and `read_matrix`, if no layer is possible.
     """
     if Path(folder).suffix == ".csv":
         return {LAYERS[0]: read_matrix(Path(folder), least)}
-    _check_norm(norm)  # before anything is read
+    _check_norm(norm)  # before reading files
     defences = subjects == "defences"
-    # What a defence changes is seen in the logits.
+    # Metrics of defences need logits.
     outcomes = read_outcomes(folder, keep_logits=lambda _: True) if defences else as_results(folder, symbols)
 
     def build(layer: Knowledge | None) -> MetricMatrix:
@@ -111,27 +111,26 @@ def build_matrix(
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
-    """The means of metrics over attacks that every model met, or over models that every attack was run on.
+    """Compute the means of metrics over attacks that ran on every model, or over models common to all attacks.
 
-    As CANARY has it (section 3.4): white-box and black-box attacks are never averaged together, and what is not there
-    for all is left out for all. So is an attack whose value of a metric is undefined on some model, for that metric.
-    Violations are missing: neither fooled nor robust. An attack that ran in several libraries counts once: on each
-    image the example of the strongest of them, which fooled by the smallest distance; else the first that kept the
-    rules.
+    As in CANARY (section 3.4): white-box and black-box attacks are never averaged together, and results missing for one
+    row are omitted for all. So is an attack with an undefined value of a metric on some model, for that metric. Invalid
+    results are missing: neither fooled nor robust. An attack that ran in several libraries counts once: for each image
+    the example of the strongest, which fooled by the smallest distance; otherwise the first valid one.
 
     Args:
-        folder: a results folder, or what was read of it with "OTR".
-        symbols: of metrics; "QN" is half of forward plus backward passes, or the forward ones of an attack without
-            backward ones. Those that the folder lacks are left out.
+        folder: a results folder, or results that were read with "OTR".
+        symbols: symbols of metrics; "QN" is half of forward plus backward passes, or the forward passes of an attack
+            without backward ones. Symbols that the folder lacks are omitted.
         rows: what is compared.
         per: what counts once; rows of "attacks" are attacks, or implementations.
-        norm: only attacks in this one.
-        knowledge: only these attacks; None: white-box ones where there are any, with a note about the others.
+        norm: only attacks in this norm.
+        knowledge: only these attacks; None for white-box ones if there are any, with a note on the others.
 
     Raises:
         UnknownName: if there is no such norm.
-        Unsupported: if nothing is left, or nothing that all have.
-        Unavailable: if there is no such folder, or no cell in it.
+        Unsupported: if no results remain, or none are common to all rows.
+        Unavailable: if there is no such folder, or no run in it.
     """
     _check_norm(norm)
     outcomes = as_results(folder, symbols)
@@ -146,7 +145,7 @@ def build_matrix(
         notes += joined
     violations = int(sum(outcome.results.undecided_fooled.sum() for outcome in done))
     if violations:
-        notes.append(f"{violations} violations are missing: they count neither as fooled nor as robust")
+        notes.append(f"{violations} invalid results are missing: they count neither as fooled nor as robust")
     targeted = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome.cell.threat_model.targeted))
     if targeted and any(not outcome.cell.threat_model.targeted for outcome in done):
         notes.append(f"targeted and untargeted attacks are averaged together; targeted: {_some(targeted)}")
@@ -165,25 +164,26 @@ def build_defence_matrix(
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
-    """The means of what each defence changes, over the originals and attacks that all of them met.
+    """Compute the means of the effects of defences, over undefended models and attacks common to all.
 
-    As CANARY has it (section 3.1.4): accuracy, F1, confidence and what is rectified and sacrificed are of the clean
-    images, the rest is of the attacks. Of an attack that ran in several libraries the mean over them counts once.
+    As in CANARY (section 3.1.4): accuracy, F1, confidence, rectified and sacrificed images are on clean images, the
+    rest
+    on attacks. For an attack that ran in several libraries the mean over them counts once.
 
     Args:
-        folder: a results folder, or what was read of it with logits.
-        symbols: of `build_defence`; those that the folder lacks are left out.
-        original: the model that all others are defences of; None: models named "ORIGINAL+FILE.py:FUNCTION" are.
-        examples: made on the defended models themselves, or on their original and shown to them; never both in one
-            mean. None: "own" where there are any.
-        norm: only attacks in this one.
+        folder: a results folder, or results that were read with logits.
+        symbols: symbols of `build_defence`; those that the folder lacks are omitted.
+        original: the undefended model of all others; None for models named "ORIGINAL+FILE.py:FUNCTION".
+        examples: made on the defended models, or on their undefended model and tested on them; never both in one
+            mean. None for "own" if there are any.
+        norm: only attacks in this norm.
         knowledge: see `build_matrix`.
 
     Raises:
         UnknownName: if there is no such norm or model.
-        Unsupported: if nothing is left, or nothing that all have.
-        InvalidInput: if there is no defended model, or one that did not see the images of its original.
-        Unavailable: if there is no such folder, or no cell in it.
+        Unsupported: if no results remain, or none are common to all.
+        InvalidInput: if there is no defended model, or one without the images of its undefended model.
+        Unavailable: if there is no such folder, or no run in it.
     """
     _check_norm(norm)
     outcomes = folder if isinstance(folder, Results) else read_outcomes(folder, keep_logits=lambda _: True)
@@ -210,21 +210,21 @@ def build_defence_matrix(
            for symbol, cells in tries}  # fmt: skip
     frame, fewer, gone = _means_of_common({symbol: met[symbol] for symbol in symbols if symbol in met})
     if frame.empty:
-        raise Unsupported("expected an original and an attack that all defences met, got none")
+        raise Unsupported("no undefended model and attack are common to all defences")
     for (count, total), few in fewer.items():
-        notes.append(f"{', '.join(few)}: over {count} of {total} pairs of original and attack that all defences met")
-    notes += [f"left out: {', '.join(gone)}: undefined for some defence everywhere"] if gone else []
+        notes.append(f"{', '.join(few)}: over {count} of {total} pairs of model and attack common to all defences")
+    notes += [f"omitted: {', '.join(gone)}: undefined for some defence everywhere"] if gone else []
     return MetricMatrix(frame, tuple(notes))
 
 
 def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tuple[int, int], list[str]], list[str]]:
-    """The mean of each metric over the lines where every column has it, those of one pair as one; what that leaves out.
+    """Return the mean of each metric over complete lines, with the lines of one pair as one; and the omissions.
 
     Args:
         values: pandas tables by symbol: a column for each subject, a line for each try.
 
     Returns:
-        A line for each subject, the symbols that are over fewer lines (by how many of how many), and those with none.
+        A line for each subject, the symbols with fewer lines (by number and total), and those without any.
     """
     columns, fewer, gone = {}, {}, []
     for symbol, tries in values.items():
@@ -242,10 +242,10 @@ def _means_of_common(values: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[tupl
 def _made_one_way(
     records: list[dict[str, Any]], examples: Literal["own", "original"] | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records on examples that were made in one way, those on clean images, and a note which way that is."""
+    """Return the records on one kind of examples and on clean images, and a note on the kind."""
     ways = sorted({record["made_on"] for record in records} - {""}, reverse=True)  # "own" first
     if examples is not None and examples not in ways:
-        raise Unsupported(f"expected defended models on examples made on {_WAYS[examples]}, got none in this folder")
+        raise Unsupported(f"this folder has no examples made on {_WAYS[examples]}")
     if not ways:
         return records, []
     chosen = examples or ways[0]
@@ -255,7 +255,7 @@ def _made_one_way(
 
 
 def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str], str]:
-    """The defended models by defence and original."""
+    """Return the defended models by defence and undefended model."""
     if original is not None:
         if original not in names:
             raise UnknownName("model", original, names)
@@ -264,21 +264,21 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
     defended = {(name.removeprefix(f"{base}+"), base): name for name, base in bases.items()}
     if not defended:
         raise InvalidInput(
-            "expected defended models beside their originals, named NAME+DEFENCE (`davylamp evaluate "
-            "--defence`), got none; give `original=NAME` if all other models are defences of it"
+            "the folder has no defended models named NAME+DEFENCE (`davylamp evaluate --defence`); "
+            "give `original=NAME` if all other models are defences of NAME"
         )
     return defended
 
 
 def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
-    """A CSV table of metrics: names in the first column, a metric in each other one; an empty cell is missing.
+    """Read a CSV table of metrics: names in the first column, metrics in the others; an empty cell is missing.
 
     Args:
-        path: of the file.
-        least: subjects.
+        path: path of the file.
+        least: smallest number of subjects.
 
     Raises:
-        InvalidInput: if it is no such table, or names something twice.
+        InvalidInput: if it is not such a table, or names something twice.
     """
     head, body = _read_cells(path)
     if head[0] in METRICS or head[0] == "QN":
@@ -307,9 +307,9 @@ def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
 
 
 def _read_cells(path: Path) -> tuple[list[str], Any]:
-    """Headings and cells as texts."""
+    """Return headings and cells as texts."""
     if not path.is_file():
-        raise InvalidInput(f"expected a CSV file, got {path}: there is none")
+        raise InvalidInput(f"expected a CSV file: no such file: {path}")
     try:
         table: Any = pd.read_csv(path, header=None, dtype=str)
     except pd.errors.EmptyDataError as error:
@@ -337,7 +337,7 @@ def _in_norm(outcomes: Results, norm: str | None) -> list[RunResult]:
 
 
 def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[list[RunResult], list[str]]:
-    """The cells of one kind of attack, and a note about the other kind if nobody chose."""
+    """Return the runs of one kind of attack, with a note on the other kind if the caller did not choose."""
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
     kept = [outcome for outcome in done if outcome.cell.knowledge in KNOWLEDGE[chosen]]
@@ -350,7 +350,7 @@ def _of_one_kind(done: list[RunResult], knowledge: Knowledge | None) -> tuple[li
 
 
 def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str]]:
-    """The cells of what every row has, and a note for each thing that some row lacks."""
+    """Return the runs that every row has, and a note for each item that some row lacks."""
     of_models, setting = rows == "models", shared_settings(each.cell for each in done)
     met: dict[Any, dict[Any, str]] = {}  # the rows that have met each item, with their names
     names: dict[Any, str] = {}
@@ -362,10 +362,10 @@ def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str
     every = {row: name for seen in met.values() for row, name in seen.items()}
     common = {item for item, seen in met.items() if len(seen) == len(every)}
     if not common:
-        what = f"an attack that was run on all {len(every)} models" if of_models else "a model that all attacks met"
+        what = f"an attack that was run on all {len(every)} models" if of_models else "a model common to all attacks"
         raise Unsupported(f"expected {what}, got none: evaluate what is missing, or choose a `norm`")
     notes = [
-        f"left out: {names[item]}: no result {'on' if of_models else 'of'} "
+        f"omitted: {names[item]}: no result {'on' if of_models else 'of'} "
         f"{_some([name for row, name in every.items() if row not in seen])}"
         for item, seen in met.items()
         if item not in common
@@ -374,7 +374,7 @@ def _common(done: list[RunResult], rows: str) -> tuple[list[RunResult], list[str
 
 
 def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
-    """One outcome for each attack on each model, under the name of the attack, and a note if libraries were joined."""
+    """Return one result for each attack on each model, under the attack's name, and a note on joined libraries."""
     setting_of = shared_settings(each.cell for each in done)
     settings: dict[Any, dict[Any, dict[str, str]]] = {}
     for outcome in done:
@@ -407,14 +407,14 @@ def _strongest(done: list[RunResult]) -> tuple[list[RunResult], list[str]]:
 
 
 def _rules_of(outcome: RunResult) -> tuple[Any, ...]:
-    """What two implementations of an attack must share to be tries at the same thing."""
+    """Return the settings that two implementations of an attack must share to be combined."""
     cell = outcome.cell
     threat_model = cell.threat_model
     return threat_model.norm, threat_model.epsilon, threat_model.targeted, cell.target, cell.pixels
 
 
 def _best(tries: list[RunResult]) -> RunResult:
-    """On each image what came of the strongest try: fooled and nearest, else kept the rules, else the first."""
+    """Combine results by image: fooled with the smallest distance, otherwise valid, otherwise the first."""
     if len(tries) == 1:
         return tries[0]
     lost = [np.where(attempt.results.invalid, 2, np.where(attempt.columns["success"], 0, 1)) for attempt in tries]
@@ -431,7 +431,7 @@ def _best(tries: list[RunResult]) -> RunResult:
 
 
 def _without_violations(outcome: RunResult) -> RunResult:
-    """The same cell with rates that are undefined where nobody knows whether the attack fools the model."""
+    """Return the run with rates that are undefined for undecided images."""
     undecided, columns = outcome.results.undecided_fooled, outcome.columns
     rates = {name: np.where(undecided, np.nan, columns[name]) for name in _RATES if name in columns}
     return replace(outcome, columns=join_columns(columns, rates))
@@ -440,7 +440,7 @@ def _without_violations(outcome: RunResult) -> RunResult:
 def _columns(
     outcomes: Results, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The mean of each metric over what defines it for every row, and which metrics are over fewer or gone."""
+    """Return the mean of each metric over items defined for every row, with notes on omitted items and metrics."""
     wanted = [*(each for each in symbols if each != "QN"), *(_QUERIES if "QN" in symbols else ())]
     kept = drop_absent(wanted, outcomes, explicit=False)
     table = build_table(outcomes, by="pairs", metrics=kept, bootstrap=0)
@@ -454,13 +454,13 @@ def _columns(
     met = {symbol: cells.pivot(index=item, columns=row, values=symbol) for symbol in symbols if symbol in cells}
     frame, fewer, gone = _means_of_common(met)
     if frame.empty:
-        raise InvalidInput(f"expected a metric that all {rows} have, got none: {rows} that nothing fools have few")
+        raise InvalidInput(f"no metric is defined for all {rows}; {rows} that no attack fools have few defined metrics")
     order = list(dict.fromkeys(cells[row]))
     notes = [
         f"{', '.join(each)}: over {count} of {total} {item}s; the others leave it undefined for some {row}"
         for (count, total), each in fewer.items()
     ]
-    notes += [f"left out: {', '.join(gone)}: undefined for some {row} on every {item}"] if gone else []
+    notes += [f"omitted: {', '.join(gone)}: undefined for some {row} on every {item}"] if gone else []
     return frame.loc[order], notes
 
 

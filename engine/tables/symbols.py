@@ -1,4 +1,4 @@
-"""Which metrics a table of a results folder can show, and why one cannot be had."""
+"""Metrics that a table of a results folder can show, and reasons why one is not available."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,25 +16,25 @@ from ..store.results import Results
 from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]
-_LACKING = {  # of what a metric needs, where no cell has it
+_LACKING = {  # reasons why no run has a metric
     "transfer": "no example was tested on another model (evaluate with --transfer full)",
-    "minimum norm": "no attack here looks for the smallest change (evaluate a minimum-norm one, or best(ATTACK))",
+    "minimum norm": "there is no minimum-norm attack (evaluate one, or best(ATTACK))",
 }
 
 
 def is_of_clean(symbol: str) -> bool:
-    """Whether a metric is of the predictions on clean images: the same for every attack on a model."""
+    """Whether a metric is computed from predictions on clean images, so equal for every attack on a model."""
     return facts_of(symbol).stored == "clean"
 
 
 def is_of_distances(symbol: str) -> bool:
-    """Whether a metric is of all distances of a cell together: an invalid result is left out of them."""
+    """Whether a metric is computed from all distances of a run together, without invalid results."""
     record = facts_of(symbol)
     return record.kind == "set" and record.group == "curves"
 
 
 def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
-    """Check symbols before anything is read; None: those of the table.
+    """Check symbols before reading files; None for the symbols of the table.
 
     Raises:
         UnknownName: if there is no such metric.
@@ -51,26 +51,26 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         if is_parametrised(symbol):
             metric_parameter(symbol)
         if record.group == "corruption":
-            raise Unsupported(f"{symbol} is about corrupted images: davylamp corrupt-table MODELS")
+            raise Unsupported(f"{symbol} is a metric of corrupted images; use davylamp corrupt-table MODELS")
         if record.group.startswith("defence"):
-            raise Unsupported(f"{symbol} compares a defended model with the original: add --defence ORIGINAL DEFENDED")
+            raise Unsupported(f"{symbol} compares two models; add --defence ORIGINAL DEFENDED")
         if record.only and by not in record.only:
             tables = " or ".join(f"--by {each}" for each in record.only)
-            raise Unsupported(f"{symbol} is no metric of a table by {by}: ask for it with {tables}")
+            raise Unsupported(f"{symbol} is not available in a table by {by}; use {tables}")
     return tuple(map(shown_symbol, chosen))
 
 
 def shown_symbol(symbol: str) -> str:
-    """A symbol as tables have it: "FR@5" for FR@K."""
+    """Return the symbol as shown in tables: "FR@5" for FR@K."""
     record = facts_of(symbol)
     return symbol if record.usual is None or record.symbol != symbol else symbol.replace("@K", f"@{record.usual}")
 
 
 def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) -> tuple[str, ...]:
-    """The symbols that some cell has a value for; one that was asked for by name must be there.
+    """Return the symbols that some run has a value for; explicitly chosen ones must be available.
 
     Raises:
-        Unsupported: if a symbol was asked for and no cell can have it; the message says why.
+        Unsupported: if a chosen symbol is not available; the message gives the reason.
     """
     kept = []
     for symbol in symbols:
@@ -78,20 +78,20 @@ def drop_absent(symbols: Sequence[str], outcomes: Results, *, explicit: bool) ->
         if _is_here(symbol, outcomes) or any(_has_values(outcome.columns[symbol]) for outcome in having):
             kept.append(symbol)
         elif explicit and outcomes.done and (not having or is_file_name(symbol)):
-            raise Unsupported(f"{symbol} cannot be had from this folder: {_why_absent(symbol, outcomes)}")
+            raise Unsupported(f"{symbol} is not available in this folder: {_why_absent(symbol, outcomes)}")
         elif explicit:
             kept.append(symbol)
     return tuple(kept)
 
 
 def optional_symbols(outcomes: Results) -> tuple[str, ...]:
-    """Metrics of the groups that are measured only if they are asked for, as far as records have them."""
+    """Return metrics of optional groups that records have."""
     columns = {name for outcome in outcomes.done for name in outcome.columns}
     return tuple(symbol for symbol in GROUP_OF if columns & {symbol, *({"coverage"} & {*facts_of(symbol).needs})})
 
 
 def _is_here(symbol: str, outcomes: Results) -> bool:
-    """Whether a metric that has no column of its own can be had."""
+    """Whether a metric without its own column is available."""
     record = facts_of(symbol)
     if "minimum norm" in record.needs:
         return any(outcome.is_minimum for outcome in outcomes.done)
@@ -117,11 +117,11 @@ def _why_absent(symbol: str, outcomes: Results) -> str:
         return f"evaluate with --metric {GROUP_OF.get(base_symbol(symbol), symbol)}{profile}"
     if "target" in record.needs and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
-        return "no attack here has a target" if not failed else "every attack with a target failed"
+        return "there is no targeted attack" if not failed else "every targeted attack failed"
     if record.stored == "clean" or is_rate(symbol):
-        return "it has no predictions on clean images"
+        return "there are no predictions on clean images"
     if record.group not in MEASURES:
-        return "its records have no such column: evaluate it again"
+        return "its records have no such column; evaluate it again"
     measured = any(record.group in group_names(outcome.cell.measures) for outcome in outcomes.done)
-    lacking = "it needs what these models or data lack (ImageNet's classes, a last linear layer, a layer with maps)"
+    lacking = "it needs ImageNet classes, a final linear layer or a convolutional layer, which are missing here"
     return lacking if measured else f"it was evaluated without the measures {record.group!r}"

@@ -1,4 +1,4 @@
-"""The papers' tables: attacks, models, or attack x model, every metric with a bootstrap interval over the images."""
+"""Tables of attacks, models, or attack x model, with 95 % intervals over the images."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,13 +24,13 @@ _REPR = 6  # metrics in a repr
 
 
 def is_given(value: Any) -> bool:
-    """Whether a label says something: not empty, not 0, not NaN."""
+    """Whether a label has a value: not empty, not 0, not NaN."""
     return value not in ("", False, 0, None) and not (isinstance(value, float) and math.isnan(value))
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A line of a table: what it is about by label, and an estimate by symbol."""
+    """A row of a table: labels by name, and estimates by symbol."""
 
     labels: Mapping[str, Any]
     metrics: Mapping[str, Estimate]
@@ -41,11 +41,11 @@ class Table(Displayed):
     """A table of a results folder.
 
     Args:
-        by: what a row is about: "attacks", "models" or "pairs"; other tables have a name of their own, as "defence".
+        by: what a row is about: "attacks", "models" or "pairs"; other tables have their own name, such as "defence".
         labels: names of the labels, the same in every row.
-        symbols: of the metrics, in order; every row has all of them.
-        rows: in order.
-        findings: everything that is not in the numbers: failed, unfinished and damaged cells, what is left out, ...
+        symbols: symbols of the metrics, in order; every row has all of them.
+        rows: rows, in order.
+        findings: notes on failed, unfinished and damaged runs, omissions, ...
     """
 
     by: str
@@ -56,19 +56,19 @@ class Table(Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The findings in words."""
+        """Sentences of the findings."""
         return sentences(self.findings)
 
     @property
     def shown_labels(self) -> list[str]:
-        """The labels that are given somewhere, and the violations."""
+        """The labels that have a value somewhere, and the violations."""
         return [
             name for name in self.labels if name == "violations" or any(is_given(row.labels[name]) for row in self.rows)
         ]
 
     @property
     def unit(self) -> str:
-        """What n counts: images, or where a row is over several cells those of each of them."""
+        """The unit of n: images, or images of all runs of a row."""
         return "images of all cells" if any(row.labels.get("cells", 1) > 1 for row in self.rows) else "images"
 
     def _shown(self) -> tuple[str, pd.DataFrame, Sequence[str]]:
@@ -78,11 +78,11 @@ class Table(Displayed):
         return f"Table by {self.by}: {size}; .to_frame() has every number with its interval", frame, self.notes
 
     def to_frame(self) -> pd.DataFrame:
-        """The same as `frame`."""
+        """Return `frame`."""
         return self.frame()
 
     def frame(self) -> pd.DataFrame:
-        """One line for each row: a column for each label, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n."""
+        """Return one line for each row: a column for each label, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n."""
         ends = ("", " low", " high", " n")
         columns = [*self.labels, *(f"{symbol}{end}" for symbol in self.symbols for end in ends)]
         lines = [
@@ -104,42 +104,47 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     seed: int = 0,
     drawn: RunReplicates | None = None,
 ) -> Table:
-    """The table of a results folder.
+    """Build a table of a results folder.
 
-    A cell's value is the mean over the images where the metric is defined (violated images count neither as fooled nor
-    as robust). A row is the mean of cell values, as CANARY has it: of attacks over the models, of models over the
-    attacks of one threat model; repeats with other seeds are averaged first. RA of a model is no such mean: an image
-    counts where every attack of the row, in every repeat, leaves it robust; RA_mean is the mean. With `pooled` a row is
-    the mean over the images of all its cells instead; metrics that are no mean over images stay means over cells.
-    Intervals are 95 %: those of shares from `clustered_interval`, all others expanded percentile bootstrap
-    intervals over images: each replicate draws the same images for every cell.
+    The value of a run is the mean over the images for which the metric is defined (invalid results count neither as
+    fooled
+    nor as robust). A row is the mean of these values, as in CANARY: for attacks over the models, for models over the
+    attacks of one threat model; repeats with other seeds are averaged first. RA of a model is different: an image
+    counts
+    if every attack of the row, in every repeat, leaves it robust; RA_mean is the mean. With `pooled` a row is the mean
+    over
+    the images of all its runs; metrics that are not means over images stay means over runs. Intervals are 95 %: for
+    rates
+    from `clustered_interval`, for others expanded percentile bootstrap intervals over images: each replicate draws the
+    same
+    images for every run.
 
-    Rows never mix threat models, parameters or data: what tells two rows apart beyond their labels is in `setting`.
+    Rows never mix threat models, parameters or data: `setting` distinguishes rows with equal labels.
     Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
     `model`, `norm`, `epsilon`, `targeted`, `setting`, `attacks`; by pairs: `model`, `implementation`, `norm`,
-    `epsilon`, `targeted`, `setting`; then, for all, `cells` and `failed` ones, `images` attacked, `violations`.
+    `epsilon`, `targeted`, `setting`; then, for all, `cells` (runs) and `failed` ones, `images` attacked, `violations`.
 
     Args:
-        folder: a results folder, or what was read of it.
+        folder: a results folder, or results that were read.
         by: what a row is about.
-        metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None: those
+        metrics: symbols: those of `METRICS`, "FR@10" for any K, and user metrics, "my.py:function"; None for those
             of the table and the user's, as far as the folder has them.
-        pooled: see above.
-        knowledge: only attacks that know this much of the model: "white-box", "black-box" (all others), "score",
-            "decision", "transfer"; None: all.
+        pooled: whether to take means over the images of all runs, see above.
+        knowledge: only attacks with this knowledge of the model: "white-box", "black-box" (all others), "score",
+            "decision", "transfer"; None for all.
         mixed: by models, one row for each over all its attacks, whatever their threat models (CANARY's Table 8); rows
-            are then labelled by `model`, `setting` and `attacks` only, and a note names what a row lacks.
-        bootstrap: replicates; 0: no intervals.
-        seed: of the resampling.
-        drawn: keeps what is drawn for other tables of the same folder, in place of `bootstrap` and `seed`.
+            then have only the labels `model`, `setting` and `attacks`, and a note names attacks that a row lacks.
+        bootstrap: replicates; 0 for no intervals.
+        seed: random seed of the resampling.
+        drawn: cache of replicates for other tables of the same folder, in place of `bootstrap` and `seed`.
 
     Returns:
-        The table. An estimate's `n` is the number of images, summed over the cells, where the metric is defined.
+        The table. An estimate's `n` is the number of images, summed over the runs, for which the metric is defined.
 
     Raises:
         UnknownName: if there is no such metric.
-        Unsupported: if a metric cannot be had from this folder.
-        Unavailable: if there is no such folder, or no cell in it.
+        Unsupported: if a metric is not available in this folder.
+        Unavailable: if there is no such folder, or no run in it.
     """
     if by not in get_args(By):
         raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
@@ -181,12 +186,12 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
 
 
 def is_worst(symbol: str) -> bool:
-    """Whether a metric sums up the attacks on a model by the worst case on each image."""
+    """Whether a metric takes the worst case over the attacks on each image."""
     return facts_of(symbol).across == "worst"
 
 
 def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Estimate], Any]]) -> None:
-    """CTC: levels among the attacks of the table, or on one model among those on it."""
+    """Compute CTC: levels among the attacks of the table, or among those on one model."""
     models: dict[Any, list[tuple[dict[str, Estimate], Replicates]]] = {}
     for group, row in zip(groups, rows, strict=True):
         if group.parts:
@@ -200,7 +205,7 @@ def _rank_times(groups: Sequence[TableGroup], rows: Sequence[tuple[dict[str, Est
 def _what_invalid_results_count_as(
     groups: Sequence[TableGroup], symbols: Sequence[str], *, intervals: bool
 ) -> Iterator[Finding]:
-    """Where there are invalid results, for the metrics that are about them."""
+    """Yield notes on how invalid results count in the metrics."""
     if not any(group.labels["violations"] for group in groups):
         return
     results = [each.results for group in groups for each in group.outcomes]
@@ -208,24 +213,24 @@ def _what_invalid_results_count_as(
     faults = [f"{of_model} are the model's fault: not robust"] * bool(of_model)
     faults += [f"{of_library} the library's: not fooled"] * bool(of_library)
     if counting := [symbol for symbol in symbols if facts_of(symbol).invalid]:
-        ends = f", and as 1 in the upper ends of the intervals{', unless somebody is at fault' * bool(faults)}"
+        ends = f", and as 1 in the upper bounds of the intervals{', unless the cause is known' * bool(faults)}"
         ends = (ends if intervals else "") + (f" ({', '.join(faults)})" if faults else "")
-        sentence = "violations prove nothing: they count as 0 in {symbols}{ends}"
+        sentence = "invalid results count as 0 in {symbols}{ends}"
         about: dict[str, Any] = {"by_model": of_model, "by_library": of_library}
         yield note("violations", sentence, symbols=", ".join(counting), ends=ends, **about)
     if leaving := [symbol for symbol in symbols if is_of_distances(symbol)]:
-        yield note("violations-left-out", "violations are left out of {symbols}", symbols=", ".join(leaving))
+        yield note("violations-left-out", "invalid results are omitted from {symbols}", symbols=", ".join(leaving))
 
 
 def _extrapolated(outcomes: Results) -> Iterator[Finding]:
-    """Cells whose half distortion lies beyond what was measured."""
+    """Yield a note on runs with an extrapolated half distortion."""
     beyond = [f"{each.cell.title} on {each.cell.subject.name}" for each in outcomes.done if is_extrapolated(each)]
     if beyond:
         yield note("extrapolated", f"{EXTRAPOLATED}: {{cells}}", cells="; ".join(dict.fromkeys(beyond)))
 
 
 def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
-    """For each metric that was not measured somewhere the reason."""
+    """Yield the reason for each metric that was not measured in some run."""
     for symbol in symbols:
         if reasons := {each.unmeasured[symbol] for each in outcomes.done if symbol in each.unmeasured}:
             sentence = "{symbol} was not measured everywhere: {reasons}"
@@ -233,7 +238,7 @@ def _why_empty(outcomes: Results, symbols: Sequence[str]) -> Iterator[Finding]:
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
-    """If an interval is missing where there is a value."""
+    """Yield a note if a value has no interval."""
     bare = {
         symbol
         for row in rows
@@ -245,5 +250,5 @@ def _why_no_interval(rows: Sequence[TableRow]) -> Iterator[Finding]:
         sentence = "no interval: fewer than {fewest} images, or all of them with the same value"
         yield note("no-interval", sentence, fewest=FEWEST)
     if of_sets:
-        sentence = "no interval of {symbols}: coverage is of the set of images"
+        sentence = "no interval for {symbols}: coverage is a property of the whole image set"
         yield note("no-interval-of-sets", sentence, symbols=", ".join(of_sets))

@@ -1,4 +1,4 @@
-"""What a defence costs on clean images against what it keeps under attack: each model of a family as a point."""
+"""Trade-off between clean and robust accuracy for a model and its defences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -13,16 +13,17 @@ from .estimates import estimate_share
 from .groups import model_names, plain_setting_of, threat_labels
 
 MadeOn = Literal["own", "original"]
-_Robust = tuple[np.ndarray, np.ndarray]  # of each image, (n,): where what proves nothing counts as 0, and as 1
+_Robust = tuple[np.ndarray, np.ndarray]  # for each image, (n,): with invalid results as 0, and as 1
 
 
 class Point(NamedTuple):
-    """A model: shares of all images that are right when clean, and right and robust to every one of the attacks.
+    """A model: rates of all images that are right when clean, and that are right and robust to all attacks.
 
-    Of a random model an image counts by the share of its draws; shown the examples of another in a record of an earlier
-    version, which has no share, by its median draw. `undecided` images have a result that proves nothing, since it
-    broke a rule or has no finite logits: they count as 0 in the share and in the lower end of its interval, and as 1 in
-    the upper end, unless another attack fools them.
+    For a random model an image counts by the rate of its samples; on transferred examples in records of earlier
+    versions,
+    which lack the rate, by its median sample. `undecided` images have an invalid or non-finite result: they count as 0
+    in
+    the rate and in the lower bound of its interval, and as 1 in the upper bound, unless a different attack fools them.
     """
 
     model: str
@@ -32,13 +33,13 @@ class Point(NamedTuple):
 
 
 class TradeOff(NamedTuple):
-    """An original and its defences under one threat model.
+    """An undefended model and its defences under one threat model.
 
     Args:
-        points: the original first; all on the same images.
+        points: the undefended model first; all on the same images.
         threat: norm, epsilon, targeted, as `groups.threat_labels`.
-        made_on: "own": every model was attacked itself; "original": all saw the examples of the original.
-        attacks: those that every point has met; the worst of them counts for each image.
+        made_on: "own": every model was attacked itself; "original": all were tested on the undefended model's examples.
+        attacks: attacks common to all points; the worst of them counts for each image.
     """
 
     points: tuple[Point, ...]
@@ -48,12 +49,12 @@ class TradeOff(NamedTuple):
 
 
 def build_tradeoffs(outcomes: Results) -> list[TradeOff]:
-    """Every original of a folder with its defences, under each threat model with a radius.
+    """Build the trade-offs of every undefended model and its defences, under each threat model with a radius.
 
-    Whose defence a model is its name says, or that it was shown the examples of the other.
+    Defences are recognised by name, or by being tested on the examples of the undefended model.
 
     Args:
-        outcomes: of a folder, read with "OTR".
+        outcomes: results of a folder, read with "OTR".
     """
     tradeoffs: list[TradeOff] = []
     for original, defended in defences_by_original(outcomes).items():
@@ -63,7 +64,7 @@ def build_tradeoffs(outcomes: Results) -> list[TradeOff]:
 
 
 def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
-    """Keys of the subjects that are defences of one, by the key of the original: of those on the same images."""
+    """Return the keys of defended models, by key of their undefended model on the same images."""
     families: dict[str, list[str]] = {}
     subjects = outcomes.subjects
     of_data: dict[str, dict[str, str]] = {}
@@ -79,7 +80,7 @@ def defences_by_original(outcomes: Results) -> dict[str, list[str]]:
 
 
 def _shown_by(outcomes: Results, tested: str) -> str:
-    """The one subject whose examples a model without cells was shown; "" if there is none, or there are several."""
+    """Return the one model whose examples a model without runs was tested on; "" if there is not exactly one."""
     transfers = outcomes.transfers or {}
     sources = {each.cell.subject.key for each in outcomes.done if tested in transfers.get(each.cell.key, {})}
     attacked = any(each.cell.subject.key == tested for each in outcomes.done)
@@ -87,7 +88,7 @@ def _shown_by(outcomes: Results, tested: str) -> str:
 
 
 def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_on: MadeOn) -> list[TradeOff]:
-    """Those of a family, a threat model each."""
+    """Return the trade-offs of a family, one for each threat model."""
     names, transfers = model_names(outcomes), outcomes.transfers or {}
     if original not in outcomes.clean:
         return []
@@ -127,7 +128,7 @@ def _tradeoffs(outcomes: Results, original: str, defended: Sequence[str], made_o
 
 
 def _point(name: str, right: np.ndarray, met: Sequence[Sequence[_Robust]]) -> Point:
-    """A model by how much of each clean image it gets right, (n,), and what every attack leaves, in every repeat."""
+    """Build a point from how much of each clean image is right, (n,), and the robustness to every attack and repeat."""
     repeats = [robust for each in met for robust in each]
     least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
     share = estimate_share([[least]], [[most]])

@@ -1,4 +1,4 @@
-"""Transfer: how many examples made on one model fool each other one, CANARY's means of that, and its confidence."""
+"""Transfer rates between models, CANARY's means of them, and the confidence in transferred examples."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -33,16 +33,17 @@ class TransferTable:
     """M models on the same images, A attacks; every entry is an estimate whose n is its number of examples.
 
     Args:
-        models: their names, the order of every M below.
+        models: names of the models, in the order of every M below.
         attacks: labels of each attack: `implementation`, `norm`, `epsilon`, `targeted`, `setting`.
-        rates: attack, made on, tested on: A x M x M; undefined on the diagonal and where nothing was tested.
-        by_source: A x M, the mean over the other tested models; with rates over "fooled" this is OTR.
-        by_target: A x M, the mean over the other models that the examples are made on.
+        rates: by attack, source model and target model: A x M x M; undefined on the diagonal and if not tested.
+        by_source: A x M, the mean over the other target models; with rates over "fooled" this is OTR.
+        by_target: A x M, the mean over the other source models.
         of_attack: A, the mean over all pairs.
-        threat: M, the mean of `by_target` over the attacks that have it.
-        threat_from: made on, tested on: M x M, the mean over the attacks that have it (CANARY's simple threat test).
-        threat_attacks: M, how many attacks that is.
-        threat_from_attacks: M x M, the same.
+        threat: M, the mean of `by_target` over the attacks with a value.
+        threat_from: by source and target model: M x M, the mean over the attacks with a value (CANARY's simple threat
+            test).
+        threat_attacks: M, number of attacks in `threat`.
+        threat_from_attacks: M x M, number of attacks in `threat_from`.
     """
 
     models: tuple[str, ...]
@@ -59,14 +60,14 @@ class TransferTable:
 
 @dataclass(frozen=True)
 class Transfer:
-    """The transfer tables of a folder, one for each set of images that several models share, and what is left out."""
+    """The transfer tables of a folder, one for each set of images that several models share, and notes."""
 
     tables: tuple[TransferTable, ...]
     findings: tuple[Finding, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The findings in words."""
+        """Sentences of the findings."""
         return sentences(self.findings)
 
 
@@ -75,30 +76,32 @@ def build_transfer(
     *,
     over: Over = "fooled",
     bootstrap: int = 1000,
-    seed: int = 0,  # noqa: ARG001 - as every table has it; shares need no draws
+    seed: int = 0,  # noqa: ARG001 - as every table has it; rates need no resampling
 ) -> Transfer:
-    """Transfer rates between all models of a folder that see the same images.
+    """Build the transfer rates between all models of a folder on the same images.
 
     Args:
-        folder: a results folder, evaluated with `--transfer simple` or `full`, or what was read of it with "OTR".
-        over: the rate is over the examples that fool the model that they were made on ("fooled"), or over all images
-            that it gets right ("valid"). That the tested model is right on the clean image is not asked.
-        bootstrap: 0: no intervals; any other number: those of shares, which need no resampling.
-        seed: changes nothing.
+        folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read with "OTR".
+        over: the rate is over the examples that fool their source model ("fooled"), or over all images that it
+            classifies
+            correctly ("valid"). The target model need not be right on the clean image.
+        bootstrap: 0 for no intervals; any other number for intervals of rates, which need no resampling.
+        seed: has no effect.
 
     Returns:
-        The tables. A mean over models with an entry that was not tested is undefined, as after `--transfer simple`; a
-        mean over attacks is that of those that were tested, and a note names the others.
+        The tables. A mean over models with an untested entry is undefined, as after `--transfer simple`; a mean over
+        attacks
+        is over those that were tested, and a note names the others.
 
     Raises:
-        Unsupported: if no example was tested on another model.
-        Unavailable: if there is no such folder, or no cell in it.
+        Unsupported: if no example was tested on a different model.
+        Unavailable: if there is no such folder, or no run in it.
     """
     outcomes = as_results(folder, ["OTR"])
     tested = outcomes.transfers or {}
     if not any(outcome.cell.key in tested for outcome in outcomes.done):
         where = outcomes.store.folder
-        raise Unsupported(f"no example of {where} was tested on another model: evaluate with --transfer full")
+        raise Unsupported(f"no example in {where} was tested on a different model: evaluate with --transfer full")
     shared: dict[tuple[str, str], list[ModelOnData]] = {}
     for subject in outcomes.subjects.values():
         shared.setdefault((subject.data, subject.data_digest), []).append(subject)
@@ -112,7 +115,7 @@ def build_transfer(
             findings += _gaps(tables[-1])
         else:
             alone = ", ".join(each.name for each in subjects)
-            sentence = "left out: {models}: no other model was tested on the same images (pixel by pixel)"
+            sentence = "omitted: {models}: no other model was tested on the same images (pixel by pixel)"
             findings.append(note("untested", sentence, models=alone))
     return Transfer(tuple(tables), (*findings, *outcomes.findings))
 
@@ -120,12 +123,12 @@ def build_transfer(
 def _table(
     groups: list[TableGroup], subjects: list[ModelOnData], outcomes: Results, over: Over, *, has_intervals: bool
 ) -> TransferTable:
-    """All of one set of images."""
+    """Build the table of one set of images."""
     keys = [subject.key for subject in subjects]
     models, attacks = range(len(keys)), range(len(groups))
     rates = np.full((len(groups), len(keys), len(keys)), np.nan)
     known = np.zeros(rates.shape, int)
-    seen: dict[tuple[int, int, int], list[np.ndarray]] = {}  # by attack, made on, tested on (-1: all others)
+    seen: dict[tuple[int, int, int], list[np.ndarray]] = {}  # by attack, source, target (-1: all others)
     for attack, group in enumerate(groups):
         for part in group.parts:
             source = keys.index(part[0].cell.subject.key)
@@ -141,7 +144,7 @@ def _table(
                     rates[attack, source, tested], known[attack, source, tested] = share.value, share.n
 
     def entry(value: float, n: int, *places: tuple[int, int, int]) -> Estimate:
-        """An entry with the interval of the shares that it is the mean of."""
+        """Build an entry with the interval of the rates behind it."""
         is_banded = has_intervals and not math.isnan(value)
         share = estimate_share([seen[place] for place in places if place in seen]) if is_banded else NOTHING
         return Estimate(float(value), share.low, share.high, int(n))
@@ -179,27 +182,25 @@ def _table(
 
 
 def _fooled_by(outcome: RunResult, keys: list[str], outcomes: Results, over: Over) -> dict[str, np.ndarray]:
-    """Which of a cell's examples fool each other model, (n,), by key of its subject."""
+    """Return which of a run's examples fool each other model, (n,), by key of model and data."""
     tested = (outcomes.transfers or {}).get(outcome.cell.key, {})
     return transfer_rates(outcome.columns, outcome.usable, {key: tested[key] for key in keys if key in tested}, over)
 
 
 def _gaps(table: TransferTable) -> Iterator[Finding]:
-    """For each attack that has no rate for some pairs of different models."""
+    """Yield a note for each attack without a rate for some pairs of different models."""
     pairs = len(table.models) * (len(table.models) - 1)
     for labels, rates in zip(table.attacks, table.rates, strict=True):
         have = sum(not math.isnan(estimate.value) for line in rates for estimate in line)
         if have < pairs:
             radius = "" if math.isnan(labels["epsilon"]) else f" {format_radius(labels['norm'], labels['epsilon'])}"
             name = " ".join(filter(None, (labels["implementation"], labels["norm"] + radius, labels["setting"])))
-            sentence = (
-                "{subject}: a rate for {have} of {pairs} pairs of models; the threat is the mean without the others"
-            )
+            sentence = "{subject}: rates for {have} of {pairs} pairs of models; the threat is the mean over these"
             yield note("pairs-missing", sentence, subject=name, have=have, pairs=pairs)
 
 
 def transfer_long_format(transfer: Transfer) -> Table:
-    """The same as a table with one line for each entry, `rate`; what is a mean is made or tested on "mean"."""
+    """Return the transfer tables with one line for each entry, `rate`; means are made or tested on "mean"."""
     rows: list[TableRow] = []
 
     def add(about: Mapping[str, Any], made_on: str, tested_on: tuple[str, ...], entries: Any, counts: Any) -> None:
@@ -221,7 +222,7 @@ def transfer_long_format(transfer: Transfer) -> Table:
 
 
 class TransferredConfidence(NamedTuple):
-    """One attack: its labels, as `TransferTable.attacks` has them, and the mean of each symbol over pairs of models."""
+    """One attack: its labels, as in `TransferTable.attacks`, and the mean of each symbol over pairs of models."""
 
     labels: dict[str, Any]
     means: dict[str, Estimate]
@@ -231,19 +232,20 @@ class TransferredConfidence(NamedTuple):
 def build_transfer_confidence(
     folder: str | Path | Results, *, bootstrap: int = 1000, seed: int = 0
 ) -> list[TransferredConfidence]:
-    """AIAC and ARTC of each attack on the models that its examples were not made on, mean over the pairs of models.
+    """Compute AIAC and ARTC of each attack on target models, as means over the pairs of models.
 
-    As on the model itself: AIAC is how much more likely the class becomes that is predicted after the attack, ARTC how
-    much less likely the true class. Over the images that the tested model gets right when clean, and that were attacked
-    by the rules; whether they fool the model they were made on is not asked.
+    As on the source model: AIAC is the increase in confidence of the class predicted after the attack, ARTC the
+    decrease in
+    confidence of the true class. Both are over the usable images that the target model classifies correctly when clean;
+    the examples need not fool their source model.
 
     Args:
-        folder: a results folder, evaluated with `--transfer simple` or `full`, or what was read of it.
+        folder: a results folder, evaluated with `--transfer simple` or `full`, or results that were read.
         bootstrap: replicates over the images, for the intervals.
-        seed: of these.
+        seed: random seed of the replicates.
 
     Raises:
-        Unavailable: if there is no such folder, or no cell in it.
+        Unavailable: if there is no such folder, or no run in it.
     """
     outcomes = as_results(folder)
     tested: dict[str, dict[str, Record]] = {}
@@ -266,7 +268,7 @@ def build_transfer_confidence(
 
 
 def _mean(columns: list[np.ndarray], counts: Counts) -> Estimate:
-    """The mean over pairs of models of the means over images; images are drawn for all pairs together."""
+    """Return the mean over pairs of models of the means over images; replicates draw the same images for all pairs."""
     known = [column for column in columns if not np.isnan(column).all()]
     if not known:
         return NOTHING

@@ -260,7 +260,7 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("evaluate", *COMMON, "--attacks", "pgd", "--transfer", "all"), "unknown transfer 'all'"),
         (("evaluate", *COMMON[:-1], "net.py", "--attacks", "pgd"), "expected a folder for --out, got the file net.py"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--executor", "slurm"), "unknown executor"),
-        (("evaluate", *COMMON, "--attacks", "pgd", "--address", "x:1"), "expected --address with --executor ray"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--address", "x:1"), "--address needs --executor ray"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--workers", "0"), "at least one worker"),
         (("evaluate", "--models", "vgg*", "--attacks", "pgd"), "unknown model"),
         (("status", "nowhere"), "expected a results folder"),

@@ -86,7 +86,7 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
     code, out, _ = run("import", "attackbench", "a.json", "-o", "results")
     assert code == 0
     assert "a missing result, not a success rate of 0" in out
-    assert "9 of 9 images: it crashed" in run("table", "results", "--references")[1]
+    assert "9 of 9 images: the attack crashed" in run("table", "results", "--references")[1]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ COMMON = ("--models", "net.py:make", "--data", "npz:d.npz", "--isolate", "no")
     ("attacks", "words"),
     [
         ("att.py", "got 'att.py'; write att.py:FUNCTION"),
-        ("best(att.py:nearest,art:pgd)", "it looks for the smallest change by itself: run it without best(...)"),
+        ("best(att.py:nearest,art:pgd)", "it is a minimum-norm attack: run it without best(...)"),
         ("best(att.py:still,art:pgd)", "search it alone: best(att.py:still)"),
     ],
 )

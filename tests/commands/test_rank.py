@@ -380,7 +380,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "canary", "--budget", "4/255"), "expected --method canary without --epsilon"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --item-model, --fit"),
         (("--subjects", "defences"), "expected defended models as NAME+DEFENCE"),
-        (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),
+        (("--subjects", "defences", "--method", "canary"), "no defended models named"),
         (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
         (("--budget", "4/255"), "expected results in one norm with a budget, got l2, linf: choose by norm"),
         (("--norm", "l2", "--budget", "-1"), "expected a budget as a positive number, got -1.0"),

@@ -195,7 +195,7 @@ def test_metrics_by_the_names_of_the_papers(world, run):
         (["--transfer", "--metric", "MR"], "expected --transfer without"),
         (["--defence", "first", "second", "--pooled"], "expected --defence without"),
         (["--metric", "MRR"], "unknown metric 'MRR'; did you mean MR or MRV"),
-        (["--metric", "ADMS"], "ADMS cannot be had from this folder: it was evaluated without the measures"),
+        (["--metric", "ADMS"], "ADMS is not available in this folder: it was evaluated without the measures"),
         (["--defence", "first", "third"], "unknown model 'third'"),
     ],
 )
@@ -247,7 +247,7 @@ def test_curve_mistakes_are_one_line(world, run):
         (["-o", "curves.gif"], "expected a file that ends in .svg, .png, .pdf"),
         (["-o", "none/curves.svg"], "could not write none/curves.svg"),
         (["--model", "third"], "unknown model 'third'"),
-        (["--norm", "l2"], "nothing here to draw: the folder has linf"),
+        (["--norm", "l2"], "no results to draw: the folder has linf"),
         (["--csv", "--json"], "expected one format"),
     ):
         code, _, err = run("curve", world[0], "--bootstrap", "20", *arguments)

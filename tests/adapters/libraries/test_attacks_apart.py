@@ -398,5 +398,5 @@ def test_every_question_is_counted(attack):
 
 def test_strict_runs_no_metric_of_a_file_here(file, digits, tmp_path):
     (tmp_path / "metric.py").write_text("raise SystemExit")
-    with pytest.raises(InvalidInput, match="measures: expected nothing that runs in this process"):
+    with pytest.raises(InvalidInput, match=r"measures: .* would run in this process"):
         davylamp.Config(measures=(f"{tmp_path / 'metric.py'}:metric",), isolate="strict")

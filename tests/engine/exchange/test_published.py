@@ -107,4 +107,4 @@ def test_a_ranking_says_that_published_rows_are_not_in_it(write, tmp_path):
     assert published_note(store) == []
     import_robustbench(write(), store.folder)
     (note,) = published_note(store)
-    assert "1 rows published by RobustBench are not in here" in note
+    assert "1 rows published by RobustBench" in note

@@ -299,8 +299,8 @@ def test_a_random_model_is_attacked_until_all_of_its_draws_are_fooled(digits, im
     better = (mine["draws_fooled"] > before)[attacked & mine["success"]]
     assert (mine["winner"][attacked & mine["success"]] == np.where(better, 1, 0)).all()
     notes = build_table(tmp_path / "both", by="models", metrics=["RA"]).notes
-    assert not any("lack" in note for note in notes)
-    assert any("noisy: random, so the worst case is" in note for note in notes)
+    assert not any("comparable" in note for note in notes)
+    assert any("noisy: for a random model the worst case" in note for note in notes)
 
 
 def test_a_spec_that_lacks_the_parameters_of_an_attack_is_damaged(stopped):

@@ -114,8 +114,8 @@ def test_flips_by_hand(models, images, folder):
     assert by_model["first"]["mFR"].value == pytest.approx(np.mean(ratios))
     assert by_model["second"]["mFR"].value == pytest.approx(1)
     notes = build_corruptions(folder, baseline="second").notes
-    assert "first: mFR is without gaussian_noise: second never flips there" in notes
-    assert not any("mCE/base is without" in note for note in notes)
+    assert "first: mFR omits gaussian_noise: second never flips there" in notes
+    assert not any("mCE/base omits" in note for note in notes)
 
 
 def test_a_model_whose_classes_come_in_another_order_is_named(models, images, folder, tmp_path):
@@ -142,7 +142,7 @@ def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, folder, t
     for by in ("models", "corruptions"):  # means over five severities are no baseline of two
         table = build_corruptions(folder, by=by, baseline="alexnet")
         assert not {"mCE/base", "CE/base"} & set(table.symbols)
-        assert len([note for note in table.notes if note.startswith("no CE/base: ")]) == 1
+        assert len([note for note in table.notes if note.startswith("no CE/base")]) == 1
     assert "CE/base" in build_corruptions(folder, by="corruptions", baseline="second").symbols
 
 
@@ -207,7 +207,7 @@ def test_an_answer_that_is_not_finite_is_an_error(images, tmp_path):
     measure_corruptions({"silent": Classifier(Silent(), num_classes=4)}, plan, ResultsStore(tmp_path))
     table = build_corruptions(tmp_path, by="corruptions")
     assert table.rows[0].metrics["E@2"].value == 1
-    assert any("answers that are not finite count as errors" in note for note in table.notes)
+    assert any("non-finite outputs count as errors" in note for note in table.notes)
 
 
 def test_a_model_that_fails_costs_itself(models, images, tmp_path):
@@ -227,7 +227,7 @@ def test_a_model_that_fails_costs_itself(models, images, tmp_path):
     [
         ({"severities": (0,)}, "severity .* 0"), ({"severities": (6,)}, "severity .* 6"),
         ({"corruptions": ("fogg",)}, "did you mean fog"), ({"sequences": ("rotat",)}, "did you mean rotate"),
-        ({"corruptions": ()}, "got none"), ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "sequences of clean"),
+        ({"corruptions": ()}, "got none"), ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "made from clean"),
     ],
 )  # fmt: skip
 def test_plans_that_cannot_be(given, named):
@@ -350,7 +350,7 @@ def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(
     code, out, _ = run("corrupt-table", "model.py:build", *options, "--clean", "imagefolder:fewer/1", "-o", "few")
     (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
     assert (code, row["metrics"]["E@1"]["value"]) == (0, pytest.approx(1 / 3))
-    assert "model.py:build: no RmCE without the clean images of the same 3 images, got 2: --clean DATA" in notes
+    assert "model.py:build: no RmCE without clean images for the same 3 images (got 2); use --clean DATA" in notes
     write_set(tmp_path / "renamed", ("clean",), FOLDERS, (1,))
     for path in (tmp_path / "renamed").glob("clean/1/*/0.png"):
         path.rename(path.with_name("1.png"))
@@ -358,7 +358,7 @@ def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(
     (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
     error = row["metrics"]["E@1"]
     assert (error["low"], error["high"]) == pytest.approx((0.0084, 0.9057), abs=1e-4)  # Clopper and Pearson: 1 of 3
-    assert "model.py:build: records of different images: no interval but an error's" in notes
+    assert "model.py:build: its records have different images, so only errors have intervals" in notes
 
 
 def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):

@@ -158,7 +158,7 @@ def test_whose_defence_a_model_is(files):
     assert undefended_models(["plain", "hardened.pt", "other"]) == {"hardened.pt": "plain", "other": "plain"}
     with pytest.raises(InvalidInput, match="a model and its defences"):
         undefended_models(["a"])
-    with pytest.raises(InvalidInput, match="surrogate or the examples of the original"):
+    with pytest.raises(InvalidInput, match="`surrogate` and `examples`"):
         make_plan(config("original", surrogate=("net.py:net",)))
 
 
@@ -296,7 +296,7 @@ def test_under_targeted_attacks_rates_of_errors_of_a_random_defence_are_majoriti
         attack, folder = replace(ATTACKS[0], epsilon=0.1, target=target), f"r{target}"
         evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore(folder))
         notes = build_defence(folder, PLAIN, NOISE, bootstrap=0).notes
-        said = f"MRV of {NOISE} goes by the majority of the draws under targeted attacks"
+        said = f"MRV of {NOISE} uses the majority of the samples under targeted attacks"
         assert [note for note in notes if note.startswith("MRV of")] == [said] * bool(target)
 
 
@@ -332,7 +332,7 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
     assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
     for *refused, named in (
         ("--budget", "0.01", "no budget with responses to examples of the original"),
-        ("--examples", "own", "got none; use --examples original"),
+        ("--examples", "own", "no examples were made on defended models; use --examples original"),
     ):
         code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", *refused)
         assert (code, out, named in err) == (1, "", True)
@@ -371,14 +371,14 @@ def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(
         (placed[way],) = both
         assert [each.score for each in both] == [each.score for each in alone]
     assert placed["own"].score != placed["original"].score
-    with pytest.raises(InvalidInput, match="original in the other; choose one by `examples`"):
+    with pytest.raises(InvalidInput, match="original in the new results; set `examples`"):
         davylamp.rank("new-original", "defences", against="own")
     code, _, err = run("rank", "new-original", "--against", "own", "--subjects", "defences")
-    assert (code, "got own in the baseline and original in the other" in err) == (1, True)
+    assert (code, "got own in the baseline and original in the new results" in err) == (1, True)
     code, out, err = run("rank", "new-both", "--against", "both", "--subjects", "defences", "--examples", "original")
     assert code == 0, err
     (noted,) = davylamp.rank("new-both", "defences", against="both")
-    assert noted.notes[0] == "examples='original' ranks by what they were shown of the original"
+    assert noted.notes[0] == "examples='original' ranks by the examples of the undefended model"
     with pytest.raises(InvalidInput, match=r"expected .examples. with subjects='defences'"):
         davylamp.rank("both", examples="own")
 
@@ -392,5 +392,5 @@ def test_means_of_metrics_are_over_examples_made_in_one_way(files):
     for way in ways[:2]:
         pd.testing.assert_frame_equal(both[way], build_defence_matrix(way, ["CAV", "CRR", "MRV"]).frame)
     assert not both["own"].equals(both["original"])
-    with pytest.raises(Unsupported, match="expected defended models on examples made on each defended model itself"):
+    with pytest.raises(Unsupported, match="no examples made on each defended model itself"):
         build_defence_matrix("original", ["MRV"], examples="own")

@@ -69,7 +69,7 @@ def test_what_is_detected_is_no_misclassification(world):
     assert values["joint"] == pytest.approx(float(wrong.double().mean()))
     assert values["plain"] == float((truth.plain["plain"] != truth.labels).double().mean())
     count = int(truth.detected["joint"].sum())
-    line = f"joint: {count} of 16 examples are detected: they count as not misclassified in MR, AAW, AAB"
+    line = f"joint: {count} of 16 examples are detected and count as not misclassified in MR, AAW, AAB"
     assert [note for note in table.notes if "detected" in note] == [line]
 
 
@@ -97,7 +97,7 @@ def test_metrics_of_the_class_in_its_place_leave_it_out(world):
         assert row.metrics[symbol][:1] == pytest.approx((float(expected),))
         assert row.metrics[symbol].n == int(left.sum())
     assert (
-        "ACAC was not measured everywhere: detected examples are left out: to be detected is no class of the data"
+        "ACAC was not measured everywhere: detected examples are omitted, because they have no class of the data"
         in (table.notes)
     )
 

@@ -211,21 +211,21 @@ def test_a_model_without_layers_says_so(digits, tmp_path):
     evaluate(make_plan(config, models={"mean": Classifier(Mean())}, data=data), ResultsStore(tmp_path))
     table = build_table(tmp_path, metrics=["NS"])
     assert np.isnan(table.rows[0].metrics["NS"].value)
-    assert any("expected convolutions or linear layers in" in note for note in table.notes)
+    assert any("calls no convolution or linear layer" in note for note in table.notes)
 
 
 @pytest.mark.parametrize(
     ("given", "line"),
     [
         ({"measures": ("coverage",)}, "`profile=DATA`"),
-        ({"profile": "demo:imagenet"}, "expected `measures=coverage` with a profile"),
+        ({"profile": "demo:imagenet"}, "`profile` needs `measures=coverage`"),
         ({"measures": ("coverage:sections=0",)}, "expected sections from 1"),
         ({"measures": ("coverage:section=3",)}, "did you mean sections"),
         ({"measures": ("boundry",)}, "did you mean boundary"),
         ({"measures": ("consistency:epsilon=0",)}, "expected epsilon > 0"),
         ({"measures": ("ALD@x",)}, "expected p of ALD as a number"),
         ({"measures": ("QI_Wup@2",)}, "expected a threshold from -1 to 1"),
-        ({"hierarchy": "nowhere.json"}, "expected a hierarchy"),
+        ({"hierarchy": "nowhere.json"}, "cannot read the hierarchy"),
     ],
 )
 def test_one_line(given, line, digits):
@@ -300,7 +300,9 @@ def test_classes_in_another_order_than_the_models_are_refused_or_shown(tmp_path,
     assert notes_of(numbers) == []
     assert similarity_of_file(numbers, 10)[1, 9] > similarity_of_file(numbers, 10)[1, 8]
     (note,) = notes_of(words)
-    assert note.endswith("in the order of the file: 0 zero, 1 two, 2 four, 3 six, 4 eight, 5 a, 6 b, 7 c, 8 d, 9 e")
+    assert note.endswith(
+        "the file's order is taken as the model's: 0 zero, 1 two, 2 four, 3 six, 4 eight, 5 a, 6 b, 7 c, 8 d, 9 e"
+    )
     model.class_names = ("zero", "two", "four", "six", "eight", *"abcde")
     assert notes_of(words) == []
     model.class_names = ("zero", "one", "two", "three", "four", *"abcde")

@@ -161,7 +161,7 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with monkeypatch.context() as patch:
         patch.setattr(ray, "is_initialized", lambda: False)
-        with pytest.raises(Unavailable, match=f"expected a Ray cluster at {address}, found none .*ray start --head"):
+        with pytest.raises(Unavailable, match=f"cannot connect to a Ray cluster at {address} .*ray start --head"):
             RayCluster(address)
         with pytest.raises(
             InvalidInput, match="expected the address of a Ray cluster as HOST:PORT or auto, got 'node'"

@@ -151,7 +151,7 @@ def test_what_was_asked_for_and_is_not_there_yet_is_known(small_plan, small_fold
     states = list_cells(tmp_path)
     assert {state.key: state.status for state in states} == {first: "done", second: "waiting", third: "waiting"}
     assert {state.key: state.cell for state in states} == {cell.key: cell for cell in small_plan.cells}
-    assert "not run yet, left out: 2 cells" in build_table(tmp_path).notes[0]
+    assert "not run yet, omitted: 2 runs" in build_table(tmp_path).notes[0]
 
     evaluate(replace(small_plan, cells=small_plan.cells[:2]), store)
     assert [state.status for state in list_cells(tmp_path) if state.key == third] == ["waiting"]

@@ -148,7 +148,7 @@ def test_tables_and_the_report_show_it_at_its_radius(digits, images, tmp_path):
     (curve,) = build_curves(tmp_path, bootstrap=0).curves
     assert curve.labels["implementation"] == NAME
     page = build_report(tmp_path)
-    assert "at most: the smallest within 1% of that" in page
+    assert "within 1% of the highest success" in page
     assert "smallest change" not in page.partition('<section id="verdict"')[2].partition("<table")[0]
     assert any(check.cell == outcome.cell.key for check in check_folder(tmp_path))
     assert libraries_of([NAME, "at-saturation(art:fgsm)"]) == ["foolbox", "art"]
@@ -189,14 +189,14 @@ def test_a_killed_run_goes_on_to_the_same_records(digits, images, tmp_path):
 @pytest.mark.parametrize(
     ("choice", "settings", "error", "words"),
     [
-        (AttackChoice("at-saturation(foolbox:deepfool)", "l2"), {}, Unsupported, "looks for the smallest change"),
+        (AttackChoice("at-saturation(foolbox:deepfool)", "l2"), {}, Unsupported, "minimum-norm attack"),
         (AttackChoice("at-saturation(best(foolbox:pgd))"), {}, InvalidInput, "expected an attack as NAME"),
         (AttackChoice("at-saturation(davylamp:gd-uap)", "linf"), {}, Unsupported, "run it at a radius"),
         (AttackChoice("at-saturation(davylamp:tremba)", "linf"), {}, Unsupported, "run it at a radius"),
         (AttackChoice("best(davylamp:tremba)", "linf"), {}, Unsupported, "run it at a radius"),
-        (AttackChoice("at-saturation(foolbox:spatial)", "unrestricted"), {}, Unsupported, "a norm with a ball"),
+        (AttackChoice("at-saturation(foolbox:spatial)", "unrestricted"), {}, Unsupported, "a norm with radii"),
         (AttackChoice(NAME, "linf", grid={"steps": (1, 2)}), {}, InvalidInput, "expected a grid with best"),
-        (AttackChoice(NAME, "linf"), {"surrogate": ("cnn",)}, InvalidInput, "by asking the model"),
+        (AttackChoice(NAME, "linf"), {"surrogate": ("cnn",)}, InvalidInput, "by querying the model"),
     ],
 )
 def test_what_has_no_radius_of_its_own_is_refused(digits, images, choice, settings, error, words):

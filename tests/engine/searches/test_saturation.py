@@ -48,7 +48,7 @@ def test_the_command_says_what_the_function_finds(run, digits, digits_files):
     assert "with 16 images a share of 1 is 0.79 to 1.00" in out
     for name, *norm, named in (
         ("fgsm", "--norm", "l0", "fgsm has, got l0"),
-        ("foolbox:deepfool", "looks for the smallest change by itself"),
+        ("foolbox:deepfool", "minimum-norm attack"),
     ):
         code, _, err = run("saturation", name, *where, *norm)
         assert (code, named in err) == (1, True)
@@ -145,5 +145,5 @@ def test_misuse_is_refused_in_one_line(digits, change, error, message):
     with pytest.raises(error, match=message) as caught:
         saturate(digits, **change)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InvalidInput, match="one image that the classifier gets right"):
+    with pytest.raises(InvalidInput, match="misclassifies every clean image"):
         saturate(digits._replace(labels=(digits.labels + 1) % 10), budgets=[0.1, 0.2])

@@ -67,15 +67,15 @@ def test_two_results_of_one_key_are_a_named_conflict_whichever_was_copied_last(f
     where, key = merged(folder, tmp_path, flip)
     store = ResultsStore(where)
     with pytest.raises(
-        ConflictingRecordsError, match=r"are two results of one key: they differ in success; delete the wrong one"
+        ConflictingRecordsError, match=r"conflicting results.*differ in success.*; delete the wrong one"
     ):
         store.read("cells", key)
     assert len(load(where)["cell"].unique()) == 2
-    assert "two results of one key" in build_table(where).notes[0]
-    assert "two results of one key" in survey_folder(where, headers=False).damaged[0]
+    assert "conflicting results" in build_table(where).notes[0]
+    assert "conflicting results" in survey_folder(where, headers=False).damaged[0]
     summary = evaluate(small_plan, store)
     assert list(summary.failed) == [key]
-    assert "two results of one key" in summary.failed[key]
+    assert "conflicting results" in summary.failed[key]
     assert len(list(where.glob(f"cells/{key}*"))) == 2  # whose it is to say is not for us
     assert evaluate(small_plan, store, retry_failed=True).failed == {}
     assert survey_folder(where, headers=False).damaged == []
@@ -119,10 +119,10 @@ FOREIGN = {
     "no column adv_logits": (drop("adv_logits"), {}),
     "holds string": (lambda table: table.set_column(5, "success", pa.array(["yes"] * len(table))), {}),
     "has 15 of 16 images": (lambda table: table.slice(1), {}),
-    "does not say what it is about": (lambda table: table, {"spec": {"attack": 3}}),
-    "does not say what it is about: KeyError": (lambda table: table, {"subject": {}, "spec": {}}),
-    "does not say how it went": (lambda table: table, {"status": "perhaps"}),
-    "about something else": (lambda table: table, {"spec": None}),
+    "cannot be read": (lambda table: table, {"spec": {"attack": 3}}),
+    "cannot be read: KeyError": (lambda table: table, {"subject": {}, "spec": {}}),
+    "status": (lambda table: table, {"status": "perhaps"}),
+    "do not match its file name": (lambda table: table, {"spec": None}),
 }
 
 
@@ -203,7 +203,7 @@ def test_a_file_of_another_format_or_one_that_may_not_be_read_fails_its_cell_alo
 
 MARKS = {
     "expected results of format 1 in": [b"[]", b"null", b"3", b'"a"', b"{}", b'{"format": null}', b'{"format": 2}'],
-    "expected a results folder that can be read": [b"", b"{", b"\xff\xfe", b"[" * 50_000],
+    "could not read the results folder": [b"", b"{", b"\xff\xfe", b"[" * 50_000],
 }
 
 
@@ -344,7 +344,7 @@ def test_a_cell_of_an_attack_that_is_not_here_is_read_by_what_its_record_says(fo
     assert mine["minimum_norm"].all()
     for by in ("attacks", "models", "pairs"):
         built = build_table(folder, by=by)
-        assert "not in the catalogue here, described by its records: newlib:swirl" in built.notes
+        assert "not in the catalogue, described by its records: newlib:swirl" in built.notes
     assert key in {check.cell for check in check_folder(folder)}
     assert "newlib:swirl" in build_report(folder, bootstrap=10)
 
@@ -367,4 +367,4 @@ def test_a_report_without_clean_predictions_says_so(folder, change):
     path = store.path("clean", store.keys("clean")[0])
     path.unlink() if change == "remove" else path.write_bytes(b"x")
     page = build_report(folder, bootstrap=10)
-    assert "no clean predictions of cnn" in page
+    assert "no clean predictions for cnn" in page

@@ -176,7 +176,7 @@ def test_failed_cells_are_named_and_an_empty_folder_is_refused(writer, subject):
     with pytest.raises(Unavailable, match="it is empty"):
         build_curves(writer.store.folder)
     writer.failed(subject, "art:pgd", "AttackFailed: boom")
-    with pytest.raises(Unsupported, match="no finished cell"):
+    with pytest.raises(Unsupported, match="no finished run"):
         build_curves(writer.store.folder)
     writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
     assert build_curves(writer.store.folder).notes == ("failed: art:pgd on a: AttackFailed: boom",)

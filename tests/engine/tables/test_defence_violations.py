@@ -38,7 +38,7 @@ def test_the_interval_reaches_to_what_violations_may_hide(writer, fooled, violat
     high = (after[1] - rates[1]) ** 2 + (rates[0] - before[0]) ** 2
     expected = (estimate.value - low**0.5, estimate.value + high**0.5)
     assert (estimate.low, estimate.high) == pytest.approx(expected, abs=1e-6)
-    assert notes[-1].startswith("violations prove nothing")
+    assert notes[-1].startswith("invalid results count as 0")
 
 
 def test_examples_that_prove_nothing_of_the_model_they_were_shown_widen_it_too(writer):

@@ -30,7 +30,7 @@ def folder(digits, images, tmp_path_factory):
 def test_the_median_is_that_of_every_images_nearest_point(folder):
     curves = build_distance_curves(folder)
     assert len(curves.curves) == 2
-    assert "1 attacks without such a curve are left out" in curves.notes
+    assert "omitted: 1 attacks without such a curve" in curves.notes
     frame = load(folder)
     for curve in curves.curves:
         mine = frame[(frame["implementation"] == curve.labels["implementation"]) & frame["attacked"]]

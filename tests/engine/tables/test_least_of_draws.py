@@ -18,8 +18,8 @@ from davylamp.report.sections.verdict import write_verdict
 IMAGES, DRAWS, SHARE = 800, 20, 0.3
 ATTACKS = ("foolbox:pgd", "foolbox:fgsm", "art:pgd")
 WHAT = (
-    "m+noise:sigma=0.1: random, so the worst case is on each image the least of several shares of draws, which tends "
-    "to lie below the least of the true shares: more --draws bring it nearer"
+    "m+noise:sigma=0.1: for a random model the worst case takes the lowest of several estimated rates per image, which "
+    "is biased low; more --draws reduce the bias"
 )
 
 

@@ -39,7 +39,7 @@ def test_a_mean_is_over_the_attacks_that_every_model_met(fill):
     folder = fill({"foolbox:pgd": {"a": 8, "b": 12}, "art:pgd": {"a": 20}, "foolbox:fgsm": {"a": 2, "b": 4}})
     frame, notes = build_matrix(folder, ["MR", "AIAC"])
     assert frame["MR"].to_dict() == pytest.approx({"a": 0.25, "b": 0.4})
-    assert notes == ("left out: art:pgd linf 0.1: no result on b",)
+    assert notes == ("omitted: art:pgd linf 0.1: no result on b",)
 
 
 def test_attacks_are_compared_on_the_models_that_all_met_and_one_radius_is_one_attack(fill):
@@ -49,7 +49,7 @@ def test_attacks_are_compared_on_the_models_that_all_met_and_one_radius_is_one_a
     assert frame["MR"].to_dict() == pytest.approx(
         {"foolbox:fgsm linf 0.1": 0.15, "foolbox:fgsm linf 0.2": 0.35, "foolbox:pgd linf 0.1": 0.5}
     )
-    assert notes == ("left out: c: no result of foolbox:fgsm linf 0.2, foolbox:pgd linf 0.1",)
+    assert notes == ("omitted: c: no result of foolbox:fgsm linf 0.2, foolbox:pgd linf 0.1",)
 
 
 def test_both_layers_are_there_and_each_is_of_its_own_attacks(fill):
@@ -94,7 +94,7 @@ def test_violations_are_missing_and_not_robust(fill):
     fill({"foolbox:pgd": {"a": 10}}, violated=torch.arange(N) >= 15)
     frame, notes = build_matrix(folder, ["MR"])
     assert frame["MR"].to_dict() == pytest.approx({"a": 10 / 15, "b": 0.5})
-    assert notes == ("5 violations are missing: they count neither as fooled nor as robust",)
+    assert notes == ("5 invalid results are missing: they count neither as fooled nor as robust",)
 
 
 def test_a_metric_is_over_the_attacks_that_define_it_for_every_model(fill):
@@ -161,7 +161,7 @@ def test_defences_against_their_originals(fill):
     frame, notes = build_defence_matrix(folder, ["CRR", "MRV", "AITC"])
     assert frame["MRV"].to_dict() == pytest.approx({"d.py:blur": -6 / N, "d.py:jpeg": -3 / N})
     assert frame["CRR"].to_dict() == {"d.py:blur": 0, "d.py:jpeg": 0}
-    assert "MRV, AITC: over 2 of 3 pairs of original and attack that all defences met" in notes
+    assert "MRV, AITC: over 2 of 3 pairs of model and attack common to all defences" in notes
     with pytest.raises(UnknownName, match="lone"):
         build_defence_matrix(folder, ["MRV"], original="lone")
 
@@ -177,7 +177,7 @@ def test_a_folder_without_defences_says_how_to_name_them(fill):
 def test_what_cannot_be_compared_is_refused(fill):
     folder = fill({"foolbox:pgd": {"a": 8}, "foolbox:fgsm": {"b": 12}})
     for given, named in (
-        ({}, "all 2 models, got none"), ({"rows": "attacks"}, "all attacks met"), ({"norm": "l1"}, "l1, got linf")
+        ({}, "all 2 models, got none"), ({"rows": "attacks"}, "common to all attacks"), ({"norm": "l1"}, "l1, got linf")
     ):  # fmt: skip
         with pytest.raises(Unsupported, match=named):
             build_matrix(folder, ["MR"], **given)

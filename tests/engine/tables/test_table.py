@@ -66,7 +66,7 @@ def test_rows_by_knowledge_and_over_all_threat_models(writer, case):
     assert second.metrics["MR"].value == of_pairs["b", "foolbox:boundary"]
     assert mixed.labels[:2] == ("model", "setting")
     for table in (mixed, build_table(folder, by="models", **rates)):
-        assert [note for note in table.notes if note.startswith("b") and "lack art:square" in note]
+        assert [note for note in table.notes if note.startswith("b") and "no result for art:square" in note]
     with pytest.raises(InvalidInput, match=r"mixed.* got by='pairs'"):
         build_table(folder, by="pairs", mixed=True)
     with pytest.raises(Unsupported, match="transfer attacks, got decision-based, score-based, white-box only"):
@@ -248,11 +248,9 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     table = build_table(writer.store.folder, by="models", metrics=["RA"])
     worst = table.rows[0].metrics["RA"]
     bare = build_table(writer.store.folder, by="models", metrics=["RA"], bootstrap=0)
-    assert bare.notes == ("violations prove nothing: they count as 0 in RA",)
+    assert bare.notes == ("invalid results count as 0 in RA",)
     assert worst[:3] == pytest.approx((0.55, proportion_interval(11, 20)[0], proportion_interval(15, 20)[1]))
-    assert table.notes == (
-        "violations prove nothing: they count as 0 in RA, and as 1 in the upper ends of the intervals",
-    )
+    assert table.notes == ("invalid results count as 0 in RA, and as 1 in the upper bounds of the intervals",)
 
 
 def test_bands_of_a_curve_reach_to_what_violations_may_hide(writer):
@@ -281,8 +279,8 @@ def test_a_row_of_models_says_what_its_means_lack(writer, case):
     writer.failed(a, "art:pgd", "AttackFailed: boom")
     writer.cell(a, "art:pgd", clean, adv, labels, epsilon=0.2)  # of another threat model: nothing stands beside it
     table = build_table(writer.store.folder, by="models", metrics=["RA"])
-    said = "a, linf 0.1: its means lack art:pgd: not over what the others have"
-    assert [note for note in table.notes if "lack" in note] == [said]
+    said = "a, linf 0.1: no result for art:pgd, so its means are not comparable with the other rows"
+    assert [note for note in table.notes if "comparable" in note] == [said]
 
 
 def test_the_accuracy_on_clean_images_rests_on_these_however_many_attacks_ran(writer, case):
@@ -374,7 +372,7 @@ def test_distances_summed_up_leave_violations_out_as_curves_do(writer):
         row = rows[curve.labels["implementation"]]
         for ours, theirs in ((row["D_half"], curve.half_distortion), (row["OPT"], curve.optimality)):
             assert ours == pytest.approx(theirs, nan_ok=True)
-    assert "violations are left out of D_half, OPT" in table.notes
+    assert "invalid results are omitted from D_half, OPT" in table.notes
     clean = build_table(writer.store.folder, by="pairs", metrics=["seconds"])
     assert not any("violations" in note for note in clean.notes)
 
@@ -399,7 +397,7 @@ def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(write
     writer.cell(subject, "foolbox:pgd", right, torch.where(hit, right, wrong), labels)  # one radius: no D_half
     notes = build_table(writer.store.folder, by=by, metrics=["D_half"], bootstrap=0).notes
     (note,) = (note for note in notes if "extrapolated" in note)
-    assert note.startswith("D_half is extrapolated by the fit where no half of the images was fooled: ")
+    assert note.startswith("D_half is extrapolated by the fit if fewer than half of the images were fooled: ")
     assert sorted(note.split(": ", 1)[1].split("; ")) == sorted(f"foolbox:{name} on a" for name in expected)
     without = build_table(writer.store.folder, by=by, metrics=["MR"], bootstrap=0).notes
     assert not any("extrapolated" in note for note in without)
@@ -408,8 +406,8 @@ def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(write
 UNSUPPORTED = {  # symbol -> rows, and what the reason names
     "KMNCov": ("attacks", "--profile"), "mCE": ("attacks", "corrupt-table"), "CAV": ("attacks", "--defence"),
     "CTC": ("models", "--by attacks"), "RA_mean": ("pairs", "--by models"), "AED": ("attacks", "'distance'"),
-    "OTR": ("attacks", "--transfer full"), "TAS": ("attacks", "target"), "D_half": ("attacks", "smallest"),
-    "ACTC": ("attacks", "lack"),
+    "OTR": ("attacks", "--transfer full"), "TAS": ("attacks", "target"), "D_half": ("attacks", "minimum-norm"),
+    "ACTC": ("attacks", "missing"),
 }  # fmt: skip
 
 
@@ -475,7 +473,7 @@ def test_an_unreadable_clean_file_leaves_its_metrics_undefined(writer, case):
     assert estimates["a"]["MR"].value > 0
     assert estimates["b"]["CA"].value > 0
     assert "is damaged" in table.notes[0]
-    assert "no clean predictions of a on demo" in table.notes[1]
+    assert "no clean predictions for a on demo" in table.notes[1]
     assert len(table.notes) == 2
 
 
@@ -533,7 +531,7 @@ def test_a_random_defence_has_one_robust_accuracy_and_a_line_on_what_goes_by_maj
     (curve,) = (curve for curve in build_curves(folder).curves if curve.labels["model"] == "b+noise")
     assert row.metrics["RA"].value == pytest.approx(expected)
     assert (curve.accuracy[1], curve.low[1], curve.high[1]) == pytest.approx(row.metrics["RA"][:3])
-    said = "b+noise: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+    said = "b+noise: CAV and similar metrics use the majority of its samples, MRV, MR and RA their rate"
     assert said in build_defence(folder, "a", "b+noise").notes
     assert not any("majority" in note for note in build_defence(folder, "a", "b").notes)
 
@@ -594,7 +592,7 @@ def test_a_defence_saw_the_same_images_by_their_digest_or_by_their_names(writer,
         (row,) = build_defence(writer.store.folder, "a", "b", metrics=["CAV"]).rows
         assert row.metrics["CAV"].n == 40
     else:
-        with pytest.raises(InvalidInput, match=r"both saw, got demo \(40\) and npz \(40\): evaluate both on the same"):
+        with pytest.raises(InvalidInput, match=r"no images in common \(demo \(40\) and npz \(40\)\)"):
             build_defence(writer.store.folder, "a", "b")
 
 
@@ -604,7 +602,7 @@ def test_defences_that_cannot_be_compared(writer, case):
     writer.clean("short", clean[:9], labels[:9])
     writer.clean("wide", torch.cat([clean, clean[:, :1] - 9], 1), labels)
     for other, error, named in (
-        ("c", UnknownName, "model 'c'"), ("short", InvalidInput, "both saw"), ("wide", InvalidInput, "same classes")
+        ("c", UnknownName, "model 'c'"), ("short", InvalidInput, "in common"), ("wide", InvalidInput, "same classes")
     ):  # fmt: skip
         with pytest.raises(error, match=named):
             build_defence(writer.store.folder, "a", other)

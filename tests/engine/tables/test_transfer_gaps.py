@@ -55,7 +55,7 @@ def test_an_example_that_a_model_has_no_logits_for_is_neither_transferred_nor_no
     rate = transfer.tables[0].rates[0][0][1]
     assert rate.n == fooled.sum() > 0
     assert rate.value == known[fooled].mean()
-    assert any(f"{n // 2} examples on which b gives NaN" in note for note in transfer.notes)
+    assert any(f"{n // 2} examples for which b returns NaN" in note for note in transfer.notes)
 
 
 def test_records_of_0_1_0_hold_a_class_where_the_logits_were_nan(writer):
@@ -94,9 +94,7 @@ def test_a_threat_is_the_mean_over_the_attacks_that_were_tested(gaps):
     assert table.threat_from_attacks == ((0, 1, 2), (2, 0, 2), (1, 1, 0))
     np.testing.assert_allclose([estimate.value for estimate in table.threat], [one, one, both], atol=1e-6)
     assert table.threat_attacks == (1, 1, 2)
-    assert transfer.notes == (
-        "art:pgd linf 0.1: a rate for 3 of 6 pairs of models; the threat is the mean without the others",
-    )
+    assert transfer.notes == ("art:pgd linf 0.1: rates for 3 of 6 pairs of models; the threat is the mean over these",)
     console = make_console()
     with console.capture() as captured:
         print_transfer(transfer, console)
@@ -118,7 +116,7 @@ def test_the_reason_for_an_absent_metric_is_the_right_one(writer, by):
             build_table(writer.store.folder, by=by, metrics=[symbol])
     with pytest.raises(Unsupported, match="without the measures 'effect'"):
         build_table(writer.store.folder, by=by, metrics=["TAS"])
-    with pytest.raises(Unsupported, match="ImageNet's classes"):
+    with pytest.raises(Unsupported, match="ImageNet classes"):
         build_table(writer.store.folder, by=by, metrics=["QI_Wup_T"])
     writer.cell(subject, "foolbox:fgsm", RIGHT, WRONG, LABELS, measures=("confusion",))
 

@@ -123,7 +123,7 @@ def test_models_that_see_other_images_are_left_out_and_named(world):
     transfer = build_transfer(writer.store.folder, bootstrap=0)
     assert transfer.tables[0].models == ("x", "y", "z")
     assert len(transfer.tables) == 1
-    assert transfer.notes == ("left out: large: no other model was tested on the same images (pixel by pixel)",)
+    assert transfer.notes == ("omitted: large: no other model was tested on the same images (pixel by pixel)",)
 
 
 def test_a_violation_transfers_nothing(writer):

@@ -155,7 +155,7 @@ def test_thumbnails_are_small_pictures(folder):
 def test_a_folder_without_results_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "davylamp.json").write_text('{"format": 1}')
-    with pytest.raises(Unavailable, match="expected finished cells"):
+    with pytest.raises(Unavailable, match="no finished runs"):
         build_report(tmp_path / "empty")
     with pytest.raises(Unavailable, match="expected a results folder"):
         build_report(tmp_path / "nowhere")

@@ -23,7 +23,7 @@ def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(reach
     curve = Curve(labels, "distances", steps, 1 - steps / 10, steps, steps, 10, half, 0.96, reached)
     notes = tuple(extrapolated_halves([curve]))
     curves = Curves("epsilon", {"l2": "l2"}, {"l2": (0.0, 1.0)}, (curve,), notes)
-    what = "D_half is extrapolated by the fit where no half of the images was fooled"
+    what = "D_half is extrapolated by the fit if fewer than half of the images were fooled"
     assert json.loads(curves_json(curves))["notes"] == [f"{what} (half at - or inf): foolbox:ddn on net"] * noted
     console = make_console()
     with console.capture() as seen:

@@ -87,7 +87,7 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
 
     server.net = nn.Sequential(digits.module, nn.Linear(10, 10))
     code, out, err = run("evaluate", "light.toml", "--models", server.url, "--data", images, "-o", "mixed", *SETTINGS)
-    assert "its server answers otherwise, or describes its model otherwise, than when this folder was filled" in err
+    assert "metadata have changed since this folder was written" in err
     assert len(cells_of(tmp_path / "mixed")) == 8  # new cells
     assert len([name for name in os.listdir(tmp_path / "mixed") if name.startswith("answers.sqlite")]) >= 1  # noqa: PTH208
 
@@ -137,7 +137,7 @@ def test_a_server_that_changes_during_an_attack_costs_that_cell(serve, digits, t
         parameters={"steps": 40}, epsilon=0.02, norm="linf",
     )  # fmt: skip
     (reason,) = done.summary.failed.values()
-    assert "its server answers otherwise than when it was first asked" in reason
+    assert "the server's answers have changed since the first query" in reason
 
 
 class _Turned(nn.Module):
