@@ -238,7 +238,7 @@ def test_the_figure_says_what_it_shows(world, tmp_path):
     with mpl.rc_context({"svg.fonttype": "none"}):
         write_curve_figure(build_curves(world[0], bootstrap=20), tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text(encoding="utf-8")
-    for shown in ("linf distance (pixel range)", "accuracy (share of all images)", "best(torchattacks:fgsm)", *MODELS):
+    for shown in ("linf distance (pixel range)", "accuracy (proportion of all images)", "best(torchattacks:fgsm)", *MODELS):
         assert shown in text
 
 
