@@ -135,7 +135,7 @@ def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
     assert "expected a file of a trained detector, found none at none.pt" in err
     code, out, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "--print-config")
     assert (code, out) == (1, "")
-    assert "expected --print-config without --detector" in err
+    assert "--print-config and --detector cannot be combined" in err
 
 
 def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, folder):

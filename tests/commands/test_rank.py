@@ -50,7 +50,9 @@ def test_models_of_a_folder(run, folder):
     assert out.count("\nsynthetic image-") == 4
     assert "Images that separate the subjects best: synthetic image-" in out
     (shares,) = (
-        line for line in lines if line.startswith("- Attacks that separate the subjects, by proportion of the information: ")
+        line
+        for line in lines
+        if line.startswith("- Attacks that separate the subjects, by proportion of the information: ")
     )
     # Every model falls to the search for the smallest change: it tells none apart.
     assert {"fgsm linf 4/255", "pgd linf 4/255"} == set(re.findall(r"(\w+ l\S+(?: \d+/255)?) \d+%", shares))

@@ -99,7 +99,7 @@ def test_theirs_stand_beside_ours_with_who_says_so_and_n(small_folder, write, tm
     assert code == 0
     assert "not judged by davylamp" in out
     assert run("table", folder, "--published")[0] == 0
-    assert "without --latex" in run("table", folder, "--published", "--latex")[2]
+    assert "--latex cannot be combined" in run("table", folder, "--published", "--latex")[2]
 
 
 def test_a_ranking_says_that_published_rows_are_not_in_it(write, tmp_path):

@@ -205,7 +205,7 @@ def test_the_commands_pack_read_rank_and_unpack(run, small_folder, tmp_path):
     for named, *words in (
         ("lacks", "rank", "back", "--against", "digits.zip"),
         ("a new or an empty folder", "import", "digits.zip", "-o", "back"),
-        ("without -o", "export", small_folder, "digits.zip", "-o", "x"),
+        ("-o and --data", "export", small_folder, "digits.zip", "-o", "x"),
     ):
         code, _, errors = run(*words)
         assert (code, named in " ".join(errors.split())) == (1, True)

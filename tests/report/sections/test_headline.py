@@ -131,7 +131,9 @@ def test_the_same_share_is_no_level(tmp_path):
 
 def test_a_difference_that_counts_is_said(tmp_path):
     (line,) = judge_first_places(folder([("a", [1] * 40), ("b", [1] * 30 + [0] * 10)], tmp=tmp_path))
-    assert line.startswith("a classifies 100 % of its 40 images correctly under every attack (95 % interval 91 to 100 %)")
+    assert line.startswith(
+        "a classifies 100 % of its 40 images correctly under every attack (95 % interval 91 to 100 %)"
+    )
     assert line.endswith("Significantly different from b (75 %): exact McNemar p = 0.002.")
 
 

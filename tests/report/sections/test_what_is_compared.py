@@ -96,7 +96,9 @@ def test_an_attack_that_failed_on_one_model_tells_no_models_apart(tmp_path):
     (standing,), (line,) = answers(outcomes)
     robust = [~each.columns["success"] for each in done[:2]]
     assert (robust[0] == robust[1]).all()  # of what both met
-    assert line.startswith("A and B tie: each classifies 90 % of its 20 images correctly under the 1 attack that ran on both")
+    assert line.startswith(
+        "A and B tie: each classifies 90 % of its 20 images correctly under the 1 attack that ran on both"
+    )
     assert "Significantly" not in line
     assert "under every attack" not in line
     assert "Omitted: foolbox:pgd (no result on A)." in line
@@ -330,7 +332,9 @@ def test_nothing_needs_the_largest_change_where_no_change_was_found(tmp_path):
     done = [outcome(cell(model, DEEPFOOL, SMALLEST), NONE) for model in "AB"]
     _, (line,) = answers(folder(tmp_path, *done))
     assert "largest change" not in line
-    assert line.startswith("A and B tie: each is fooled on none of its 20 images by any attack, so the median is unknown")
+    assert line.startswith(
+        "A and B tie: each is fooled on none of its 20 images by any attack, so the median is unknown"
+    )
     done[0] = outcome(cell("A", DEEPFOOL, SMALLEST), first(8), distance=np.full(IMAGES, 0.5))
     _, (line,) = answers(folder(tmp_path, *done))  # no median here either, but B is left alone on more images
     p = stats.binomtest(8, 8).pvalue
