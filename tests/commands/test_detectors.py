@@ -190,7 +190,7 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
     code, _, err = run("detect", "r", "--detector", "d.pt")
     assert code == 1
     assert "expected examples in r that the detectors can be measured on, got none" in err
-    assert "its examples were not kept (--keep-images)" in err
+    assert "its examples were not stored (--keep-images)" in err
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
         (("train", "kernel-density", *ATTACK), "expected no attack, got foolbox:pgd"),
         (("train", "lidd"), "unknown detector 'lidd'; did you mean lid"),
         ((*TRAIN, *ATTACK, "--param", "epochs"), "expected --param name=value, got 'epochs'"),
-        ((*TRAIN, *ATTACK[:2], "--epsilon", "0.0001"), "expected at least 10 examples to learn from, got"),
+        ((*TRAIN, *ATTACK[:2], "--epsilon", "0.0001"), "expected at least 10 examples for training, got"),
         ((*TRAIN, *ATTACK, "-o", "no/such.pt"), "could not write no/such.pt"),
         (("detect", "nowhere", "--detector", "d.pt"), "expected a file of a trained detector, found none at d.pt"),
     ],

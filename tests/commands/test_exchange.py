@@ -50,7 +50,7 @@ def test_imported_rows_stand_beside_ours_in_every_format(run, evaluated, tmp_pat
     code, out, _ = run("import", "attackbench", "fmn.json", "-o", "results")
     assert code == 0
     assert "adv_lib:fmn" in out
-    assert "left out" in out
+    assert "omitted" in out
     assert "left_out" not in out
     assert "--references" in out
     code, out, _ = run("table", "results", "--references", "--json")
@@ -103,10 +103,10 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
         (("table", "results", "--references", "--pooled"), "expected --references without"),
         (("export", "attackbenc", "results", "-o", "files"), "unknown format 'attackbenc'; did you mean attackbench?"),
         (("export", "attackbench", "none", "-o", "files"), "expected a results folder"),
-        (("export", "attackbench", "results", "-o", "results"), "another folder"),
+        (("export", "attackbench", "results", "-o", "results"), "must differ"),
         (("export", "attackbench", "results", "-o", "net.py"), "choose another folder for --out"),
         (("export", "attackbench", "results", "-o", "files", "--no-images"), "without a choice of --images"),
-        (("export", "results", "none/results.zip"), "choose another file"),
+        (("export", "results", "none/results.zip"), "choose a different file"),
         (("report", "results", "-o", "none/report.html"), "choose another file for --out"),
     ],
 )

@@ -224,7 +224,7 @@ def test_python_refuses_what_it_does_not_know(folder, results, options, words):
     ("name", "words", "note"),
     [
         ("invalid", "attacks", "2 cells failed: their responses are missing"),
-        ("defence", "defences --original models.py:cnn --examples original", "responses to examples that were made on"),
+        ("defence", "defences --original models.py:cnn --examples original", "responses to examples made on"),
     ],
 )
 def test_python_has_every_note_of_the_command(run, tmp_path, name, words, note):
@@ -381,7 +381,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
         (("--method", "canary", "--budget", "4/255"), "expected --method canary without --epsilon"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --item-model, --fit"),
-        (("--subjects", "defences"), "expected defended models as NAME+DEFENCE"),
+        (("--subjects", "defences"), "there are no defended models NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),
         (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
         (("--budget", "4/255"), "expected results in one norm with a budget, got l2, linf: choose by norm"),

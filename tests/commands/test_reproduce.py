@@ -78,7 +78,8 @@ def test_a_reproduction_in_which_every_cell_failed_fails(run, tmp_path):
         ),
         (
             (),
-            "davylamp: interrupted; no results are stored; use -o FOLDER to store finished results and resume from them\n",
+            "davylamp: interrupted; no results are stored; use -o FOLDER to store finished results and resume from "
+            "them\n",
         ),
     ],
 )

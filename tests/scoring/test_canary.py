@@ -130,7 +130,7 @@ def test_tables_that_cannot_be_ranked():
 def test_noise_is_not_ranked():
     """What cancels out leaves equal abilities: max-min normalised, the error of the simulation would be 0 and 1."""
     table = np.array([[0.9, 0.4], [0.5, 0.3]])
-    with pytest.raises(ValueError, match="abilities differ by more than the error of their simulation"):
+    with pytest.raises(ValueError, match="the scores differ by less than the simulation error"):
         rank_table(table, ["a", "b"], ["CA", "MR"])
     with pytest.raises(ValueError, match="attack effects: what some of its metrics say for one subject"):
         rank_table(np.array([[0.9, 0.3], [0.5, 0.4]]), ["a", "b"], ["MR", "AIAC"])
@@ -193,7 +193,7 @@ def test_a_newcomer_with_gaps_and_at_an_end():
         "3 of 15 metrics",
         "beyond all subjects of the baseline, counted as its end: MR, AIAC, ARTC",
     )
-    with pytest.raises(ValueError, match="expected another subject with some of"):
+    with pytest.raises(ValueError, match="expected a new subject with some of"):
         place_row(values, models, metrics, np.full(15, np.nan), "new")
-    with pytest.raises(ValueError, match="expected another subject"):
+    with pytest.raises(ValueError, match="expected a new subject"):
         place_row(values, models, metrics, robust, "VGG")

@@ -140,7 +140,7 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
         (np.full(5, np.nan), "new", "expected responses to some of 5 items"),
         (np.ones(4), "new", "expected responses to some of 5 items"),
         (np.full(5, 2.0), "new", "expected responses in"),
-        (np.ones(5), "a", "expected 3 different subjects, another"),
+        (np.ones(5), "a", "expected 3 different subjects, a new one"),
     ],
 )
 def test_what_cannot_be_placed_is_said(newcomer, name, message):
@@ -210,8 +210,8 @@ def test_an_item_is_what_both_tried():
     assert one[4].tolist() == pytest.approx([1, 1, np.nan], nan_ok=True)
     assert np.isnan(matrix.values[2]).sum() == 2 + 6  # two images, and everything of cw
     notes = "\n".join(matrix.notes)
-    assert "left out: 4 results of the baseline at items that c answered otherwise" in notes
-    assert "left out: 4 results of c that the baseline lacks: foolbox:fgsm linf 0.1" in notes
+    assert "omitted: 4 results of the baseline from attempts that c lacks" in notes
+    assert "omitted: 4 results of c that the baseline lacks: foolbox:fgsm linf 0.1" in notes
 
 
 def test_each_newcomer_is_placed_alone_and_known_ones_are_left_out():

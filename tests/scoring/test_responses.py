@@ -109,7 +109,7 @@ def test_tables_that_hold_nothing():
     with pytest.raises(ValueError, match="got a table without image, violated"):
         build_responses(results().drop(columns=["image", "violated"]))
     for subjects in ("models", "implementations"):
-        with pytest.raises(ValueError, match="expected results to rank, got a table without rows"):
+        with pytest.raises(ValueError, match="has no rows to rank"):
             build_responses(results().iloc[:0], subjects)
     with pytest.raises(ValueError, match="got 'people'"):
         build_responses(results(), "people")  # type: ignore[arg-type]
@@ -122,7 +122,9 @@ def test_a_larger_ball_says_nothing_about_a_smaller_budget():
     responses = build_responses(results(minimum_norm=False), "models", 0.2, **EVERY)
     assert ("one", "x x foolbox:pgd linf 0.1 False 0") not in as_dict(responses)
     assert as_dict(responses)["one", "x x art:pgd linf 0.1 False 0"] == 0
-    assert "2 responses are missing: fooled in a larger ball, not asked about this budget" in responses.notes
+    assert (
+        "2 responses are missing: fooled at a larger radius, which is inconclusive for this budget" in responses.notes
+    )
     smallest = build_responses(results(minimum_norm=True), "models", 0.2, **EVERY)
     assert as_dict(smallest)["one", "x x foolbox:pgd linf 0.1 False 0"] == 1
 
@@ -137,7 +139,7 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
         "an attack counts once for each library: pgd (art, foolbox)",
         "responses to different kinds of attacks are ranked together: white-box (5) and decision-based (2); "
         "targeted (1) and untargeted",
-        "subjects met different attacks, kept as asked: one 83%, two 33% of all. A score is biased if what was run "
+        "subjects have results for different attacks, kept as requested: one 83%, two 33% of all. A score is biased if what was run "
         "hangs on how it would have ended",
     )
     broken = results()
@@ -149,7 +151,7 @@ def test_means_are_over_the_items_that_all_answered():
     responses = complete_items(build_responses(results(), "models", **EVERY))
     assert set(responses.items) == {"x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0"}
     assert not np.isnan(responses.values).any()
-    assert responses.notes[-1] == "means are over the 2 of 4 items that every subject answered"
+    assert responses.notes[-1] == "means are over the 2 of 4 items with responses of all subjects"
     assert complete_items(responses) is responses
     with pytest.raises(ValueError, match="all 2 subjects answered, got none"):
         complete_items(responses._replace(values=np.array([[1, np.nan], [np.nan, 0]])))
@@ -164,12 +166,12 @@ def test_what_not_every_model_met_is_left_out_and_named():
         ("two", "y x pgd linf 0.1 False 0"): 0,
     }
     assert responses.notes == (
-        "left out: 1 of 3 responses to art:pgd linf 0.1: no result on two",
+        "omitted: 1 of 3 responses to art:pgd linf 0.1: no result on two",
         "left out: foolbox:pgd linf 0.1: no result on two",
-        "ranked by what every subject met; unequal='keep' ranks by all, and takes the rest for missing at random",
+        "ranked by the results that all subjects have; unequal='keep' uses all, with the rest missing at random",
     )
     apart = results().query("(model == 'one') == (library == 'foolbox')")
-    with pytest.raises(ValueError, match=r"expected something that all 2 subjects met, got nothing .*unequal='keep'"):
+    with pytest.raises(ValueError, match=r"all 2 subjects have no results in common .*unequal='keep'"):
         build_responses(apart, "models")
 
 
@@ -258,7 +260,7 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     assert responses.items == ("x x net pgd linf 0", "y x net pgd linf 0", "x x big pgd linf 0")
     assert "left out: lone: no model with a defence in front of it" in responses.notes
     plain = attempts(*((name, "art", "x", False, False) for name in ("net", "trained")))
-    with pytest.raises(ValueError, match=r"expected defended models as NAME.*original=NAME"):
+    with pytest.raises(ValueError, match=r"no defended models NAME.*original=NAME"):
         build_responses(plain, "defences")
     defended = attempts(*((name, "art", "x", False, False) for name in ("net+blur", "net+jpeg")))
     with pytest.raises(ValueError, match=r"expected the undefended model of net\+blur, net\+jpeg beside it, got none"):
@@ -302,7 +304,7 @@ def test_a_budget_is_a_distance_in_one_norm():
     for budget in budgets:
         with pytest.raises(ValueError, match="expected a budget as a positive number"):
             build_responses(results(), "models", budget)
-    with pytest.raises(ValueError, match="expected a column distance"):
+    with pytest.raises(ValueError, match="needs a column distance"):
         build_responses(results().drop(columns="distance"), "models", 0.1)
 
 

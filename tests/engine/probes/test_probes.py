@@ -144,8 +144,8 @@ def test_a_model_that_was_in_training_mode_is_told_and_passes(digits):
     module = Before(lambda inputs: inputs, digits.module)
     module.train()
     check = judge(module, digits)["eval-mode"]
-    assert (check.state, "handed over in training mode" in check.detail) == ("pass", True)
-    assert "as it came" in judge(digits.module.eval(), digits)["eval-mode"].detail
+    assert (check.state, "passed in training mode" in check.detail) == ("pass", True)
+    assert "unchanged" in judge(digits.module.eval(), digits)["eval-mode"].detail
 
 
 def test_softmax_outputs(digits, tmp_path):
@@ -174,7 +174,7 @@ def test_wrong_normalisation(digits, mean, std, wrong, state):
     check = judge(classifier, digits)["normalisation"]
     assert check.state == state
     assert ("16 right with [0, 1], not normalised" in check.detail) == (state == "fail")
-    assert ("too few wrong" in check.detail) == (state == "pass")  # no pass is spent where it could prove nothing
+    assert ("too few errors" in check.detail) == (state == "pass")  # no pass is spent where it could prove nothing
 
 
 def test_another_normalisation_that_corrects_too_little_is_asked_about_the_wrong_images_only(digits):
@@ -370,9 +370,9 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
 @pytest.mark.parametrize(
     ("choice", "name", "reason"),
     [
-        (AttackChoice("foolbox:fgsm", "linf", 0.1), "more-steps", "no number of steps"),
+        (AttackChoice("foolbox:fgsm", "linf", 0.1), "more-steps", "number of steps"),
         (AttackChoice("foolbox:fgsm", "linf", 0.1), "unbounded", "a single step"),
-        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 9}), "more-steps", "not more than 50 are spent"),
+        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 9}), "more-steps", "more than the limit of 50"),
         (AttackChoice("torchattacks:apgd-dlr", "linf", 0.1, parameters={"steps": 2}), "active-test", "at least"),
     ],
 )
@@ -404,10 +404,10 @@ def test_a_folder_is_probed_once_and_only_with_its_own_model(digits, tmp_path):
     assert before["gradients"] == "pass"
     other = Classifier(Before(steps, digits.module))
     refused = probe_folder(tmp_path, models={"net": other}, data=data, images=2)
-    assert "expected the model that was evaluated" in refused.notes[0]
+    assert "the model differs from the evaluated one" in refused.notes[0]
     fewer = Data(digits.inputs[:8], digits.labels[:8], data.names[:8])
     refused = probe_folder(tmp_path, models={"net": digits.classifier}, data=fewer, images=2)
-    assert "expected the images that were evaluated" in refused.notes[0]
+    assert "differ from the evaluated ones" in refused.notes[0]
     (note,) = probe_folder(tmp_path, images=1).notes
     assert note.startswith("net: unknown model")
     assert probe_folder(tmp_path, models={"net": digits.classifier}, data=data, images=2)[:2] == (1, 0)

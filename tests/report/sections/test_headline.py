@@ -91,9 +91,9 @@ def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state
     caveats = " ".join(write_caveats(partly))
     if state == "failed":
         assert "1 cell failed and is not counted (art:pgd on b: out of memory)" in caveats
-        assert "b: no cell has a result, so nothing is known of its robustness." in caveats
+        assert "b: no run has a result, so its robustness is unknown." in caveats
     else:
-        assert "Not finished: 1 of 2 cells have no result yet" in caveats
+        assert "Not finished: 1 of 2 runs have no result yet" in caveats
 
 
 def test_a_model_at_chance_is_never_first(tmp_path):
@@ -104,10 +104,10 @@ def test_a_model_at_chance_is_never_first(tmp_path):
     ]
     assert "guess" not in judge_first_places(outcomes)[0]
     (caveat,) = write_caveats(outcomes)
-    assert caveat.startswith("guess: right on 5 of 40 clean images")
+    assert caveat.startswith("guess: 5 of 40 clean images correct")
     assert "not distinguishable from guessing one of 10 classes" in caveat
     alone = folder([("guess", lucky)], {"guess": lucky}, tmp=tmp_path)
-    assert judge_first_places(alone)[0].endswith("at chance when clean: there is no first place.")
+    assert judge_first_places(alone)[0].endswith("at chance accuracy, so there is no first place.")
 
 
 def test_nothing_is_told_apart_that_the_test_cannot_tell_apart(tmp_path):
