@@ -351,7 +351,7 @@ def _shared(labels: Any, is_new: np.ndarray, name: str, choices: Choices) -> tup
 
 def _nothing_shared(baseline: Any, new: Any, name: str) -> str:
     """Explain why a new subject has no attempt in common with a baseline."""
-    for column, what in (("image", "an image"), ("group", "a run"), ("item", "an item")):
+    for column, what in (("image", "image"), ("group", "run"), ("item", "item")):
         one, other = (list(map(str, each[column].unique())) for each in (new, baseline))
         if not set(one) & set(other):
             have = f"got {abbreviate_list(one)}; the baseline has {abbreviate_list(other)}"

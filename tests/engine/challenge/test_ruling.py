@@ -65,7 +65,7 @@ def test_what_is_near_the_undefended_falls():
     assert judged(attempts[:1], 6).verdict == "falls"  # 8 of 40 against 6: five points
     assert judged(attempts[:1], 5).verdict != "falls"
     assert judged(attempts, None).verdict == "falls"
-    assert "falls to 5.0% [0.6, 16.9] of 40 from 95.0%, where the undefended" in judged(attempts, 0).sentence
+    assert "falls to 5.0% [0.6, 16.9] of 40 from 95.0%, compared with" in judged(attempts, 0).sentence
 
 
 def test_where_the_undefended_keeps_all_too_nothing_fell():
@@ -93,7 +93,7 @@ def test_a_black_box_has_to_beat_the_gradients_by_more_than_chance():
         rivals = [attempt("scores", 4 + extra), attempt("transfer", 4)]
         assert bool(gradient_masking_signs([white, *rivals], ())) == fires
     (line,) = gradient_masking_signs([white, attempt("scores", 20)], ())
-    assert line == "library:scores fools what no attack by gradients does (16 images against 0)"
+    assert line == "library:scores fools images that no gradient attack fools (16 images against 0)"
     assert judged([white, attempt("scores", 20)]).verdict == "masks"
     assert not gradient_masking_signs([white, attempt("scores", 20, failed=True)], ())
 
@@ -101,7 +101,10 @@ def test_a_black_box_has_to_beat_the_gradients_by_more_than_chance():
 def test_a_stand_in_that_finds_more_tells_of_misleading_gradients():
     attempts = [attempt("white-box", 2), attempt("white-box", 30, gradients="straight-through")]
     (line,) = gradient_masking_signs(attempts, ())
-    assert "attacks through gradients as its name has them miss what library:white-box, gradients straight-th" in line
+    assert (
+        "attacks that use the defence's default gradients miss images that library:white-box, gradients straight-th"
+        in line
+    )
     assert not gradient_masking_signs(attempts[1:], ())
 
 

@@ -127,7 +127,7 @@ def test_models_that_met_nothing_in_common_have_no_order_here_and_in_rank(tmp_pa
         "B: foolbox:pgd)."
     )
     frame = load_outcomes(outcomes)
-    with pytest.raises(ValueError, match="got nothing"):
+    with pytest.raises(ValueError, match="no results in common"):
         build_responses(frame, "models")
 
 
