@@ -237,9 +237,7 @@ def test_names_that_mean_something_else():
     strange = table("c", BOTH, range(3), data_digest="other pixels", label=7)
     aligned = align_results(BASELINE, strange)
     assert aligned.notes[0].startswith("same name as in the baseline, but different data: photos (label of image 0: 7")
-    with pytest.raises(
-        ValueError, match=r"c has no image in common with the baseline: got photos .new. image 0"
-    ):
+    with pytest.raises(ValueError, match=r"c has no image in common with the baseline: got photos .new. image 0"):
         build_against(aligned.results)
     code = [
         each.assign(implementation="my.py:f", attack="f", version=f"code {n}")
@@ -255,7 +253,7 @@ def test_nothing_in_common_is_one_line():
         (table("c", BOTH, range(10, 12)), "c has no image in common with the baseline: got photos image 10"),
         (
             table("c", ("foolbox:fgsm",), range(3)),
-            "expected a run of c that the baseline has, too, got foolbox:fgsm linf",
+            "c has no run in common with the baseline: got foolbox:fgsm linf",
         ),
         (
             table("c", BOTH, range(3), epsilon=0.2),
@@ -304,4 +302,4 @@ def test_what_is_missing_is_compared_where_all_were_asked():
     violated = pd.concat([BASELINE.assign(violated=BASELINE["image"].isin(["image 0", "image 1"]))])
     new = table("c", BOTH, range(2, 4))
     (matrix,) = against(new, violated)
-    assert not any("depends on the subject" in note for note in matrix.notes)
+    assert not any("depend on the subject" in note for note in matrix.notes)

@@ -268,7 +268,7 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     assert build_responses(plain, "defences", original="net").subjects == ("none", "trained")
     with pytest.raises(ValueError, match="expected the original among net, trained, got 'x'"):
         build_responses(plain, "defences", original="x")
-    with pytest.raises(ValueError, match="with subjects defences"):
+    with pytest.raises(ValueError, match="subjects defences only"):
         build_responses(plain, "models", original="net")
 
 
@@ -335,7 +335,7 @@ def test_a_random_model_answers_by_the_shares_of_its_draws():
     fooled = build_responses(random_rows(), "attacks")
     assert fooled.shares is not None
     assert sorted(set(fooled.shares[0])) == [0, 0.35, 1]
-    assert any(note.startswith("random: random: judged by many draws") for note in responses.notes)
+    assert any(note.startswith("random: random: evaluated on many samples") for note in responses.notes)
 
 
 def test_a_draw_hangs_on_nobody_else():
