@@ -250,6 +250,6 @@ def test_other_packages_bring_tables_and_a_bad_one_costs_itself(run, tmp_path, m
     code, out, errors = run("reproduce")
     assert code == 0
     assert "else-table1" in out
-    assert "left out: AGAIN: ValueError: there is a table checks already" in errors
+    assert "omitted: AGAIN: ValueError: there is a table checks already" in errors
     assert json.loads(run("reproduce", "--json")[1])["else-table1"] == "table 1"
     assert "did you mean else-table" in run("reproduce", "else-table3")[2]

@@ -198,8 +198,8 @@ def test_a_file_of_another_model_is_refused(folder, tmp_path):
         ({"distances": {"l2": ["a"] * N}}, "12 numbers"),
         ({"hashes": []}, "has no hashes"),
         ({"hashes": ["ab"] * N}, "SHA-512"),
-        ({"hashes": ["0" * 128] * N}, "12 others"),
-        ({"targeted": True}, "untargeted"),
+        ({"hashes": ["0" * 128] * N}, "none of the 12 images"),
+        ({"targeted": True}, "a targeted run"),
         ({"num_forwards": [1]}, "num_forwards"),
     ],
 )

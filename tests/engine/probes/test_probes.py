@@ -173,7 +173,7 @@ def test_wrong_normalisation(digits, mean, std, wrong, state):
     assert int((classifier.predict_logits(digits.inputs).argmax(1) != digits.labels).sum()) == wrong
     check = judge(classifier, digits)["normalisation"]
     assert check.state == state
-    assert ("16 right with [0, 1], not normalised" in check.detail) == (state == "fail")
+    assert ("16 correct with [0, 1], not normalised" in check.detail) == (state == "fail")
     assert ("too few errors" in check.detail) == (state == "pass")  # no pass is spent where it could prove nothing
 
 
@@ -337,8 +337,8 @@ def test_without_a_bound_the_steps_are_as_long_as_the_ball_is_wide(digits, cell_
 @pytest.mark.parametrize(
     ("change", "name", "kind"),
     [
-        (torch.zeros_like, "returns", "16 black and 0 clean"),
-        (torch.clone, "returns", "0 black and 16 clean"),
+        (torch.zeros_like, "returns", "16 black and 0 unchanged"),
+        (torch.clone, "returns", "0 black and 16 unchanged"),
         (lambda inputs: (inputs + 0.2).clamp(0, 1), "bounds", "16 out-of-ball"),
         (lambda inputs: inputs - 0.1, "bounds", "16 out-of-bounds"),
         (lambda inputs: inputs * torch.nan, "bounds", "16 nan"),
@@ -390,7 +390,7 @@ def test_a_search_over_radii_is_probed_as_its_attack(digits, cell_of):
 
 
 def test_no_image_to_probe_on(digits, cell_of):
-    with pytest.raises(InvalidInput, match="gets right, got none"):
+    with pytest.raises(InvalidInput, match="classifies correctly, found none"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, (digits.labels + 1) % 10)
     with pytest.raises(InvalidInput, match="images >= 1"):
         probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=0)
