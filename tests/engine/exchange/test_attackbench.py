@@ -317,7 +317,7 @@ def test_a_violation_is_exported_as_a_failed_batch(writer, tmp_path):
     (file,) = exported.files
     assert json.loads(file.read_text(encoding="utf-8"))["batch_failures"] == violated.tolist()
     assert {note.partition(":")[0] for note in exported.notes} == {"omitted", "foolbox"}
-    assert sum("it failed" in note or "targets" in note or "1 violations" in note for note in exported.notes) == 3
+    assert sum("it failed" in note or "targets" in note or "1 invalid results" in note for note in exported.notes) == 3
     ((done,), _) = import_attackbench(file, writer.store.folder, data=DATA)
     assert (done.fooled, done.crashed) == (10, 1)
 
@@ -346,7 +346,7 @@ def test_with_a_model_the_files_of_others_are_left_out_and_counted(writer, tmp_p
     (tmp_path / "files" / "unknown.json").write_text(json.dumps(unknown), encoding="utf-8")
     done, (line,) = import_attackbench(tmp_path / "files", folder, data=DATA, model="net")
     assert [(each.attack, each.model) for each in done] == [("foolbox:ddn", "net"), ("adv_lib:fmn", "net")]
-    assert line == "expected runs of net, got 1 that name other models of the folder: noisy"
+    assert line == "1 runs are of other models of the folder, not of net: noisy"
     with pytest.raises(InvalidInput, match="net, noisy; `model` says which"):
         import_attackbench(tmp_path / "files" / "unknown.json", folder, data=DATA)
 
